@@ -9,20 +9,21 @@ not wait behind them.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Container, Coroutine, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
-from mirror.net.connect import connect
+from mirror.net.connect import connect, first_of
 from mirror.net.connection import READ_AHEAD, Asked, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
 from mirror.net.health.unreached import Unreached
-from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions, address_text
 from mirror.net.rights import DENIED, DESCRIBE, TOPIC, Right
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
@@ -166,8 +167,7 @@ class Cluster:
         Raises:
             NetworkError: no broker answers.
         """
-        names = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        answer = await self.call(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        answer = await self._metadata(topics)
         for found in answer.topics:
             self._note_denied(found.name, found.error_code)
 
@@ -183,11 +183,7 @@ class Cluster:
             WrongCluster: another cluster answers at these addresses than before. Nothing of its answer is stored.
             NetworkError: no broker answers.
         """
-        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        answer = await self.call(MetadataRequest(topics=names, allow_auto_topic_creation=False))
-        if answer.version >= METADATA_ERROR_SINCE and answer.error_code:
-            raise Refused(f"cluster {self.name}: Metadata", answer.error_code)
-        self._identify(answer.cluster_id or "" if answer.version >= CLUSTER_ID_SINCE else "")
+        answer = await self._metadata(topics)
         self.controller_id = answer.controller_id if answer.version else ANY_NODE
         self.nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
         self.unreached.keep(f"{self.name} broker ", [self._called(node) for node in self.nodes.values()])
@@ -205,9 +201,40 @@ class Cluster:
         self.refreshed_at = time.monotonic()
         return failed
 
+    async def _metadata(self, topics: Iterable[str] | None) -> Any:
+        """Asks any broker for metadata; raises as ``refresh``.
+
+        A broker may ask its clients to begin with the bootstrap servers again (KIP-1102), and another cluster's brokers
+        may have the addresses of brokers that have moved. Then the bootstrap servers are asked, resolved again, and no
+        connection made before is used on.
+        """
+        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        connection = await self.control_of_any()
+        answer = await connection.call(request)
+        if _code_of(answer) == ErrorCode.REBOOTSTRAP_REQUIRED or self._is_strange(_cluster_id_of(answer)):
+            if not connection.closed:  # else another task has begun anew
+                self._disconnect()
+            answer = await (await self._connection_by_bootstrap()).call(request)
+        if _code_of(answer):
+            raise Refused(f"cluster {self.name}: Metadata", _code_of(answer))
+        self._identify(_cluster_id_of(answer))
+        return answer
+
+    def _disconnect(self) -> None:
+        """Closes all connections to the cluster, whoever uses them."""
+        for key, dialling in self._dialling.items():
+            if key[0] != ANY_NODE:
+                dialling.cancel()
+        for connection in [each for each in self._open if not each.closed]:
+            connection.close(ConnectionLost(f"{connection.name}: closed, to begin with the bootstrap servers again"))
+
+    def _is_strange(self, cluster_id: str) -> bool:
+        return bool(self.cluster_id and cluster_id) and cluster_id != self.cluster_id
+
     def _identify(self, cluster_id: str) -> None:
         """Raises WrongCluster if the cluster's id has changed; else stores the id."""
-        if self.cluster_id and cluster_id and cluster_id != self.cluster_id:
+        if self._is_strange(cluster_id):
             raise WrongCluster(
                 f"cluster {self.name} was {self.cluster_id}, and now {cluster_id} answers at its addresses; "
                 "check bootstrap.servers and the names it resolves to, then restart the mirror"
@@ -278,7 +305,7 @@ class Cluster:
         return connection
 
     def _called(self, node: Node) -> str:
-        return f"{self.name} broker {node.node_id} at {node.host}:{node.port}"
+        return f"{self.name} broker {node.node_id} at {address_text(node.host, node.port)}"
 
     async def _connect(self, host: str, port: int, *, name: str, **how: Any) -> Connection:
         """Raises NetworkError, as ``connect``."""
@@ -417,28 +444,48 @@ class Cluster:
         return [one.result() for one in asking if one in done and one.exception() is None]
 
     async def _first_connection(self) -> Connection:
-        failures: list[NetworkError] = []
-        for node_id in list(self.nodes):
-            try:
-                return await self.control(node_id)
-            except NetworkError as error:
-                failures.append(error)
-        for host, port in self.options.bootstrap:
-            try:
-                connection = await self._connect(
-                    host, port, name=f"{self.name} bootstrap {host}:{port}", options=self.options.connection
-                )
-            except NetworkError as error:
-                failures.append(error)
-            else:
-                self._control[ANY_NODE] = connection
-                return connection
+        return await self._first([*(partial(self.control, node_id) for node_id in self.nodes), *self._bootstraps()])
+
+    async def _connection_by_bootstrap(self) -> Connection:
+        """Returns the open connection to a bootstrap address, or makes one. Raises Unreachable: none answers."""
+        connection = self._control.get(ANY_NODE)
+        if connection is not None and not connection.closed:
+            return connection
+        return await self._shared((ANY_NODE, True), lambda: self._first(self._bootstraps()))
+
+    def _bootstraps(self) -> "list[Callable[[], Coroutine[Any, Any, Connection]]]":
+        return [partial(self._bootstrap, host, port) for host, port in self.options.bootstrap]
+
+    async def _bootstrap(self, host: str, port: int) -> Connection:
+        name = f"{self.name} bootstrap {address_text(host, port)}"
+        connection = await self._connect(host, port, name=name, options=self.options.connection)
+        self._control[ANY_NODE] = connection
+        return connection
+
+    async def _first(self, attempts: "list[Callable[[], Coroutine[Any, Any, Connection]]]") -> Connection:
+        connection, failures = await first_of(attempts, spare=self._spare)
+        if connection is not None:
+            return connection
         if failures and all(isinstance(error, Unsupported) for error in failures):
             raise failures[0]  # waiting does not heal that
         raise Unreachable(
             f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
             "check bootstrap.servers and that its brokers listen there"
         )
+
+    def _spare(self, connection: Connection) -> None:
+        """Closes a connection that nobody has, since another one was made at the same moment."""
+        if connection not in self._control.values():
+            connection.close()
+
+
+def _code_of(answer: Any) -> int:
+    """Returns the error code of a Metadata answer as a whole."""
+    return answer.error_code or 0 if answer.version >= METADATA_ERROR_SINCE else 0
+
+
+def _cluster_id_of(answer: Any) -> str:
+    return answer.cluster_id or "" if answer.version >= CLUSTER_ID_SINCE else ""
 
 
 def not_described(cluster: str, name: str) -> Refused:

@@ -2,14 +2,27 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from mirror.net.buffers import Frame
 from mirror.net.connection import READ_AHEAD, Connection, why
-from mirror.net.errors import ConnectionLost, RequestTimedOut
+from mirror.net.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    NetworkError,
+    RequestTimedOut,
+    TlsFailed,
+    Unsupported,
+)
 from mirror.net.options import ConnectionOptions
 from mirror.net.security import tls
+
+NEXT_AFTER_S = 2.0
+"""An attempt to connect that takes longer than this is joined by one to the next address: longer than a connection over
+a long distance takes, TLS and SASL included."""
 
 
 async def connect(
@@ -23,18 +36,99 @@ async def connect(
 ) -> Connection:
     """Opens a connection, protected as the options say, and learns which versions the broker speaks.
 
+    If the host has several addresses, all of them are tried (Kafka's client.dns.lookup=use_all_dns_ips), and
+    ``setup_timeout_s`` is for each.
+
     Raises:
         ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
         TlsFailed, AuthenticationFailed: one side does not accept the other.
         RequestTimedOut: not established or not answered in time.
         Unsupported: the broker is from before Kafka 0.11.
     """
-    loop, security = asyncio.get_running_loop(), options.security
+    try:
+        async with asyncio.timeout(options.setup_timeout_s):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError as error:
+        raise RequestTimedOut(f"{name}: its name was not resolved within {options.setup_timeout_s:g} s") from error
+    except OSError as error:
+        raise ConnectionLost(f"{name}: {why(error)}") from error
+    infos = list(dict.fromkeys(found))
+    attempts = [partial(_connect_to, info, host, name=name, options=options, read_ahead=read_ahead) for info in infos]
+    connection, failures = await first_of(attempts, spare=_close, final=AuthenticationFailed)
+    if connection is None:
+        raise _none_of(name, [str(info[-1][0]) for info in infos], failures)
+    connection.receive_into(allocate)
+    return connection
+
+
+async def first_of(
+    attempts: Sequence[Callable[[], Coroutine[Any, Any, Connection]]],
+    *,
+    spare: Callable[[Connection], None],
+    final: type[NetworkError] | tuple[()] = (),
+) -> tuple[Connection | None, list[NetworkError]]:
+    """Makes one attempt after the other, until one succeeds. The next one begins when the one before has failed, or has
+    taken ``NEXT_AFTER_S``; what is then still under way goes on beside it.
+
+    Args:
+        attempts: in this order.
+        spare: takes what a further attempt returned, if two succeed at the same moment.
+        final: a failure after which the next attempt would fail likewise: it is raised.
+
+    Returns:
+        The first connection, and the failures until then, in the order of the attempts; None if all have failed.
+    """
+    failures: dict[asyncio.Task[Connection], NetworkError] = {}
+    left, made, running = deque(attempts), list[asyncio.Task[Connection]](), list[asyncio.Task[Connection]]()
+    won: Connection | None = None
+    try:
+        while won is None and (left or running):
+            if left:
+                made.append(asyncio.create_task(left.popleft()()))
+                running.append(made[-1])
+            timeout_s = NEXT_AFTER_S if left else None
+            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in [each for each in running if each in done]:
+                running.remove(task)
+                failure = task.exception()
+                if isinstance(failure, NetworkError) and not isinstance(failure, final):
+                    failures[task] = failure
+                elif won is None:
+                    won = task.result()
+                else:
+                    running.append(task)
+    finally:
+        for task in running:
+            task.cancel()
+        for result in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(result, Connection):
+                spare(result)
+    return won, [failures[task] for task in made if task in failures]
+
+
+def _close(connection: Connection) -> None:
+    connection.close()
+
+
+def _none_of(name: str, addresses: Sequence[str], failures: Sequence[NetworkError]) -> NetworkError:
+    """Returns the error if the host's addresses have all failed."""
+    if len(failures) == 1:
+        return failures[0]
+    causes = [str(error).removeprefix(f"{name}: ") for error in failures]
+    told = f"{name}: {'; '.join(f'{at}: {cause}' for at, cause in zip(addresses, causes, strict=False))}"
+    (kind, *others) = {type(error) for error in failures}
+    return kind(told) if not others and kind in (RequestTimedOut, TlsFailed, Unsupported) else ConnectionLost(told)
+
+
+async def _connect_to(
+    info: tuple[Any, ...], host: str, *, name: str, options: ConnectionOptions, read_ahead: int
+) -> Connection:
+    """Connects to one address of the host. Raises as ``connect``."""
+    security = options.security
     secure: tls.TlsSocket | None = None
     try:
         async with asyncio.timeout(options.setup_timeout_s):
-            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            sock = await _open(loop, infos, options)
+            sock = await _open(info, options)
             if security.tls is not None:
                 secure = await tls.secured(sock, host, name=name, options=security.tls)
     except TimeoutError as error:
@@ -52,7 +146,6 @@ async def connect(
     except BaseException:
         connection.close()
         raise
-    connection.receive_into(allocate)
     return connection
 
 
@@ -62,25 +155,17 @@ def _made(sock: socket.socket | tls.TlsSocket, *, name: str, options: Connection
     return Connection(sock, name=name, options=options, read_ahead=read_ahead)
 
 
-async def _open(
-    loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]], options: ConnectionOptions
-) -> socket.socket:
-    """Connects to the first address that accepts the connection."""
-    failure: OSError = OSError("no address")
-    for family, kind, protocol, _, address in infos:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            _configure(sock, options)
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure
+async def _open(info: tuple[Any, ...], options: ConnectionOptions) -> socket.socket:
+    """Makes the TCP connection. ``info``: as getaddrinfo returns it."""
+    family, kind, protocol, _, address = info
+    sock = socket.socket(family, kind, protocol)
+    try:
+        _configure(sock, options)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _configure(sock: socket.socket, options: ConnectionOptions) -> None:

@@ -33,4 +33,9 @@ class ClusterOptions:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses as Kafka's own clients take them: "host:port,host:port"."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap)
+        return ",".join(address_text(host, port) for host, port in self.bootstrap)
+
+
+def address_text(host: str, port: int) -> str:
+    """Returns "host:port" as it is written and read, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -26,7 +26,8 @@ class Broker:
 
     Attributes:
         node_id: its number in the cluster, from 1.
-        port: of 127.0.0.1, on which it serves clients.
+        host: the loopback address on which it serves clients.
+        port: likewise, the port.
         proxied_port: likewise, for connections through a proxy; None without such a listener.
         tls_port: likewise, for TLS; None without such a listener.
         ports: likewise, of further listeners, by their names.
@@ -36,7 +37,7 @@ class Broker:
     """
 
     def __init__(
-        self, *, processes: Processes, folder: Path, node_id: int, port: int, properties: Mapping[str, str],
+        self, *, processes: Processes, folder: Path, node_id: int, host: str, port: int, properties: Mapping[str, str],
         command: list[str],
     ) -> None:  # fmt: skip
         self._processes = processes
@@ -45,6 +46,7 @@ class Broker:
         self._process: Process | None = None
         self._log_from = 0  # where this start's part of the log begins
         self.node_id = node_id
+        self.host = host
         self.port = port
         self.proxied_port: int | None = None
         self.tls_port: int | None = None
@@ -56,7 +58,15 @@ class Broker:
     @property
     def address(self) -> str:
         """``host:port`` for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def move(self, port: int) -> None:
+        """Have it serve its clients on another port of its address from the next start on."""
+        before, self.port = self.address, port
+        for name in ("listeners", "advertised.listeners"):
+            self.properties[name] = self.properties[name].replace(
+                f"PLAINTEXT://{before}", f"PLAINTEXT://{self.address}"
+            )
 
     @property
     def running(self) -> bool:
@@ -111,7 +121,7 @@ class Broker:
                 time.sleep(1)
                 process = self._launch()
             try:
-                view = probe.metadata(self.port, timeout_s=2)
+                view = probe.metadata(self.port, timeout_s=2, host=self.host)
                 if awaited <= view.brokers and view.controller_id is not None:
                     return view
                 last = f"it sees brokers {sorted(view.brokers)}, controller {view.controller_id}"

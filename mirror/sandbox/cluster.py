@@ -48,6 +48,8 @@ class Cluster:
         listeners: names (capital letters) and security protocols of further listeners of each broker, on
             ``Broker.ports``; ``properties`` has what they need (``listener.name.<name>...``).
         racks: ``broker.rack`` of each broker; none by default.
+        host: the loopback address on which the brokers serve clients, such as ``::1``: no other one. Further listeners
+            and controllers are on 127.0.0.1.
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -71,6 +73,7 @@ class Cluster:
         tls: Path | None = None,
         listeners: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         if not 1 <= brokers <= MOST_BROKERS:
             raise SandboxError(f"cluster {name}: {brokers} brokers", f"give 1 to {MOST_BROKERS}")
@@ -95,6 +98,7 @@ class Cluster:
         self._tls = tls
         self._listeners = dict(listeners or {})
         self._racks = tuple(racks)
+        self._host = host
         self._jvm = Jvm(heap_mb=heap_mb, quick=quick, options=jvm_options)
         self._processes: Processes | None = None
         self._reservations: list[Reservation] = []
@@ -171,7 +175,7 @@ class Cluster:
 
     def _start_once(self, classpath: str, timeout_s: float) -> None:
         self._processes = processes = Processes()
-        ports = self._reserve(self._count)
+        ports = self._reserve(self._count, self._host)
         if self._release.kraft:
             self._make_kraft(processes, classpath, ports)
         else:
@@ -195,7 +199,10 @@ class Cluster:
         for broker in self.brokers:
             broker.properties = {
                 **kraft.properties(
-                    node_id=broker.node_id, ports=ports, controller_ports=controller_ports, data_dir=broker.data_dir
+                    node_id=broker.node_id,
+                    address=broker.address,
+                    controller_ports=controller_ports,
+                    data_dir=broker.data_dir,
                 ),
                 **broker.properties,
             }
@@ -213,7 +220,10 @@ class Cluster:
         for broker in self.brokers:
             broker.properties = {
                 **zookeeper.properties(
-                    node_id=broker.node_id, port=broker.port, zookeeper_port=zookeeper_port, data_dir=broker.data_dir
+                    node_id=broker.node_id,
+                    address=broker.address,
+                    zookeeper_port=zookeeper_port,
+                    data_dir=broker.data_dir,
                 ),
                 **broker.properties,
             }
@@ -250,7 +260,7 @@ class Cluster:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
         return Broker(
-            processes=processes, folder=folder, node_id=node_id, port=port,
+            processes=processes, folder=folder, node_id=node_id, host=self._host, port=port,
             properties={**settings.small_cluster(self._count), **self._rack(node_id), **self.properties},
             command=self._jvm.command(classpath, "kafka.Kafka", [], folder=folder),
         )  # fmt: skip
@@ -258,8 +268,8 @@ class Cluster:
     def _rack(self, node_id: int) -> dict[str, str]:
         return {"broker.rack": self._racks[node_id - 1]} if self._racks else {}
 
-    def _reserve(self, count: int) -> list[int]:
-        made = [Reservation() for _ in range(count)]
+    def _reserve(self, count: int, host: str = "127.0.0.1") -> list[int]:
+        made = [Reservation(host) for _ in range(count)]
         self._reservations += made
         return [reservation.port for reservation in made]
 

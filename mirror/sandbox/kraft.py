@@ -17,24 +17,24 @@ __all__ = ["format_storage", "new_cluster_id", "properties"]
 _FORMAT_TIMEOUT_S = 120.0
 
 
-def properties(*, node_id: int, ports: list[int], controller_ports: list[int], data_dir: Path) -> dict[str, str]:
+def properties(*, node_id: int, address: str, controller_ports: list[int], data_dir: Path) -> dict[str, str]:
     """Returns the properties that place one node in its cluster.
 
     Args:
         node_id: from 1.
-        ports: client ports of all nodes, in the order of their ids.
-        controller_ports: quorum ports, likewise.
+        address: its ``host:port`` for clients.
+        controller_ports: quorum ports of all nodes, in the order of their ids.
         data_dir: of this node.
     """
-    port, controller_port = ports[node_id - 1], controller_ports[node_id - 1]
+    controller_port = controller_ports[node_id - 1]
     voters = ",".join(f"{voter}@127.0.0.1:{at}" for voter, at in enumerate(controller_ports, start=1))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data_dir),

@@ -28,7 +28,7 @@ class View:
     controller_id: int | None
 
 
-def metadata(port: int, *, timeout_s: float) -> View:
+def metadata(port: int, *, timeout_s: float, host: str = "127.0.0.1") -> View:
     """Ask the broker on a loopback port for its view of the cluster.
 
     Raises:
@@ -37,7 +37,7 @@ def metadata(port: int, *, timeout_s: float) -> View:
     """
     # Metadata request v2: header v1 (key i16, version i16, correlation i32, client id string), [topics]; 0 of them.
     body = struct.pack(">hhih7si", _METADATA, _VERSION, 1, 7, b"sandbox", 0)
-    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)
         (size,) = struct.unpack(">i", _exactly(connection, 4))
         if not 4 <= size <= _LARGEST_ANSWER:

@@ -16,15 +16,15 @@ __all__ = ["properties", "start"]
 _START_TIMEOUT_S = 60.0
 
 
-def properties(*, node_id: int, port: int, zookeeper_port: int, data_dir: Path) -> dict[str, str]:
+def properties(*, node_id: int, address: str, zookeeper_port: int, data_dir: Path) -> dict[str, str]:
     """Returns the properties that place one broker in its cluster."""
     return {
         "broker.id": str(node_id),
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
         "zookeeper.connection.timeout.ms": "30000",
         "zookeeper.session.timeout.ms": "5000",  # a killed broker's id is free again after this long
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{address}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
         "log.dirs": str(data_dir),
     }
 

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 from mirror.net.buffers import Frame
 from mirror.net.connection import READ_AHEAD, Connection
@@ -64,6 +64,22 @@ async def connected(
     finally:
         connection.close()
         peer.close()
+
+
+@contextmanager
+def deaf() -> Iterator[int]:
+    """A port that neither answers nor refuses: its queue is full, and nobody accepts."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        port: int = server.getsockname()[1]
+        for _ in range(3):
+            other = stack.enter_context(socket.socket())
+            other.setblocking(False)
+            with suppress(BlockingIOError):
+                other.connect(("127.0.0.1", port))
+        yield port
 
 
 class Waiter:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net import connect
 from mirror.net.cluster import Cluster, Leader, no_leader
 from mirror.net.connection import Connection
 from mirror.net.errors import (
@@ -27,6 +28,7 @@ from mirror.wire.fetch import Node
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.net.sockets import deaf
 
 
 def free_port() -> int:
@@ -87,18 +89,105 @@ async def test_unreachable() -> None:
     )
 
 
+def refused(code: int) -> faults.Fault:
+    """A Metadata answer that is an error as a whole, as v13 and later may be."""
+
+    def refuse(answer: object) -> None:
+        answer.error_code = code  # type: ignore[attr-defined]
+        answer.brokers = []  # type: ignore[attr-defined]
+
+    return faults.alter(refuse)
+
+
 async def test_metadata_refused() -> None:
-    """From v13 the whole request may be refused (REBOOTSTRAP_REQUIRED); nothing of it is believed."""
+    """The whole request is refused: nothing of the answer is believed."""
     async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
-
-        def refuse(answer: object) -> None:
-            answer.error_code = 129  # type: ignore[attr-defined]
-            answer.brokers = []  # type: ignore[attr-defined]
-
-        fake.next("Metadata", faults.alter(refuse))
-        with pytest.raises(Refused, match="cluster source: Metadata: error code 129"):
+        fake.next("Metadata", refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        with pytest.raises(Refused, match="cluster source: Metadata: CLUSTER_AUTHORIZATION_FAILED"):
             await cluster.refresh([])
         assert cluster.nodes
+
+
+async def test_a_broker_asks_to_begin_with_the_bootstrap_servers_again() -> None:
+    """
+    1. REBOOTSTRAP_REQUIRED (KIP-1102) by broker 2: no connection made before is used on, also none of a user's own, and
+       the first bootstrap server is asked. That it happened is counted.
+    2. If that says the same, it is an error; the next refresh begins anew.
+    """
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        used = [await cluster.control(2), await cluster.control(1, writing=True), await cluster.dial(1)]
+        cluster._control[-1].close()
+        fake.next("Metadata", refused(ErrorCode.REBOOTSTRAP_REQUIRED), node_id=2)
+        before = len(fake.requests)
+        await cluster.refresh([])
+        assert all("to begin with the bootstrap servers again" in str(each.closed) for each in used)
+        asked = [seen for seen in fake.requests[before:] if seen.name == "Metadata"]
+        assert [seen.node_id for seen in asked] == [2, 1]
+        assert cluster.errors["Metadata", "rebootstrap_required"] == 1
+        assert set(cluster.nodes) == {1, 2}
+        for _ in range(2):
+            fake.next("Metadata", refused(ErrorCode.REBOOTSTRAP_REQUIRED))
+        with pytest.raises(Refused, match=r"REBOOTSTRAP_REQUIRED \(129\)"):
+            await cluster.refresh([])
+        await cluster.refresh([])
+
+
+async def test_all_that_ask_at_once_begin_anew_once() -> None:
+    """Several refreshes hear REBOOTSTRAP_REQUIRED of one connection: one new one is made, and serves all."""
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        for _ in range(5):
+            fake.next("Metadata", refused(ErrorCode.REBOOTSTRAP_REQUIRED))
+        await asyncio.gather(*(cluster.refresh([]) for _ in range(5)))
+        assert len({seen.connection for seen in fake.seen("Metadata")}) == 2
+
+
+async def test_brokers_have_moved() -> None:
+    """
+    1. A cluster's brokers move to other ports, and the bootstrap address leads there: found again.
+    2. They move again, and another cluster's broker takes a port that one of them had. It is asked first, and is not
+       taken for ours: the bootstrap address is asked.
+    """
+    bootstrap = free_port()
+    async with FakeCluster("ours", brokers=2) as fake, FakeCluster("theirs") as theirs:
+        await fake.stop(1)
+        fake.brokers[1].port = bootstrap
+        await fake.start(1)
+        async with await Cluster.open("source", ClusterOptions(bootstrap=(("127.0.0.1", bootstrap),))) as cluster:
+            await fake.stop(2)
+            fake.brokers[2].port = free_port()
+            await fake.start(2)
+            with pytest.raises(NetworkError):
+                await cluster.control(2)
+            await cluster.refresh([])
+            await cluster.control(2)
+            cluster.nodes[2] = Node(2, "127.0.0.1", theirs.brokers[1].port)
+            for connection in cluster._control.values():
+                connection.close()
+            cluster.nodes.pop(1)
+            await cluster.refresh([])
+            assert cluster.nodes[2].port == fake.brokers[2].port
+            assert cluster.cluster_id == fake.cluster_id
+
+
+async def test_known_brokers_that_hang_do_not_keep_the_bootstrap_servers_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All known brokers have left their addresses, where nothing answers or refuses now: each of them would be waited
+    for. The bootstrap server is asked beside them."""
+    monkeypatch.setattr(connect, "NEXT_AFTER_S", 0.02)
+    with deaf() as port:
+        async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+            cluster.nodes = {node_id: Node(node_id, "127.0.0.1", port) for node_id in (1, 2, 3)}
+            cluster._control[-1].close()
+            await cluster.refresh([])
+            assert cluster.nodes[1].port == fake.brokers[1].port
+
+
+async def test_addresses_in_messages() -> None:
+    """One of IPv6 has brackets."""
+    port = free_port()
+    with pytest.raises(Unreachable, match=rf"source bootstrap \[::1\]:{port}: Connection refused"):
+        await Cluster.open("source", ClusterOptions(bootstrap=(("::1", port),)))
 
 
 async def test_another_cluster_at_the_same_address() -> None:

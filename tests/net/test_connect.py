@@ -4,19 +4,29 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from mirror.net.connect import connect
+from mirror.net import connect as net_connect
+from mirror.net.connect import connect, first_of
 from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unsupported
+from mirror.net.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    NetworkError,
+    Refused,
+    RequestTimedOut,
+    Unsupported,
+)
 from mirror.net.options import ConnectionOptions
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.net.sockets import deaf
 
 METADATA = MetadataRequest(topics=[], allow_auto_topic_creation=False)
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -106,23 +116,101 @@ async def test_a_server_that_says_nothing() -> None:
 
 async def test_a_queue_that_is_full() -> None:
     """A listener that never accepts and whose queue is full: the connection is given up in its own time."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
-        port = server.getsockname()[1]
-        waiting = []
-        try:
-            for _ in range(3):
-                other = socket.socket()
-                other.setblocking(False)
-                waiting.append(other)
-                with pytest.raises(BlockingIOError):
-                    other.connect(("127.0.0.1", port))
-            with pytest.raises(RequestTimedOut, match=r"no connection within 0\.05 s"):
-                await dial(port, options=ConnectionOptions(setup_timeout_s=0.05))
-        finally:
-            for other in waiting:
-                other.close()
+    with deaf() as port:
+        with pytest.raises(RequestTimedOut, match=r"no connection within 0\.05 s"):
+            await dial(port, options=ConnectionOptions(setup_timeout_s=0.05))
+
+
+# Names with several addresses.
+
+
+Resolve = Callable[..., None]
+
+
+@pytest.fixture
+def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
+    """Lets every name resolve to these ports of 127.0.0.1, in this order, and the next attempt follow soon."""
+    monkeypatch.setattr(net_connect, "NEXT_AFTER_S", 0.05)
+
+    def to(*ports: int) -> None:
+        async def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+
+    return to
+
+
+async def test_every_address_is_tried(resolve: Resolve) -> None:
+    """Addresses where nothing answers, where nobody listens, and where the connection is closed at once (a load balancer
+    without a broker): the next one is tried. Nothing is left of the attempts in vain."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(4)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refusing = server.getsockname()[1]
+    with deaf() as silent:
+        async with listening(talk) as closing, FakeCluster() as fake:
+            before = socket_count()
+            resolve(silent, refusing, closing, fake.brokers[1].port)
+            connection = await connect("kafka", 9092, name="b", options=ConnectionOptions())
+            assert connection.api_versions
+            connection.close()
+            await until(lambda: socket_count() == before)
+
+
+async def test_no_address_answers(resolve: Resolve) -> None:
+    """The message has each address with its own reason, in the order of the name's addresses."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refusing = server.getsockname()[1]
+    with deaf() as silent:
+        before = socket_count()
+        resolve(silent, refusing)
+        options = ConnectionOptions(setup_timeout_s=0.2)
+        with pytest.raises(ConnectionLost) as caught:
+            await connect("kafka", 9092, name="b", options=options)
+        assert str(caught.value) == "b: 127.0.0.1: no connection within 0.2 s; 127.0.0.1: Connection refused"
+        resolve(silent, silent)  # the same address twice is one
+        with pytest.raises(RequestTimedOut, match=r"^b: no connection within 0\.2 s$"):
+            await connect("kafka", 9092, name="b", options=options)
+        assert socket_count() == before
+
+
+async def test_two_addresses_answer_at_the_same_moment() -> None:
+    """One connection is had; the other one is given to ``spare``."""
+    async with FakeCluster(brokers=2) as fake:
+        made = [await dial(broker.port) for broker in fake.brokers.values()]
+        ready, spared = asyncio.Event(), list[Connection]()
+
+        async def attempt(connection: Connection) -> Connection:
+            await ready.wait()
+            return connection
+
+        asyncio.get_running_loop().call_later(0.1, ready.set)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(net_connect, "NEXT_AFTER_S", 0.01)
+            found, failures = await first_of([partial(attempt, each) for each in made], spare=spared.append)
+        assert found is not None
+        assert not failures
+        assert {found, *spared} == set(made)
+        for each in made:
+            each.close()
+
+
+async def test_a_password_that_is_refused_is_not_tried_at_every_address() -> None:
+    tried = 0
+
+    async def attempt() -> Connection:
+        nonlocal tried
+        tried += 1
+        raise AuthenticationFailed("no")
+
+    with pytest.raises(AuthenticationFailed):
+        await first_of([attempt, attempt], spare=Connection.close, final=AuthenticationFailed)
+    assert tried == 1
+    assert (await first_of([attempt, attempt], spare=Connection.close))[0] is None
+    assert tried == 3
 
 
 async def test_given_up_while_connecting() -> None:

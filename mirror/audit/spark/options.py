@@ -7,6 +7,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.model import Endpoint
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
+from mirror.net.options import address_text
 from mirror.net.security.options import PLAINTEXT, SecurityOptions
 
 FORMAT = "kafka-raw-batches"
@@ -45,7 +46,7 @@ class SourceOptions:
         """Returns the options as text, for ``spark.read.options``."""
         return {
             "cluster": self.endpoint.alias,
-            "bootstrap.servers": ",".join(f"{host}:{port}" for host, port in self.endpoint.bootstrap),
+            "bootstrap.servers": ",".join(address_text(host, port) for host, port in self.endpoint.bootstrap),
             "client.id": self.endpoint.client_id,
             "request.timeout.ms": str(round(self.endpoint.request_timeout_s * 1000)),
             "socket.connection.setup.timeout.ms": str(round(self.endpoint.setup_timeout_s * 1000)),

@@ -13,16 +13,19 @@ __all__ = ["Reservation"]
 
 
 class Reservation:
-    """One TCP port of 127.0.0.1.
+    """One TCP port of a loopback address.
+
+    Args:
+        host: the address, of IPv4 or IPv6.
 
     Attributes:
         port: its number.
     """
 
-    def __init__(self) -> None:
-        self._socket = socket.socket()
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind((host, 0))
         self.port: int = self._socket.getsockname()[1]
 
     def release(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from mirror.net.options import address_text
 from mirror.net.security.options import Secret
 from mirror.service.config.settings import Resolved
 from mirror.service.selection import is_topic_name, topic_pattern
@@ -264,7 +265,7 @@ class HostPort(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 class Addresses:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from mirror.net.options import address_text
 from mirror.service.http.server import GUARD
 from mirror.service.resume.resumption import Outcome, Resumed
 from mirror.service.telemetry.status import Status
@@ -124,5 +125,4 @@ def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float =
 
 
 def _text(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(*address)

@@ -17,6 +17,8 @@ from socket import AF_INET6
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from mirror.net.options import address_text
+
 GUARD = "X-Mirror-Request"
 """Every POST must have this header, with any value. A browser asks (CORS preflight) before it sends such a header to
 another site, and this server never allows it."""
@@ -75,9 +77,8 @@ class Server:
         try:
             self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
         except (OSError, OverflowError) as error:
-            raise ListenFailed(
-                f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}; {_remedy(error)}"
-            ) from error
+            told = getattr(error, "strerror", None) or error
+            raise ListenFailed(f"cannot listen at {address_text(host, port)}: {told}; {_remedy(error)}") from error
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True).start()
 
     @property
@@ -85,7 +86,7 @@ class Server:
         """The host:port that it listens on."""
         assert self._server is not None
         host, port = self._server.server_address[:2]
-        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+        return address_text(str(host), port)
 
     def close(self) -> None:
         """Stops listening. Does not wait for requests that are being answered."""
