@@ -116,9 +116,8 @@ async def test_a_server_that_says_nothing() -> None:
 
 async def test_a_queue_that_is_full() -> None:
     """A listener that never accepts and whose queue is full: the connection is given up in its own time."""
-    with deaf() as port:
-        with pytest.raises(RequestTimedOut, match=r"no connection within 0\.05 s"):
-            await dial(port, options=ConnectionOptions(setup_timeout_s=0.05))
+    with deaf() as port, pytest.raises(RequestTimedOut, match=r"no connection within 0\.05 s"):
+        await dial(port, options=ConnectionOptions(setup_timeout_s=0.05))
 
 
 # Names with several addresses.
@@ -142,8 +141,8 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 
 
 async def test_every_address_is_tried(resolve: Resolve) -> None:
-    """Addresses where nothing answers, where nobody listens, and where the connection is closed at once (a load balancer
-    without a broker): the next one is tried. Nothing is left of the attempts in vain."""
+    """Where nothing answers, where nobody listens, and where the connection is closed at once (a load balancer
+    without a broker): the next address is tried. Nothing is left of the attempts in vain."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(4)

@@ -121,8 +121,8 @@ def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
 
 @contextmanager
 def _client(bootstrap: str) -> Iterator[Any]:
-    host, _, port = bootstrap.partition(":")
-    with socket.create_connection((host, int(port)), PATIENCE_S) as sock:
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as sock:
 
         def exactly(size: int) -> bytes:
             out = bytearray()

@@ -11,9 +11,10 @@ import pytest
 from mirror.sandbox import Cluster
 from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
-from tests.service.kafka_side import assert_identical, create_topic, produce, wait_until_caught_up
+from tests.service.kafka_side import assert_identical, create_topic, end_of, produce
 from tests.service.plan.planning import plan
-from tests.service.running import config_text, fetch, mirror
+from tests.service.running import Mirror, config_text, get, mirror
+from tests.service.sync.sides import wait_committed
 
 pytestmark = pytest.mark.broker
 
@@ -71,6 +72,13 @@ def forwarder(target: int) -> Iterator[Forwarder]:
         made.close()
 
 
+def caught_up(process: Mirror, source: str, destination: str, topic: str) -> None:
+    """Until both partitions end where those of the source do."""
+    process.wait_for(
+        lambda: all(end_of(source, topic, each) == end_of(destination, topic, each) for each in range(2)), "equal ends"
+    )
+
+
 def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> None:
     """
     1. Two clusters of which the brokers serve clients on [::1] alone. ``mirror plan`` finds nothing in the way.
@@ -92,14 +100,13 @@ def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> N
         assert planned.code == 0, planned.flow["findings"]
         with mirror(tmp_path / "mirror.yaml", text) as process:
             process.wait_event("assigned")
-            wait_until_caught_up(process, source, destination, topic_name, 2)
+            caught_up(process, source, destination, topic_name)
             there.brokers[0].kill()
             at = f"destination broker 1 at [::1]:{there.brokers[0].port}"
-            where = str(process.wait_event("listening")["address"])
-            process.wait_for(lambda: at in fetch(where, "/-/ready")[1], f"the name {at}")
+            process.wait_for(lambda: at in get(process, "/-/ready")[1], f"the name {at}")
             there.brokers[0].start()
             produce(source, topic_name, 100, partitions=2, seed=1)
-            wait_until_caught_up(process, source, destination, topic_name, 2)
+            caught_up(process, source, destination, topic_name)
             assert process.stop() == 0
         assert assert_identical(source, destination, [topic_name], 2) >= 4
 
@@ -119,11 +126,11 @@ def test_brokers_that_move(topic_name: str, tmp_path: Path) -> None:
     ):
         create_topic(here.bootstrap_servers, topic_name, 2)
         produce(here.bootstrap_servers, topic_name, 100, partitions=2)
-        flow = {"commit.interval.ms": 100}
-        text = config_text(to_source.address, to_destination.address, [topic_name], flow=flow)
+        more = {"offset.commit.interval.ms": 200}
+        text = config_text(to_source.address, to_destination.address, [topic_name], top=more)
         with mirror(tmp_path / "mirror.yaml", text) as process:
             process.wait_event("assigned")
-            wait_until_caught_up(process, here.bootstrap_servers, there.bootstrap_servers, topic_name, 2)
+            caught_up(process, here.bootstrap_servers, there.bootstrap_servers, topic_name)
             for cluster, reservation, leading in zip((here, there), moved, (to_source, to_destination), strict=True):
                 (broker,) = cluster.brokers
                 broker.kill()
@@ -131,9 +138,10 @@ def test_brokers_that_move(topic_name: str, tmp_path: Path) -> None:
                 leading.target = reservation.port
                 broker.start()
             produce(here.bootstrap_servers, topic_name, 100, partitions=2, seed=1)
-            wait_until_caught_up(process, here.bootstrap_servers, there.bootstrap_servers, topic_name, 2)
+            caught_up(process, here.bootstrap_servers, there.bootstrap_servers, topic_name)
             assert process.of("halted") == []
-            wait_until_committed(process, here.bootstrap_servers, topic_name)
+            ends = [end_of(here.bootstrap_servers, topic_name, each) for each in range(2)]
+            wait_committed(here, "mirror-source->destination", topic_name, *ends)
             assert process.stop() == 0
         assert assert_identical(here.bootstrap_servers, there.bootstrap_servers, [topic_name], 2) >= 4
     for reservation in moved:
