@@ -180,7 +180,7 @@ def test_a_signal_while_it_starts(
         broker.resume()
 
 
-@pytest.mark.parametrize("version", ["2.8.2", "3.9.2"])
+@pytest.mark.parametrize("version", ["2.3.1", "2.7.2", "2.8.2", "3.0.2", "3.9.2"])
 def test_old_brokers(version: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
     """From an old broker to a new one, and from the new one back to the old one."""
     new = destination_cluster.bootstrap_servers
