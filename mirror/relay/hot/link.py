@@ -65,8 +65,13 @@ class Link(ABC):
         self.pump()
 
     def _pump_later(self, pause_s: float) -> None:
-        if self._wake is None:
-            self._wake = asyncio.get_running_loop().call_later(pause_s, self._woken)
+        """Calls ``pump`` after the pause, or sooner if it is to be called sooner."""
+        loop = asyncio.get_running_loop()
+        if self._wake is not None:
+            if self._wake.when() <= loop.time() + pause_s:
+                return
+            self._wake.cancel()
+        self._wake = loop.call_later(pause_s, self._woken)
 
     def _woken(self) -> None:
         self._wake = None

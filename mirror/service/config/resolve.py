@@ -42,6 +42,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
         fetch_min_bytes=settings.fetch_min_bytes,
         fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        linger_ms=settings.linger_ms,
         buffer_memory=settings.buffer_memory,
         **_most(settings),
         client_rack=flow.source.client_rack,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mirror.relay.fetch.current import SMALL
 from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -216,3 +217,30 @@ async def test_a_batch_that_comes_in_part_is_fetched_first() -> None:
             log.store(batch(0, payload=bytes(900_000)))
             source.store("t", 0, *batches(2, size=100_000))
             await flow.copied()
+
+
+async def test_few_fresh_records_are_waited_for() -> None:
+    """After a response with a few of them, the next request waits for ``linger.ms``, and has those that came since."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination, linger_ms=1_000) as flow:
+            await until_quiet(flow)
+            source.store("t", 0, *batches(1))
+            await flow.copied()
+            lingering = len(of_sessions(source))
+            for one in batches(9, first=3):
+                source.store("t", 0, one)
+                await some_turns()
+            assert len(of_sessions(source)) == lingering
+            await flow.copied()
+            assert len(of_sessions(source)) == lingering + 1
+
+
+async def test_much_fresh_data_is_fetched_at_once() -> None:
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination, linger_ms=1_000_000) as flow:
+            await until_quiet(flow)
+            for one in batches(3, size=SMALL):
+                source.store("t", 0, one)
+                await flow.copied()
