@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -121,10 +121,14 @@ class Side:
             try:
                 future.result(_TIMEOUT_S)
             except KafkaException as error:
-                raise ChaosError(f"the {self.name} cluster did not create {name}: {error}") from error
+                # The client repeats a request whose answer was lost with a broker; then the topic is there, and empty.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ChaosError(f"the {self.name} cluster did not create {name}: {error}") from error
         self.await_in_sync([plan.name for plan in made])
         names = [(plan.name, index) for plan in made for index in range(plan.partitions)]
-        until(lambda: self.ends(names), f"the leaders of {names} on the {self.name} cluster")
+        ends = until(lambda: self.ends(names), f"the leaders of {names} on the {self.name} cluster")
+        if filled := [name for name, end in ends.items() if end]:
+            raise ChaosError(f"the {self.name} cluster already had {filled}, with records")
 
     def delete(self, topics: Sequence[str]) -> None:
         """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""

@@ -47,7 +47,7 @@ def refusal(request: Frame, code: int) -> bytes:
 def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
     """Returns the broker's own answer with this error code in each entry (that ``only`` selects).
 
-    Those of a Fetch lose their records; all else stays as it is.
+    Those of a Fetch lose their records; all else stays as it is. Without entries (``entries``), so does all.
 
     Raises:
         KeyError: a kind of request that is not known here.
@@ -56,7 +56,7 @@ def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
     for path, entry in _innermost(decoded, ()):
         if only is None or only(path):
             entry.error_code = code
-            if answer.name == "Fetch":
+            if "records" in entry._struct.fields:
                 entry.records = None
     return _framed(decoded, answer.correlation_id)
 
@@ -114,9 +114,11 @@ def _entry(asked: Any, kind: Any, code: int) -> dict[str, Any]:
 
 def _innermost(entry: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yields the entries that carry the error codes, with the names and numbers that lead to them."""
-    lists = [field for field in _lists(type(entry)) if getattr(entry, field.name)]
+    all_lists = list(_lists(type(entry)))
+    lists = [field for field in all_lists if getattr(entry, field.name)]
     if not lists:
-        if "error_code" in entry._struct.fields:
+        # With lists, but nothing in them, it is the whole answer's code, which a fetch session has without an error.
+        if "error_code" in entry._struct.fields and (not all_lists or entry.error_code):
             yield path, entry
         return
     for field in lists:

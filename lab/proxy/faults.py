@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lab.evidence import FRAME_CUT, FRAME_HELD, LATE, WATCHED, WRONG_ANSWER, Record
-from lab.proxy.answers import Only
+from lab.proxy.answers import Only, entries
 from lab.proxy.frames import Direction, Frame
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoil:
-    """Lets the broker do its work, and puts this error code into each entry of its answer (that ``only`` selects)."""
+    """Lets the broker do its work, and puts this error code into each entry of its answer (that ``only`` selects).
+    An answer without entries, such as that of a fetch session without news, is not hit."""
 
     code: int
     only: Only | None = None
@@ -133,6 +134,7 @@ class Fault:
             or frame.name != self.name
             or (self.node_id is not None and frame.node_id != self.node_id)
             or (self.where is not None and not self.where(frame))
+            or (isinstance(self.action, Spoil) and not entries(frame.decode()))
         ):
             return False
         if self.skip:

@@ -84,7 +84,16 @@ def list_offsets(number: int, *partitions: int) -> bytes:
         topic.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
         for index in partitions or (0,)
     ]
-    request: Any = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic(name="t", partitions=wanted)])
+    return _framed(number, [topic(name="t", partitions=wanted)])
+
+
+def list_nothing(number: int) -> bytes:
+    """A ListOffsets request for no partition."""
+    return _framed(number, [])
+
+
+def _framed(number: int, topics: list[Any]) -> bytes:
+    request: Any = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
     request.API_VERSION = 5
     request.with_header(correlation_id=number, client_id="test")
     return bytes(request.encode(header=True, framed=True))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest, DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest, WriteTxnMarkersRequest
 
@@ -95,6 +95,23 @@ def test_an_answer_for_all_that_was_asked(request_: Any, version: int, expected:
     one = min(expected, key=str)
     changed = answer_frame(spoiled(answer, 7, lambda path: path == one), frame)
     assert entries(changed.decode()) == dict.fromkeys(expected, 6) | {one: 7}
+
+
+def test_a_fetch_session_without_news() -> None:
+    """
+    1. The code of the whole answer is no entry's: there is nothing in which to put another one.
+    2. If it is an error, it is one.
+    """
+    for code, expected in ((0, {}), (71, {(): 71})):
+        answer = FetchResponse[13](throttle_time_ms=0, error_code=code, session_id=5, responses=[])
+        answer.with_header(9)
+        request_ = fetch()
+        request_.API_VERSION = 13
+        request_.with_header(correlation_id=9, client_id="test")
+        asked = request_frame(bytes(request_.encode(header=True, framed=True)), link=1, node_id=2)
+        frame = answer_frame(bytes(answer.encode(header=True, framed=True)), asked)
+        assert entries(frame.decode()) == expected
+        assert entries(answer_frame(spoiled(frame, 6), asked).decode()) == dict.fromkeys(expected, 6)
 
 
 def test_a_request_unknown_here() -> None:

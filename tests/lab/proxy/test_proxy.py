@@ -20,7 +20,7 @@ from lab.proxy import (
 )
 from lab.proxy.answers import entries
 from lab.proxy.frames import answer_frame, request_frame
-from tests.lab.proxy.far_side import Client, FarBroker, client, list_offsets, number_of, read_frame
+from tests.lab.proxy.far_side import Client, FarBroker, client, list_nothing, list_offsets, number_of, read_frame
 
 KIND = "ListOffsets"
 
@@ -263,6 +263,17 @@ def test_a_spoiled_answer(proxy: Proxy, broker: FarBroker, here: Client) -> None
     here.sock.sendall(list_offsets(2, 0, 1, 2))
     assert codes(read_frame(here.sock), 0, 1, 2) == [0, 0, 0]
     assert len(broker.got) == 2
+
+
+def test_an_answer_without_entries_is_not_spoiled(proxy: Proxy, here: Client) -> None:
+    """Nothing would be wrong with it: the fault is for the next one."""
+    fault = proxy.arm(KIND, Spoil(code=19))
+    here.sock.sendall(list_nothing(1))
+    assert codes(read_frame(here.sock)) == []
+    assert not fault.came
+    here.sock.sendall(list_offsets(2, 0))
+    assert codes(read_frame(here.sock), 0) == [19]
+    assert fault.came
 
 
 def test_a_fault_is_for_its_kind_and_broker(proxy: Proxy, here: Client) -> None:
