@@ -29,7 +29,7 @@ from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.evidence import Unseen
-from mirror.relay.locate.position import Locator, transactional_id
+from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Rest, ResyncRules, barrier
 from mirror.relay.mapped.beginning import Beginning, ReadBounds, Start, open_tail
 from mirror.relay.mapped.copied import Between, Copied, OpenMap, write_down
@@ -70,7 +70,7 @@ class MappedLocator(Locator):
             return await self._look(partition, takeover=takeover)
         except PartitionHalted as stop:
             # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
-            if not await self.owns(partition):
+            if not await self.owners.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
 
@@ -80,7 +80,7 @@ class MappedLocator(Locator):
         await self._pins.check_settings(partition, there)
         look = _Look(self, partition, here, there, self.rules(partition))
         if not takeover and partition.queue.copied is not None and not partition.claim.forgotten:
-            if not await self.owns(partition):
+            if not await self.owners.owns(partition):
                 raise NotOurs(partition.name)
             location = await look.again(partition.queue.copied)
             if location is not None:
@@ -103,7 +103,7 @@ class MappedLocator(Locator):
     async def check_unmoved(self, partition: Partition) -> None:
         """See ``Locator``. Here the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
-        if not await self.owns(partition):
+        if not await self.owners.owns(partition):
             raise NotOurs(partition.name)
         copied = partition.queue.copied
         assert copied is not None, partition.name
@@ -126,17 +126,12 @@ class MappedLocator(Locator):
         if before not in ("", now) and not partition.claim.accept_settings:
             raise settings_changed(partition, there, LEVEL, before, now)
 
-    async def own(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over by its transactional id. Returns None if transactional ids are not available."""
-        partition.claim.own(await self._own(partition))
-        return partition.claim.ownership
-
     async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Before | None:
         """Fences whoever had the partition's producer id; see ``relay.mapped.fence``."""
         if partition.claim.ownership is None:
             return None
-        name = transactional_id(self._settings.flow, partition)
-        after = await fence(self.coordinator, name, partition.claim.ownership, there, before)
+        name = self.owners.name_of(partition)
+        after = await fence(self.owners.coordinator, name, partition.claim.ownership, there, before)
         if after is None:
             partition.claim.own(None)
         return after
@@ -312,7 +307,7 @@ class _Look:
         """Takes the partition over and fences its predecessors, so that what they may still send is refused. The
         internal topic is read behind the fence. Returns what is known of producers, and whether all are fenced."""
         locator, partition, there = self._locator, self._partition, self._there
-        owner = await locator.own(partition)
+        owner = await locator.owners.take_over(partition)
         # The fence changes what the leader remembers. A try that failed after its fence has asked before it.
         now = await look_before(there, self._log)
         before = now.after(partition.claim.before)
@@ -337,7 +332,7 @@ class _Look:
             await locator.state.load()
         before = self._keep(before, complete=fenced and complete)
         self._accounts = locator.state.ledger.of(partition.side)
-        if not await locator.owns(partition) or self._is_fenced(owner):
+        if not await locator.owners.owns(partition) or self._is_fenced(owner):
             # The accounts loaded may be another owner's by now; an account of ours would supersede them.
             raise NotOurs(self._rules.name)
         if before.complete:
@@ -359,7 +354,7 @@ class _Look:
         await self._check_owner()
 
     async def _check_owner(self) -> None:
-        if not await self._locator.owns(self._partition):
+        if not await self._locator.owners.owns(self._partition):
             raise NotOurs(self._rules.name)
 
     def _is_fenced(self, owner: Ownership | None) -> bool:

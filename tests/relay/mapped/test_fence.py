@@ -194,9 +194,10 @@ class Taking:
     def __init__(self, topic: Memory) -> None:
         self.state = topic
         self.log = None
+        self.owners = self
         self._epoch = -1
 
-    async def own(self, _: object) -> Ownership:
+    async def take_over(self, _: object) -> Ownership:
         self._epoch += 1
         return Ownership(2000, self._epoch)
 

@@ -14,11 +14,11 @@ from mirror.offsetmap.records import Chunk
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
+from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped import fence
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.copied import Copied
 from mirror.relay.mapped.fence import Before
-from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import NotOurs
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
@@ -175,7 +175,7 @@ async def test_the_next_owner_is_not_fenced(asked: bool) -> None:
             assert await flow.relay.drain()
         another_id(destination)
         with (
-            patch.object(MappedLocator, "owns", owns),
+            patch.object(Owners, "owns", owns),
             patch.object(PartitionLog, "write_markers", write_markers),
             patch.object(mapped._Look, "_check_owner", mapped._Look._check_owner if asked else unasked),
         ):

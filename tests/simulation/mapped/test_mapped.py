@@ -20,6 +20,7 @@ from mirror.offsetmap.records import Checkpoint, Ledger
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.halts import PartitionHalted, halt
+from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped import fence
 from mirror.relay.mapped import locate as mapped
@@ -223,7 +224,7 @@ async def _still_owned(self: MappedLocator, partition: Any, *, takeover: bool, *
     try:
         return await self._look(partition, takeover=takeover)
     except PartitionHalted as stop:
-        if not await self.owns(partition):
+        if not await self.owners.owns(partition):
             raise NotOurs(partition.name) from stop
         raise
 
@@ -236,9 +237,7 @@ MUTATIONS = (
         "other ids are fenced by their own", ((mapped, "fence_others", _others_not_fenced), _mostly(last_epoch=0)), 100
     ),
     Mutation("who owns is asked behind the checkpoint", ((mapped._Look, "_confirm", _unconfirmed),), 600),
-    Mutation(
-        "accounts are the owner's", ((MappedLocator, "owns", _ours), (mapped._Look, "_is_fenced", _ours_not)), 800
-    ),
+    Mutation("accounts are the owner's", ((Owners, "owns", _ours), (mapped._Look, "_is_fenced", _ours_not)), 800),
     # Equal batches, and what is gone at the source.
     Mutation(
         "several places are a halt",
