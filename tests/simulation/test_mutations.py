@@ -22,6 +22,7 @@ from mirror.relay.hot.freshness import Freshness
 from mirror.relay.hot.plain import NEVER_MS
 from mirror.relay.locate import compare, resync, tails
 from mirror.relay.locate.compare import Comparison, Proof
+from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Resync
 from mirror.relay.partition.partition import Partition
@@ -107,7 +108,7 @@ async def _without_looking(self: Any) -> None:
     await self._write(self._until - self._offset)
 
 
-async def _owner(self: Locator, partition: Partition) -> bool:
+async def _owner(self: Owners, partition: Partition) -> bool:
     return True
 
 
@@ -210,7 +211,7 @@ MUTATIONS = (
     Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300),
     Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
     Mutation("markers: look at the end", ((markers.MarkerRun, "run", _without_looking),), 900),
-    Mutation("markers: ask for the owner", ((Locator, "owns", _owner),), 900),
+    Mutation("markers: ask for the owner", ((Owners, "owns", _owner),), 900),
     Mutation(
         "markers: an epoch of their own",
         (

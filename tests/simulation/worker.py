@@ -24,7 +24,7 @@ from mirror.relay.durable import due, flows, loops, writer
 from mirror.relay.holes import parking
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.leading import cleanup
-from mirror.relay.locate import position
+from mirror.relay.locate import owners, position
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
@@ -78,7 +78,7 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(position, "PartitionLog", SimulatedLog))
         patches.enter_context(patch.object(due, "PartitionLog", SimulatedLog))
         patches.enter_context(patch.object(position, "SourceLog", SimulatedLog))
-        patches.enter_context(patch.object(position, "Coordinator", SimulatedCoordinator))
+        patches.enter_context(patch.object(owners, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
         patches.enter_context(patch.object(verdicts.Verdicts, "_describe", _not_described))
         patches.enter_context(patch.object(loops.Loops, "_look_up", _no_others))

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
-from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import NetworkError, Refused, Unreachable, Unsupported
+from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
@@ -19,48 +18,21 @@ from mirror.relay.durable.pins import Pins, was_copied
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
 from mirror.relay.holes.gaps import gap_behind
-from mirror.relay.holes.markers import NOT_PERMITTED, ByMarkers, ByTransactions, MarkerRun, MarkerWriter, Pace
+from mirror.relay.holes.markers import ByMarkers, ByTransactions, MarkerRun, MarkerWriter, Pace
 from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
-from mirror.relay.locate.resync import (
-    Found,
-    Rest,
-    Resync,
-    ResyncRules,
-    barrier,
-    standing_still,
-)
+from mirror.relay.locate.owners import Owners
+from mirror.relay.locate.resync import Found, Rest, Resync, ResyncRules, barrier, standing_still
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.ids import another, made_anew
-from mirror.wire.errors import ErrorCode
 
 MISSING_LOOKS = 8
 """Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone. A broker that has
 just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
-
-FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Somebody else owns the id, or has written after us."""
-
-
-def transactional_id(flow: str, partition: Partition) -> str:
-    """Returns the transactional id whose owner may fill the partition's holes. A dot in the flow's id is written
-    ``%2E``: flow "a.b" with topic "c" would otherwise have the id of flow "a" with topic "b.c"."""
-    return f"{_prefix(flow)}{partition.topic}.{partition.index}"
-
-
-def former_transactional_id(flow: str, partition: Partition) -> str:
-    """Returns the transactional id that earlier versions used, if it was another one, otherwise an empty string."""
-    return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
-
-
-def _prefix(flow: str) -> str:
-    """Returns the prefix of all transactional ids of this flow, and of no other flow's."""
-    return f"mirror.{flow.replace('.', '%2E')}."
-
 
 LOOKS_PER_OWNER = 64
 """Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
@@ -94,13 +66,10 @@ class Locator:
             mapped=settings.mapped,
         )
         self.log = log
-        self._told_no_owner = False
         self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state)
-        self.coordinator = Coordinator(destination)
-        self._renewed: Partition | None = None
-        self._renewing = asyncio.Event()
+        self.owners = Owners(destination, flow=settings.flow, log=log)
 
     async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:
         """Returns where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still
@@ -140,7 +109,7 @@ class Locator:
         level = await self._pins.check_settings(partition, there)
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
-            partition.claim.own(await self._own(partition))
+            await self.owners.take_over(partition)
             if await self._lead(partition, here, there, rest) and not partition.counts.batches:
                 partition.begin_again()
         found = await self._resync(partition, here, there, rest, settle=takeover or partition.claim.unsettled)
@@ -181,10 +150,10 @@ class Locator:
         leader = self._leader(self._destination, topic, partition.index)
         there = PartitionLog(self._destination, topic, partition.index, leader)
         start, end = await asyncio.gather(there.start(), there.true_end())
-        if start or end or not await self.owns(partition):
+        if start or end or not await self.owners.owns(partition):
             return
         if takeover:
-            partition.claim.own(await self._own(partition))
+            await self.owners.take_over(partition)
         # Batches of the previous topic that a predecessor has sent may still arrive.
         if await standing_still(there, self._settings.settle_ms / 1000, self.log):
             return
@@ -267,7 +236,7 @@ class Locator:
             PartitionHalted, NetworkError: as ``locate``.
         """
         _, there = self.logs(partition)
-        if not await self.owns(partition):
+        if not await self.owners.owns(partition):
             raise NotOurs(partition.name)
         end = await barrier(there, self.log)
         if end != partition.queue.acknowledged:
@@ -292,7 +261,7 @@ class Locator:
         due at a halt the source has deleted since."""
         await self._pin(partition)
         await self._pins.due.overtaken(partition, partition.claim.begun.until)
-        return await self.owns(partition)
+        return await self.owners.owns(partition)
 
     async def _pin(self, partition: Partition, **what: Any) -> None:
         """Writes the partition's pin before anything is written into the log. For a first pin, checks before it and
@@ -346,7 +315,7 @@ class Locator:
             partition.queue.acknowledged,
             hole.records,
             writer=self._writer(partition, there, hole),
-            owns=lambda: self.owns(partition),
+            owns=lambda: self.owners.owns(partition),
             pace=self._pace,
             log=self.log,
             patience_s=self._settings.request_timeout_ms / 1000,
@@ -356,10 +325,11 @@ class Locator:
         if not self._settings.fill_by_transaction:
             return ByMarkers(there, hole.before, partition.claim.coordinator_epoch)
         owner = partition.claim.ownership
-        name = transactional_id(self._settings.flow, partition)
+        name = self.owners.name_of(partition)
         if owner is None:
             raise halt(HaltReason.FILL_NOT_PERMITTED, f"transactional id {name} could not be taken over")
-        return ByTransactions(lambda: self.coordinator.abort_empty(name, owner, partition.topic, partition.index))
+        coordinator = self.owners.coordinator
+        return ByTransactions(lambda: coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
     def rules(self, partition: Partition) -> ResyncRules:
         """Returns the facts about the flow that the partition's resync needs."""
@@ -405,69 +375,6 @@ class Locator:
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
             ),
         )
-
-    async def owns(self, partition: Partition) -> bool:
-        """Returns True if nobody else has taken the partition over since we did, as far as the coordinator can tell. An
-        id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
-        if partition.claim.ownership is None:
-            return True
-        if partition is self._renewed:
-            await self._renewing.wait()
-        owner = await self.coordinator.describe(transactional_id(self._settings.flow, partition))
-        # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
-        partition.claim.described(unowned=owner == NOBODY)
-        return owner is None or owner == partition.claim.ownership
-
-    async def renew(self, partition: Partition) -> None:
-        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
-
-        Raises:
-            NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
-            Unsupported: before Kafka 2.5.
-            NetworkError: it is not certain that the id was used.
-        """
-        before = partition.claim.ownership
-        if before is None:
-            return
-        self._renewed = partition
-        self._renewing.clear()
-        try:
-            after = await self.coordinator.renew(transactional_id(self._settings.flow, partition), before)
-            partition.claim.renew(before, after)
-        except Refused as error:
-            if error.code in FENCED:
-                raise NotOurs(partition.name) from error
-            raise
-        finally:
-            self._renewed = None
-            self._renewing.set()
-        if after.producer_id != before.producer_id:
-            raise NotOurs(partition.name)
-
-    async def _own(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over. Returns None if transactional ids are not available; then only the log end is
-        checked before a hole is filled."""
-        flow = self._settings.flow
-        former = former_transactional_id(flow, partition)
-        try:
-            if former and await self.coordinator.describe(former) != NOBODY:
-                # A worker of an earlier version has to see that it is no longer the owner.
-                await self.coordinator.init_producer_id(former)
-            return await self.coordinator.init_producer_id(transactional_id(flow, partition))
-        except (Unsupported, Refused) as error:
-            if isinstance(error, Refused) and error.code not in NOT_PERMITTED:
-                raise
-            if not self._told_no_owner:
-                self._told_no_owner = True
-                self.log.warning(
-                    "no_ownership",
-                    detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
-                    "cannot tell",
-                    remedy="grant the mirror's principal Write and Describe on transactional ids beginning with "
-                    f"{_prefix(flow)} of cluster {self._destination.name}; a partition is owned again once it is taken "
-                    "over (by a restart, or another worker)",
-                )
-            return None
 
     def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
         topic = cluster.topics.get(name)

@@ -5,7 +5,7 @@ It is a class of its own, so that the lane for exact offsets pays nothing for it
 
 from mirror.net.connection import Connection, Piece
 from mirror.relay.hot.acks import Acknowledged, bases_of
-from mirror.relay.locate.position import FENCED
+from mirror.relay.locate.owners import FENCED
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Queue

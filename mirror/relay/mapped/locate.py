@@ -1,4 +1,4 @@
-"""Locates a partition of ``offsets: mapped``: it is fenced, and both logs are read in lock-step from the checkpoint on.
+"""Locates a partition of ``offsets: mapped``: it is taken over, and both logs are read from the checkpoint on.
 
 Read it beside ``relay.locate.resync``, which does the same for exact mode. There the log end says everything. Here
 others write to the log as well. So a checkpoint says what was copied last, and what the flow has written since then is
@@ -14,28 +14,25 @@ from typing import Any
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
-from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
 from mirror.offsetmap.lockstep import LockStep
-from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Ledger, Order
-from mirror.offsetmap.runs import Run
+from mirror.offsetmap.records import Checkpoint, Order
 from mirror.offsetmap.topic import Memory, joined_map
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.relay.durable.flows import has_map
-from mirror.relay.durable.pins import COMMITTED, LEVEL, Pins, committed_note, settings_changed
+from mirror.relay.durable.pins import LEVEL, settings_changed
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN
-from mirror.relay.halts import PartitionHalted, halt, overtaken
+from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.holes.gaps import gap_behind
-from mirror.relay.locate.evidence import Unseen
-from mirror.relay.locate.position import Locator, transactional_id
+from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Rest, ResyncRules, barrier
-from mirror.relay.mapped.beginning import Beginning, ReadBounds, Start, open_tail
+from mirror.relay.mapped.beginning import Beginning, Start, open_tail
 from mirror.relay.mapped.copied import Between, Copied, OpenMap, write_down
-from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
-from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
+from mirror.relay.mapped.fence import look_before
+from mirror.relay.mapped.reading import Reading
 from mirror.relay.mapped.strays import first_own
+from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
@@ -70,7 +67,7 @@ class MappedLocator(Locator):
             return await self._look(partition, takeover=takeover)
         except PartitionHalted as stop:
             # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
-            if not await self.owns(partition):
+            if not await self.owners.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
 
@@ -80,7 +77,7 @@ class MappedLocator(Locator):
         await self._pins.check_settings(partition, there)
         look = _Look(self, partition, here, there, self.rules(partition))
         if not takeover and partition.queue.copied is not None and not partition.claim.forgotten:
-            if not await self.owns(partition):
+            if not await self.owners.owns(partition):
                 raise NotOurs(partition.name)
             location = await look.again(partition.queue.copied)
             if location is not None:
@@ -103,7 +100,7 @@ class MappedLocator(Locator):
     async def check_unmoved(self, partition: Partition) -> None:
         """See ``Locator``. Here the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
-        if not await self.owns(partition):
+        if not await self.owners.owns(partition):
             raise NotOurs(partition.name)
         copied = partition.queue.copied
         assert copied is not None, partition.name
@@ -126,21 +123,6 @@ class MappedLocator(Locator):
         if before not in ("", now) and not partition.claim.accept_settings:
             raise settings_changed(partition, there, LEVEL, before, now)
 
-    async def own(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over by its transactional id. Returns None if transactional ids are not available."""
-        partition.claim.own(await self._own(partition))
-        return partition.claim.ownership
-
-    async def fence(self, partition: Partition, there: PartitionLog, before: Before) -> Before | None:
-        """Fences whoever had the partition's producer id; see ``relay.mapped.fence``."""
-        if partition.claim.ownership is None:
-            return None
-        name = transactional_id(self._settings.flow, partition)
-        after = await fence(self.coordinator, name, partition.claim.ownership, there, before)
-        if after is None:
-            partition.claim.own(None)
-        return after
-
 
 class _Look:
     """One look at both logs of a partition."""
@@ -154,18 +136,8 @@ class _Look:
         self._there = there
         self._rules = rules
         self._log = locator.log
-        self._bounds = ReadBounds(0, 0, 0)
-        self._known: Sequence[Producer] | None = None
-        self._noted: LastCopied | None = None
-        self._settled = False
-        """True if nothing of ours that was sent before can still arrive."""
-        self._remaking = False
-        """True if the map was lost, and is rebuilt from both logs."""
-        self._accounts = Ledger()
-        """The accounts of the partition, as of when it was certainly ours. Other partitions read the internal topic,
-        too: what comes later may be of a later owner, and an account of ours must not supersede that."""
-
-    # -- the two ways --------------------------------------------------------------------------------------------------
+        self._takeover = Takeover(locator.owners, locator.state, partition, there, rules.owner, locator.log)
+        self._reading = Reading(partition, here, there, rules, locator.log)
 
     async def again(self, copied: Copied) -> Location | None:
         """Locates the partition after doubt, if it was ours all the time: reads on from what was acknowledged. Returns
@@ -178,25 +150,26 @@ class _Look:
             for state in before.known or ()
         ):
             raise NotOurs(self._rules.name, "has fenced it")
-        end = await self._begin()
+        reading = self._reading
+        end = await reading.begin()
         if await self._beginning(copied.own).lost(copied.open_map.last):
             return None
         start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
-        await check_end(self._sides, copied.source, self._rules.settle_s)
-        step = self._step(start, copied.own, copied.note())
-        await self._advance(step, end)
+        await reading.check_end(copied.source)
+        step = reading.follow(start, copied.own, noted=copied.note(), checkpoint=None)
+        await reading.advance(step, end)
         identity = self._still_ours(step, copied)
-        if self._partition.claim.unsettled or not armed(identity, self._known) or await self._is_old(step):
-            await self._settle(step)
+        if self._partition.claim.unsettled or not armed(identity, reading.known) or await self._is_old(step):
+            await reading.settle(step)
             self._still_ours(step, copied)
-        if (gone := step.gone_to(self._bounds.end)) > before.end:
+        if (gone := step.gone_to(reading.bounds.end)) > before.end:
             # The leader was asked before that, and without a fence: the next look knows more.
             raise Unreachable(f"{self._there.name}: what stood before {gone} has gone while it was looked at")
-        await self._count_gone(step, before, closed=False)
-        source_end = await self._check_range(step)
+        await reading.count_gone(step, before, closed=False)
+        source_end = await reading.check_range(step)
         assert step.identity is not None
         last = step.map[-1] if len(step.map) else copied.open_map.last
-        checked = await self._check_copied(last, step.source_offset, copied.own, copied.note())
+        checked = await reading.check_copied(last, step.source_offset, copied.own, copied.note())
         copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
         copied.last = checked.copied
         return self._location(copied, source_end)
@@ -213,41 +186,42 @@ class _Look:
     async def anew(self) -> Location:
         """Locates the partition at a takeover: fences it, then goes on from what was written down. Writes down where it
         begins before anything is produced, so that whatever is found there later has a checkpoint before it."""
-        partition, state = self._partition, self._locator.state
-        before, fenced = await self._fence()
+        partition, state, reading = self._partition, self._locator.state, self._reading
+        before, fenced = await self._takeover.fence()
+        accounts = self._takeover.accounts
         owner = partition.claim.ownership
         side = partition.side
-        checkpoint = self._accounts.checkpoint(side)
-        own = {self._rules.owner, *self._accounts.own(side)}
+        known = checkpoint = accounts.checkpoint(side)
+        own = {self._rules.owner, *accounts.own(side)}
         if owner is not None:
             own.add(owner.producer_id)
-        end = await self._begin()
+        end = await reading.begin()
         start = await self._beginning(own).find(before, owner)
         if start.of_others:
             checkpoint = None
-        self._remaking = start.anew and checkpoint is not None
-        await check_end(self._sides, start.source, self._rules.settle_s)
+        remade = checkpoint if start.anew else None
+        await reading.check_end(start.source)
         noted = checkpoint.copied if checkpoint is not None else None
         partition.cursor.forget_read()
-        step = self._step(start, own, noted)
-        await self._advance(step, end)
+        step = reading.follow(start, own, noted=noted, checkpoint=known, remaking=remade is not None)
+        await reading.advance(step, end)
         level = checkpoint.isolation_level if checkpoint is not None else ""
         if step.copies:
             self._locator.check_level(partition, self._there, level)
         if (
             not fenced
             or partition.claim.unsettled
-            or not armed(self._identity(step, owner), self._known)
+            or not armed(self._identity(step, owner), reading.known)
             or await self._is_old(step)
         ):
-            await self._settle(step)
+            await reading.settle(step)
         if checkpoint is not None:
-            await self._count_gone(step, before, closed=checkpoint.closed and not step.copies)
+            await reading.count_gone(step, before, closed=checkpoint.closed and not step.copies)
         identity = self._identity(step, owner)
-        source_end = await self._check_range(step)
-        await self._check_anew(step, start)
+        source_end = await reading.check_range(step)
+        await self._check_remade(step, start, remade)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
-        checked = await self._check_copied(copied.open_map.last, copied.source, copied.own, noted)
+        checked = await reading.check_copied(copied.open_map.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
         if partition.claim.trusted is not None:
             await self._locator.skips.write(side, [(*partition.claim.trusted, UNPROVEN)])
@@ -256,10 +230,10 @@ class _Look:
         if checkpoint is None and not step.copies:
             await self._locator.due.overtaken(partition, start.source)
         await write_down(state, [copied])
-        if not has_map(self._accounts, side):
+        if not has_map(accounts, side):
             # Another flow may have begun at the same moment: each writes its own first entry and looks then.
             await self._locator.flows.check_new(partition, begun=True)
-        await self._confirm()
+        await self._takeover.confirm()
         given_up = await self._go_over_gap(copied)
         copied.confirmed = True
         # The accounts that it replaces go only now: an account that is not confirmed may count for nothing.
@@ -273,15 +247,15 @@ class _Look:
             self._locator.tell_level(partition, level, copied.source)
         return self._location(copied, source_end)._replace(accepted=given_up)
 
-    async def _check_anew(self, step: LockStep, start: Start) -> None:
+    async def _check_remade(self, step: LockStep, start: Start, checkpoint: Checkpoint | None) -> None:
         """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since
-        all before that was copied. Records that the source has deleted from there on count as skipped.
+        all before that was copied. Records that the source has deleted from there on count as skipped. None: it was not
+        lost.
 
         Raises:
             PartitionHalted: both logs lead to another place.
         """
-        checkpoint = self._accounts.checkpoint(self._partition.side)
-        if not self._remaking or checkpoint is None:
+        if checkpoint is None:
             return
         due, coming = checkpoint.source_offset, await step.next_of_source()
         # Between the last copy and the checkpoint there may be markers and aborted data.
@@ -299,86 +273,14 @@ class _Look:
     async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
         """Goes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
         once. The gap is written down as skipped, and with the checkpoint that follows. Returns it, or None."""
-        partition = self._partition
-        if not partition.claim.accept_gap or self._rules.terms.compacted or copied.source < self._bounds.source_start:
+        partition, source_start = self._partition, self._reading.bounds.source_start
+        if not partition.claim.accept_gap or self._rules.terms.compacted or copied.source < source_start:
             return None
         gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
         if gap is not None:
             await self._locator.skips.write(partition.side, [(*gap, ON_GAP)])
             copied.source, copied.source_epoch = gap[1], NO_LEADER_EPOCH
         return gap
-
-    async def _fence(self) -> tuple[Before, bool]:
-        """Takes the partition over and fences its predecessors, so that what they may still send is refused. The
-        internal topic is read behind the fence. Returns what is known of producers, and whether all are fenced."""
-        locator, partition, there = self._locator, self._partition, self._there
-        owner = await locator.own(partition)
-        # The fence changes what the leader remembers. A try that failed after its fence has asked before it.
-        now = await look_before(there, self._log)
-        before = now.after(partition.claim.before)
-        if owner is not None:
-            before = await noted(locator.state, partition.side, before, there, end=now.end)
-        self._keep(before)
-        after = await locator.fence(partition, there, before)
-        fenced, complete = after is not None, after is not None and after.complete
-        before = self._keep(after or before)
-        await locator.state.load()
-        ours = owner.producer_id if owner is not None and fenced else self._rules.owner
-        old = others(locator.state.ledger.checkpoints(partition.side), ours)
-        if old:
-            # If an id is the next owner's instead, fencing it would make the leader forget what that owner has written.
-            await self._check_owner()
-            # These markers make the leader forget as well, and an account may have come since the last note.
-            await note(locator.state, partition.side, before)
-            after = await fence_others(there, before, old, self._log)
-            fenced = fenced and after is not None
-            complete = complete and after is not None and (after.complete or after is before)
-            before = self._keep(after or before)
-            await locator.state.load()
-        before = self._keep(before, complete=fenced and complete)
-        self._accounts = locator.state.ledger.of(partition.side)
-        if not await locator.owns(partition) or self._is_fenced(owner):
-            # The accounts loaded may be another owner's by now; an account of ours would supersede them.
-            raise NotOurs(self._rules.name)
-        if before.complete:
-            await note(locator.state, partition.side, before)
-        return before, fenced
-
-    def _keep(self, before: Before, *, complete: bool = False) -> Before:
-        """Keeps ``before`` for the next try, if this one gets no further. It is complete only behind the fences of all
-        predecessors: until its own marker is there, one with another producer id may write on."""
-        kept = before._replace(complete=complete)
-        self._partition.claim.remember_before(kept)
-        return kept
-
-    async def _confirm(self) -> None:
-        """Checks, after our account was written, that the partition is still ours. A worker that takes over from here
-        on finds the account, and fences our producer id even if the coordinator gives another one. A worker that took
-        over before has fenced nothing of ours, and may not have seen our account: then that is not confirmed, and does
-        not count."""
-        await self._check_owner()
-
-    async def _check_owner(self) -> None:
-        if not await self._locator.owns(self._partition):
-            raise NotOurs(self._rules.name)
-
-    def _is_fenced(self, owner: Ownership | None) -> bool:
-        """Returns True if an account tells of a later owner, which brokers before 3.0 do not."""
-        accounts = self._locator.state.ledger.checkpoints(self._partition.side)
-        known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
-        return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)
-
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    async def _begin(self) -> int:
-        """Reads where both logs start, and where the destination's ends for certain; returns that end. Asks the leader
-        for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
-        another's place."""
-        self._known = await self._there.producers()
-        self._bounds = ReadBounds(
-            *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
-        )
-        return self._bounds.end
 
     def _beginning(self, own: Collection[int]) -> Beginning:
         return Beginning(
@@ -388,152 +290,15 @@ class _Look:
             self._rules,
             self._locator.state,
             self._log,
-            accounts=self._accounts,
+            accounts=self._takeover.accounts,
             own=own,
-            bounds=self._bounds,
-        )
-
-    def _step(self, start: Start, own: Collection[int], noted: LastCopied | None) -> LockStep:
-        """Returns the lock-step from ``start`` on. ``noted``: the note of the copy."""
-        self._noted = noted
-        known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
-        checkpoint = self._accounts.checkpoint(self._partition.side)
-        return LockStep(
-            self._here,
-            self._there,
-            source_offset=start.source,
-            destination_offset=start.destination,
-            source_epoch=start.source_epoch,
-            identity=start.identity,
-            own=own,
-            # Copies behind a checkpoint were made under its isolation level, even if another one counts by now.
-            committed=checkpoint.isolation_level == COMMITTED
-            if checkpoint is not None and checkpoint.isolation_level
-            else self._rules.committed,
-            source_start=self._bounds.source_start,
-            log_start=self._bounds.log_start,
-            accept_gap=self._rules.accept_loss,
-            known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
-            opening=self._rules.opening,
-        )
-
-    async def _advance(self, step: LockStep, end: int) -> int:
-        """Reads on up to ``end``. Returns how many batches of ours it found."""
-        try:
-            found = await step.advance(end)
-            step.decide()
-        except Differs as error:
-            raise await self._halt(step, error) from error
-        await check_seen(self._here, step.alignment)
-        return found
-
-    async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
-        await check_seen(self._here, step.alignment)
-        if isinstance(error, Ambiguous):
-            return halt(HaltReason.AMBIGUOUS, f"{self._rules.name}: {error}")
-        if isinstance(error, NeverArrived):
-            return halt(HaltReason.NEVER_ARRIVED, f"{self._rules.name}: {error}")
-        if self._remaking:
-            return halt(
-                HaltReason.MAP_LOST,
-                f"{self._rules.name}: the map cannot be rebuilt, because the two logs no longer begin at the same "
-                f"record: {error}",
-            )
-        return await differs(self._sides, step.alignment, error, self._noted)
-
-    async def _settle(self, step: LockStep) -> None:
-        """Waits until nothing of ours has come for ``settle.ms``: then nothing of ours is on its way. Others may go on
-        writing."""
-        while True:
-            await asyncio.sleep(self._rules.settle_s)
-            if not await self._advance(step, await barrier(self._there, self._log)):
-                self._settled = True
-                return
-
-    async def _count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
-        """Counts copies that the destination has deleted: if nothing is visible, something may have been copied all the
-        same. The leader's memory of the producer says how much. Without it, there must be nothing that can have been
-        copied.
-
-        Args:
-            step: the lock-step, with all that was seen.
-            before: the destination before the fence.
-            closed: nothing was sent behind the checkpoint.
-        """
-        end, identity = self._bounds.end, step.identity
-        most = max(step.unseen(end), default=0)
-        if identity is None or not most or closed:
-            return
-        last = before.last_sequence(identity.producer_id, identity.epoch)
-        final = before.final == (identity.producer_id, identity.epoch)
-        if last is not None and (before.complete or final or step.gone_to(end) <= before.end):
-            if last < 0 and not identity.sequence:
-                return
-            if last >= 0:
-                try:
-                    await step.count(last, end)
-                    step.decide()
-                except Differs as error:
-                    raise await self._halt(step, error) from error
-                await check_seen(self._here, step.alignment)
-                return
-        following = await step.next_of_source()
-        if following is None:
-            await check_read(self._here, step.alignment)
-        possible = step.alignment.overtaken or (following is not None and following.length <= most)
-        if not possible or self._rules.accept_loss:
-            return
-        raise halt(
-            HaltReason.CHECKPOINT_BEHIND,
-            f"{self._there.name} has deleted what stood at up to {most} offsets behind what is known to be copied, up "
-            f"to source offset {step.source_offset}, and its leader does not remember producer id "
-            f"{identity.producer_id}, epoch {identity.epoch}",
+            bounds=self._reading.bounds,
         )
 
     async def _is_old(self, step: LockStep) -> bool:
         """Returns True if the next batch is so old that brokers may forget it at once, and the fence with it."""
         coming = await step.next_of_source()
         return coming is not None and coming.header.max_timestamp < self._locator.forgets_before_ms()
-
-    async def _check_range(self, step: LockStep) -> int:
-        """Checks that the source still has what is due, and does not end before what was copied. Returns its end."""
-        name, alignment = self._rules.name, step.alignment
-        if alignment.overtaken and not self._rules.accept_gap:
-            more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
-            raise overtaken(name, step.source_offset, self._bounds.source_start, self._here.floor, more)
-        await check_end(self._sides, step.source_offset, self._rules.settle_s)
-        return await self._here.true_end()
-
-    @property
-    def _sides(self) -> Sides:
-        return Sides(
-            name=self._rules.name,
-            here=self._here,
-            there=self._there,
-            source_start=self._bounds.source_start,
-            log_start=self._bounds.log_start,
-            compacted=self._rules.terms.compacted,
-            opening=self._rules.opening,
-        )
-
-    async def _check_copied(
-        self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
-    ) -> Checked:
-        """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
-        self._partition.claim.trust(None)
-        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
-        partition = self._partition
-        if partition.claim.trusted is not None:
-            # The earlier notes of the copy say nothing from now on.
-            partition.cursor.marks.clear()
-            return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
-        return checked
-
-    async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
-        """Checks the source against the checkpoint's note, or, if a version wrote it without one, the group's."""
-        partition = self._partition
-        notes = [noted] if noted is not None else committed_note(partition)
-        return await Pins.ask(partition, self._here, unseen, notes, pinned=True)
 
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
@@ -544,7 +309,7 @@ class _Look:
         computed = self._rules.owner
         if step.identity is not None and step.identity.producer_id == computed and not self._partition.claim.forgotten:
             return step.identity
-        epochs = [state.epoch for state in self._known or () if state.producer_id == computed]
+        epochs = [state.epoch for state in self._reading.known or () if state.producer_id == computed]
         if step.identity is not None and step.identity.producer_id == computed:
             epochs.append(step.identity.epoch)
         return Identity(computed, max(epochs, default=-1) + 1, 0)
@@ -554,9 +319,9 @@ class _Look:
     ) -> tuple[Copied, list[bytes]]:
         """Returns this worker's account of the partition, which begins with what was found, and the keys of what it
         replaces."""
-        ledger, side = self._accounts, self._partition.side
+        ledger, side = self._takeover.accounts, self._partition.side
         before, chunks = ledger.checkpoints(side), ledger.chunks(side)
-        kept = ledger.linked(side, gone_to=self._bounds.log_start) if before and not start.anew else []
+        kept = ledger.linked(side, gone_to=self._reading.bounds.log_start) if before and not start.anew else []
         tail = open_tail(kept)
         runs = joined_map(self._locator.state.topic, tail)
         runs.truncate(start.source)
@@ -571,7 +336,7 @@ class _Look:
             since=min([start.source, *(run.source for run in runs)]),
             start=runs,
             follows=kept[-len(tail) - 1].id if len(kept) > len(tail) else None,
-            gone_to=max([self._bounds.log_start, *(chunk.gone_to for chunk in kept)]),
+            gone_to=max([self._reading.bounds.log_start, *(chunk.gone_to for chunk in kept)]),
         )
         copied = Copied(
             open_map=open_map,
@@ -597,7 +362,7 @@ class _Look:
     def _is_unused(self, step: LockStep, start: Start) -> bool:
         """Returns True if nothing was ever copied, neither by what was written down, nor by what was found behind that.
         Copies that are gone from the destination move the position, too."""
-        checkpoint = self._accounts.checkpoint(self._partition.side)
+        checkpoint = self._takeover.accounts.checkpoint(self._partition.side)
         before = checkpoint is None or bool(start.remade) or checkpoint.unused
         return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
 
@@ -609,12 +374,12 @@ class _Look:
             destination_leader=self._there.leader,
             source_leader=self._here.leader,
             source_end=source_end,
-            log_start=self._bounds.log_start,
+            log_start=self._reading.bounds.log_start,
             proven=True,
             coordinator_epoch=0,
-            source_start=self._bounds.source_start,
+            source_start=self._reading.bounds.source_start,
             floor=self._here.floor,
-            settled_at=0.0 if self._settled else time.monotonic() + self._rules.settle_s,
+            settled_at=0.0 if self._reading.settled else time.monotonic() + self._rules.settle_s,
         )
 
 

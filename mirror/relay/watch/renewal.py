@@ -64,7 +64,7 @@ class Renewal:
             return
         generation = partition.cursor.generation
         try:
-            await self._relay.locator.renew(partition)
+            await self._relay.locator.owners.renew(partition)
         except NotOurs as error:
             if partition.cursor.generation == generation:
                 self._relay.act(partition, Doubt.of(error))

@@ -9,7 +9,7 @@ import pytest
 from mirror.net.coordinator import Ownership
 from mirror.offsetmap.pins import LastCopied
 from mirror.relay.durable.pins import Pins
-from mirror.relay.locate.position import Locator
+from mirror.relay.locate.owners import Owners
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
@@ -65,18 +65,18 @@ async def _nothing(*_: Any) -> None:
 
 async def test_nothing_copied_is_known_once_the_log_stands_still() -> None:
     """The source was made anew before anything was copied, as it seems: a predecessor's first batch is on its way."""
-    own = Locator._own
+    take_over = Owners.take_over
 
-    async def late(self: Locator, partition: Partition) -> Ownership | None:
+    async def late(self: Owners, partition: Partition) -> Ownership | None:
         destination.log("t").produce(raw_batch(b"late", base_offset=0))
-        return await own(self, partition)
+        return await take_over(self, partition)
 
     async with clusters() as (source, destination):
         source.add_topic("t")
         async with mirroring(source, destination) as flow:
             await until(lambda: FIRST in flow.relay.partitions and flow.partition().phase is Phase.ACTIVE)
         recreate(source, *batches(3))
-        with patch.object(Locator, "_own", late):
+        with patch.object(Owners, "take_over", late):
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "recreated"
 

@@ -10,8 +10,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.mapped import lastcopy
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped import lastcopy, reading
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
@@ -54,7 +53,7 @@ async def test_what_cannot_be_read_is_not_lost(purged: bool, asked: bool) -> Non
         log.hidden = 6
         if purged:
             empty(destination)
-        with patch.object(mapped, "check_seen", lastcopy.check_seen if asked else _anything):
+        with patch.object(reading, "check_seen", lastcopy.check_seen if asked else _anything):
             async with mirroring(source, destination, mapped=True) as flow:
                 if not asked:
                     assert await flow.halted() == "source_truncated"
@@ -75,7 +74,7 @@ async def test_an_original_that_is_not_shown_is_not_cleaned_away(asked: bool) ->
     async with clusters() as (source, destination):
         log = await killed(source, destination, *batches(4), batch(15, 3), compacted=True)
         log.hidden = 3
-        with patch.object(mapped, "check_seen", lastcopy.check_seen if asked else _anything):
+        with patch.object(reading, "check_seen", lastcopy.check_seen if asked else _anything):
             async with mirroring(source, destination, mapped=True) as flow:
                 if asked:
                     await until(lambda: "not to be read yet" in str(flow.partition().waiting))
@@ -99,7 +98,7 @@ async def test_what_is_gone_there_may_be_a_copy_of_what_is_not_shown(asked: bool
         log.hidden = log.end
         empty(destination)
         destination.log("t").producers.clear()
-        with patch.object(mapped, "check_read", lastcopy.check_read if asked else _anything):
+        with patch.object(reading, "check_read", lastcopy.check_read if asked else _anything):
             async with mirroring(source, destination, mapped=True) as flow:
                 if asked:
                     await until(lambda: "not to be read yet" in str(flow.partition().waiting))

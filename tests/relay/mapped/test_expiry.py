@@ -7,7 +7,7 @@ import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.offsetmap.topic import state_topic
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
 from mirror.relay.partition.claim import Committed
 from mirror.relay.watch.renewal import Renewal
@@ -95,7 +95,7 @@ async def test_a_new_id_fences_the_old_one_by_its_own(
         return before
 
     if not fenced:
-        monkeypatch.setattr(mapped, "fence_others", unfenced)
+        monkeypatch.setattr(takeover, "fence_others", unfenced)
     create(source_cluster, topic_name)
     create(forgetful, topic_name)
     write(source_cluster, topic_name, 0, 2)

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -16,8 +15,9 @@ from mirror.offsetmap.records import Checkpoint, Entry, Ledger, Order, Remembere
 from mirror.offsetmap.topic import Memory
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before, _until_marked, note, noted
+from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.partition.partition import Partition
 from tests.records.builders import raw_batch
 from tests.simulation.model.broker import marker_batch
@@ -189,19 +189,14 @@ def test_what_is_gone_before_the_marker_was_not_seen(stands_at: int | None, star
 
 
 class Taking:
-    """A worker that takes the partition over: its own fence is there at once, and all before it was seen."""
+    """The coordinator of a worker that takes the partition over, and that nobody takes it from."""
 
-    def __init__(self, topic: Memory) -> None:
-        self.state = topic
-        self.log = None
+    def __init__(self) -> None:
         self._epoch = -1
 
-    async def own(self, _: object) -> Ownership:
+    async def take_over(self, _: object) -> Ownership:
         self._epoch += 1
         return Ownership(2000, self._epoch)
-
-    async def fence(self, _: object, there: object, before: Before) -> Before:
-        return before._replace(end=before.end + 1, complete=True)
 
     async def owns(self, _: object) -> bool:
         return True
@@ -229,23 +224,27 @@ def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) 
             raise Unreachable("dest: cut")
         return before
 
+    async def fence_own(_: object, before: Before) -> Before:
+        """Is there at once, and all before it was seen."""
+        return before._replace(end=before.end + 1, complete=True)
+
     def kept(self: Any, before: Before, *, complete: bool = False) -> Before:
         self._partition.claim.remember_before(before)
         return before
 
     async def takeovers() -> Before:
         partition, there = Partition(*SIDE), Ending(FENCED.end)
-        rules = SimpleNamespace(name="orders-0", owner=4711)
-        arguments: list[Any] = [Taking(topic), partition, None, there, rules]
+        arguments: list[Any] = [Taking(), topic, partition, there, 4711, None]
         with pytest.raises(Unreachable):
-            await mapped._Look(*arguments)._fence()
-        before, _ = await mapped._Look(*arguments)._fence()
+            await Takeover(*arguments).fence()
+        before, _ = await Takeover(*arguments).fence()
         return before
 
     with (
-        patch.object(mapped, "look_before", look_before),
-        patch.object(mapped, "fence_others", fence_others),
-        patch.object(mapped._Look, "_keep", mapped._Look._keep if rule else kept),
+        patch.object(takeover, "look_before", look_before),
+        patch.object(takeover, "fence_others", fence_others),
+        patch.object(Takeover, "_fence_own", fence_own),
+        patch.object(Takeover, "_keep", Takeover._keep if rule else kept),
     ):
         found = asyncio.run(takeovers())
     noted_last = topic.ledger.remembered(SIDE)

@@ -12,7 +12,7 @@ from mirror.offsetmap.lockstep import Differs
 from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import translation
 from mirror.relay.events import EventLog
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
 from mirror.relay.topics import ids
 from mirror.sandbox import Cluster as Sandbox
@@ -83,7 +83,7 @@ async def test_a_purged_destination_whose_leader_has_forgotten(
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         await flow.copied(topic_name)
     await purge(destination_cluster, topic_name)
-    monkeypatch.setattr(mapped, "look_before", forgetful)
+    monkeypatch.setattr(takeover, "look_before", forgetful)
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         assert await flow.halted(topic_name) == "checkpoint_behind"
         assert await flow.relay.resume((topic_name, 0), accept_gap=True) == ""

@@ -12,7 +12,7 @@ from mirror.offsetmap.runs import Run
 from mirror.offsetmap.topic import state_topic
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.relay.durable.flows import Flows
-from mirror.relay.locate.position import Locator
+from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped.copied import write_down
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import Cluster as Sandbox
@@ -167,7 +167,7 @@ async def test_without_a_right_to_transactional_ids(
     async def refused(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(Locator, "_own", refused)
+    monkeypatch.setattr(Owners, "take_over", refused)
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name)
     for life in range(3):

@@ -14,11 +14,13 @@ from mirror.offsetmap.records import Chunk
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
+from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped import fence
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.copied import Copied
 from mirror.relay.mapped.fence import Before
-from mirror.relay.mapped.locate import MappedLocator
+from mirror.relay.mapped.reading import Reading
+from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.outcome import NotOurs
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
@@ -27,9 +29,9 @@ from tests.relay.flows import Flow, batch, clusters, fill, mirroring
 from tests.relay.noting import SIDE, ledger
 
 END = 60
-_settle = mapped._Look._settle
+_settle = Reading.settle
 _look_before = fence.look_before
-_confirm = mapped._Look._confirm
+_confirm = Takeover.confirm
 
 
 def copy_of(original: bytes, identity: Identity) -> bytes:
@@ -76,7 +78,7 @@ async def test_another_owner_that_comes_while_it_is_settled(asked: bool) -> None
 
             flow.partition().claim.unsettled = True
             with (
-                patch.object(mapped._Look, "_settle", settle),
+                patch.object(Reading, "settle", settle),
                 patch.object(mapped._Look, "_still_ours", mapped._Look._still_ours if asked else believed),
             ):
                 await doubted(flow)
@@ -137,7 +139,7 @@ async def test_what_an_account_replaces_goes_when_it_is_confirmed() -> None:
                 raise NotOurs("t-0")
             await _confirm(self)
 
-        with patch.object(mapped._Look, "_confirm", confirm):
+        with patch.object(Takeover, "confirm", confirm):
             async with mirroring(source, destination, mapped=True) as flow:
                 await flow.copied()
         ((writers, chunks),) = seen
@@ -175,9 +177,9 @@ async def test_the_next_owner_is_not_fenced(asked: bool) -> None:
             assert await flow.relay.drain()
         another_id(destination)
         with (
-            patch.object(MappedLocator, "owns", owns),
+            patch.object(Owners, "owns", owns),
             patch.object(PartitionLog, "write_markers", write_markers),
-            patch.object(mapped._Look, "_check_owner", mapped._Look._check_owner if asked else unasked),
+            patch.object(Takeover, "_check_owner", Takeover._check_owner if asked else unasked),
         ):
             async with mirroring(source, destination, mapped=True) as flow:
                 await flow.copied()

@@ -13,8 +13,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable import pins
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate import evidence
-from mirror.relay.mapped import lastcopy
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.mapped import lastcopy, reading
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.cursor import Cursor, Mark
 from mirror.relay.partition.phases import Phase
@@ -200,7 +199,7 @@ async def test_copies_behind_the_checkpoint_that_the_source_has_lost(upto: int, 
         elect(source, end=48, upto=upto, payload=b"other" * 9)
         if purged:
             empty(destination)
-        with patch.object(mapped, "differs", lastcopy.differs if asked else _differs):
+        with patch.object(reading, "differs", lastcopy.differs if asked else _differs):
             async with mirroring(source, destination, mapped=True) as flow:
                 reason = await flow.halted()
         if purged and upto == GROWN:

@@ -146,6 +146,6 @@ async def test_halts_though_another_worker_had_it_meanwhile() -> None:
 
         # As if this process had copied of it: what was never copied begins anew.
         locator._forget_topics = lambda _: None  # type: ignore[method-assign, assignment]
-        with patch.object(locator.coordinator, "describe", describe), pytest.raises(PartitionHalted) as stop:
+        with patch.object(locator.owners.coordinator, "describe", describe), pytest.raises(PartitionHalted) as stop:
             await locator.locate(at.partition, takeover=True)
         assert stop.value.halted.reason == "recreated"

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.relay.locate.position import Locator
+from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.watch import idle
 from mirror.sandbox import Cluster as Sandbox
@@ -154,7 +154,7 @@ async def test_another_worker_has_it(mapped: bool, monkeypatch: pytest.MonkeyPat
                 left.append(flow.partition().claim.released)
 
             monkeypatch.setattr(Seeking, "_leave_to_the_other", leave)
-            with patch.object(Locator, "owns", word):
+            with patch.object(Owners, "owns", word):
                 flow.relay.reconfirm(flow.partition())
                 await until(lambda: flow.log.of("resync"))
             assert [line["cause"] for line in flow.log.of("resync")] == ["not_owner"]

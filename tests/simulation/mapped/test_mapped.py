@@ -20,13 +20,16 @@ from mirror.offsetmap.records import Checkpoint, Ledger
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.halts import PartitionHalted, halt
+from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.seeking import Seeking
-from mirror.relay.mapped import fence
+from mirror.relay.mapped import fence, reading, takeover
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.beginning import Beginning
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.lastcopy import Checked, Sides
 from mirror.relay.mapped.locate import MappedLocator
+from mirror.relay.mapped.reading import Reading
+from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.outcome import NotOurs
 from mirror.relay.topics.ids import Ids
 from tests.simulation.mapped.run import play
@@ -93,7 +96,7 @@ def _kept_as_it_is(self: Any, before: Before, *, complete: bool = False) -> Befo
     return before
 
 
-async def _not_fenced(self: Any, partition: Any, there: Any, before: Before) -> Before:
+async def _not_fenced(self: Any, before: Before) -> Before:
     return before
 
 
@@ -223,22 +226,27 @@ async def _still_owned(self: MappedLocator, partition: Any, *, takeover: bool, *
     try:
         return await self._look(partition, takeover=takeover)
     except PartitionHalted as stop:
-        if not await self.owns(partition):
+        if not await self.owners.owns(partition):
             raise NotOurs(partition.name) from stop
         raise
+
+
+def _looked_before(look: Any) -> tuple[tuple[Any, str, Any], ...]:
+    """Both looks before a fence: at a takeover, and after a doubt."""
+    return (takeover, "look_before", look), (mapped, "look_before", look)
 
 
 MUTATIONS = (
     # Transactional ids expire, and producer ids rotate.
     Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
-    Mutation("the fence", ((MappedLocator, "fence", _not_fenced),), 400),
+    Mutation("the fence", ((Takeover, "_fence_own", _not_fenced),), 400),
     Mutation(
-        "other ids are fenced by their own", ((mapped, "fence_others", _others_not_fenced), _mostly(last_epoch=0)), 100
+        "other ids are fenced by their own",
+        ((takeover, "fence_others", _others_not_fenced), _mostly(last_epoch=0)),
+        100,
     ),
-    Mutation("who owns is asked behind the checkpoint", ((mapped._Look, "_confirm", _unconfirmed),), 600),
-    Mutation(
-        "accounts are the owner's", ((MappedLocator, "owns", _ours), (mapped._Look, "_is_fenced", _ours_not)), 800
-    ),
+    Mutation("who owns is asked behind the checkpoint", ((Takeover, "confirm", _unconfirmed),), 600),
+    Mutation("accounts are the owner's", ((Owners, "owns", _ours), (Takeover, "_is_fenced", _ours_not)), 800),
     # Equal batches, and what is gone at the source.
     Mutation(
         "several places are a halt",
@@ -248,23 +256,27 @@ MUTATIONS = (
     Mutation("originals may be gone", ((Alignment, "_room", _no_room), _mostly(deleted_here=0.3)), 100),
     Mutation("originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300),
     # What is gone at the destination.
-    Mutation("what is gone is counted", ((mapped._Look, "_count_gone", _uncounted),), 100),
-    Mutation("the leader is asked", ((mapped, "look_before", _unasked), _mostly(deleted_there=0.6)), 60),
+    Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100),
+    Mutation(
+        "the leader is asked",
+        (*_looked_before(_unasked), _mostly(deleted_there=0.6)),
+        60,
+    ),
     Mutation(
         "what the leader remembers is replicated",
-        ((mapped, "look_before", _unreplicated), _mostly(deleted_there=0.6)),
+        (*_looked_before(_unreplicated), _mostly(deleted_there=0.6)),
         210,
         first=801,
     ),
     Mutation(
         "what it remembers is written down",
-        ((mapped, "note", _not_noted), (fence, "note", _not_noted), _mostly(deleted_there=0.6, recreated=0.0)),
+        ((takeover, "note", _not_noted), (fence, "note", _not_noted), _mostly(deleted_there=0.6, recreated=0.0)),
         100,
     ),
     Mutation(
         "a try is complete behind the fences of all",
         (
-            (mapped._Look, "_keep", _kept_as_it_is),
+            (Takeover, "_keep", _kept_as_it_is),
             _mostly(last_epoch=0, deleted_there=0.6, recreated=0.0, forgetful=0.3),
         ),
         300,
@@ -283,12 +295,12 @@ MUTATIONS = (
         "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=1_441
     ),
     # Sources that lose their end.
-    Mutation("the source has what was copied", ((mapped, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
-    Mutation("the source ends behind what was copied", ((mapped, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
-    Mutation("it has lost what its epochs lack", ((mapped, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
+    Mutation("the source has what was copied", ((reading, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
+    Mutation("the source ends behind what was copied", ((reading, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
+    Mutation("it has lost what its epochs lack", ((reading, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
     # Sources whose new leader shows less than the one before.
     Mutation(
-        "what cannot be read is not lost", ((mapped, "check_seen", _nothing), _mostly(recreated=0.0, lagging=0.3)), 120
+        "what cannot be read is not lost", ((reading, "check_seen", _nothing), _mostly(recreated=0.0, lagging=0.3)), 120
     ),
     # Topics.
     Mutation("a verdict is on these topics", ((Seeking, "_made_anew", _of_these_topics), _mostly(recreated=0.3)), 600),

@@ -13,7 +13,7 @@ from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
 from mirror.relay.durable import due, writer
 from mirror.relay.hot.plain import InnerLoop
-from mirror.relay.locate import position
+from mirror.relay.locate import owners, position
 from mirror.relay.mapped import copied
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -38,7 +38,7 @@ def mapped() -> Iterator[None]:
         patches.enter_context(patch.object(position, "PartitionLog", MappedLog))
         patches.enter_context(patch.object(due, "PartitionLog", MappedLog))
         patches.enter_context(patch.object(position, "SourceLog", MappedLog))
-        patches.enter_context(patch.object(position, "Coordinator", MappedCoordinator))
+        patches.enter_context(patch.object(owners, "Coordinator", MappedCoordinator))
         patches.enter_context(patch.object(writer, "State", MappedState))
         patches.enter_context(patch.object(copied, "CHUNK_RUNS", CHUNK_RUNS))
         yield

@@ -21,7 +21,8 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage, of_mapped, overtaken
 from mirror.relay.leading.filler import lead
-from mirror.relay.locate.position import Locator, transactional_id
+from mirror.relay.locate.owners import transactional_id
+from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Resync
 from mirror.relay.mapped.beginning import Beginning, ReadBounds
 from mirror.relay.mapped.fence import look_before

@@ -13,7 +13,7 @@ from mirror.net.options import ClusterOptions
 from mirror.offsetmap.topic import REPLICAS, StateUnusable
 from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
-from mirror.relay.locate.position import transactional_id
+from mirror.relay.locate.owners import transactional_id
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings

@@ -7,9 +7,8 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.relay.locate import position
-from mirror.relay.locate.position import former_transactional_id, transactional_id
-from mirror.relay.mapped import locate as mapped
+from mirror.relay.locate import owners
+from mirror.relay.locate.owners import former_transactional_id, transactional_id
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, records
@@ -54,7 +53,7 @@ async def test_a_worker_of_an_earlier_version_lets_go(flow: str, *, known: bool)
 
     with patch.object(Coordinator, "describe", describe), patch.object(Coordinator, "init_producer_id", take):
         async with both() as (source, destination), mirroring(source, destination, start=False, flow=flow) as one:
-            assert await one.relay.locator._own(Partition("t", 0)) == Ownership(8, 0)
+            assert await one.relay.locator.owners.take_over(Partition("t", 0)) == Ownership(8, 0)
     own = [transactional_id(flow, Partition("t", 0))]
     assert taken == ([former(flow, Partition("t", 0)), *own] if known and flow == "eu.us" else own)
 
@@ -69,8 +68,7 @@ async def test_a_copy_of_an_earlier_version_goes_on(
     create(destination_cluster, topic_name)
     records(source_cluster, topic_name, [f"record {number}" for number in range(12)])
     with monkeypatch.context() as patched:
-        for module in (position, mapped):
-            patched.setattr(module, "transactional_id", former)
+        patched.setattr(owners, "transactional_id", former)
         async with mapping(source_cluster, destination_cluster, topic_name, flow=flow_id) as flow:
             await flow.copied(topic_name)
     records(source_cluster, topic_name, [f"record {number}" for number in range(12, 20)])

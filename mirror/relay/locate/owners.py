@@ -1,0 +1,118 @@
+"""Decides who owns a partition: the worker that took its transactional id over last, as the coordinator tells.
+
+A worker takes a partition over before it looks at the logs. From then on a predecessor that asks for the owner learns
+that it must let go.
+"""
+
+import asyncio
+
+from mirror.net.cluster import Cluster
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
+from mirror.net.errors import Refused, Unsupported
+from mirror.relay.events import EventLog
+from mirror.relay.holes.markers import NOT_PERMITTED
+from mirror.relay.outcome import NotOurs
+from mirror.relay.partition.partition import Partition
+from mirror.wire.errors import ErrorCode
+
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Somebody else owns the id, or has written after us."""
+
+
+def transactional_id(flow: str, partition: Partition) -> str:
+    """Returns the transactional id whose owner may fill the partition's holes. A dot in the flow's id is written
+    ``%2E``: flow "a.b" with topic "c" would otherwise have the id of flow "a" with topic "b.c"."""
+    return f"{_prefix(flow)}{partition.topic}.{partition.index}"
+
+
+def former_transactional_id(flow: str, partition: Partition) -> str:
+    """Returns the transactional id that earlier versions used, if it was another one, otherwise an empty string."""
+    return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
+
+
+def _prefix(flow: str) -> str:
+    """Returns the prefix of all transactional ids of this flow, and of no other flow's."""
+    return f"mirror.{flow.replace('.', '%2E')}."
+
+
+class Owners:
+    """Asks the destination's coordinators. What they gave for a partition is in its ``Claim.ownership``."""
+
+    def __init__(self, destination: Cluster, *, flow: str, log: EventLog) -> None:
+        self.coordinator = Coordinator(destination)
+        self._destination = destination
+        self._flow = flow
+        self._log = log
+        self._told_no_owner = False
+        self._renewed: Partition | None = None
+        self._renewing = asyncio.Event()
+
+    def name_of(self, partition: Partition) -> str:
+        """Returns the partition's transactional id."""
+        return transactional_id(self._flow, partition)
+
+    async def take_over(self, partition: Partition) -> Ownership | None:
+        """Takes the partition over. Returns its ownership from now on; None if transactional ids are not available:
+        then only the log end is checked before a hole is filled."""
+        partition.claim.own(await self._taken(partition))
+        return partition.claim.ownership
+
+    async def _taken(self, partition: Partition) -> Ownership | None:
+        former = former_transactional_id(self._flow, partition)
+        try:
+            if former and await self.coordinator.describe(former) != NOBODY:
+                # A worker of an earlier version has to see that it is no longer the owner.
+                await self.coordinator.init_producer_id(former)
+            return await self.coordinator.init_producer_id(self.name_of(partition))
+        except (Unsupported, Refused) as error:
+            if isinstance(error, Refused) and error.code not in NOT_PERMITTED:
+                raise
+            if not self._told_no_owner:
+                self._told_no_owner = True
+                self._log.warning(
+                    "no_ownership",
+                    detail=f"{self._destination.name}: {error}; two workers that fill one hole at the same moment "
+                    "cannot tell",
+                    remedy="grant the mirror's principal Write and Describe on transactional ids beginning with "
+                    f"{_prefix(self._flow)} of cluster {self._destination.name}; a partition is owned again once it is "
+                    "taken over (by a restart, or another worker)",
+                )
+            return None
+
+    async def owns(self, partition: Partition) -> bool:
+        """Returns True if nobody else has taken the partition over since we did, as far as the coordinator can tell. An
+        id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
+        if partition.claim.ownership is None:
+            return True
+        if partition is self._renewed:
+            await self._renewing.wait()
+        owner = await self.coordinator.describe(self.name_of(partition))
+        # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
+        partition.claim.described(unowned=owner == NOBODY)
+        return owner is None or owner == partition.claim.ownership
+
+    async def renew(self, partition: Partition) -> None:
+        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
+
+        Raises:
+            NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
+            Unsupported: before Kafka 2.5.
+            NetworkError: it is not certain that the id was used.
+        """
+        before = partition.claim.ownership
+        if before is None:
+            return
+        self._renewed = partition
+        self._renewing.clear()
+        try:
+            after = await self.coordinator.renew(self.name_of(partition), before)
+            partition.claim.renew(before, after)
+        except Refused as error:
+            if error.code in FENCED:
+                raise NotOurs(partition.name) from error
+            raise
+        finally:
+            self._renewed = None
+            self._renewing.set()
+        if after.producer_id != before.producer_id:
+            raise NotOurs(partition.name)

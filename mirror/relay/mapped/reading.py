@@ -1,0 +1,214 @@
+"""Reads both logs of a partition side by side (``offsets: mapped``), and halts where they contradict each other or what
+was written down of the copy.
+
+``offsetmap.lockstep`` and ``offsetmap.alignment`` find which copy is of which original; ``relay.mapped.lastcopy`` says
+what it means for the source. Here is what a partition does with it.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from mirror.net.logs.log import PartitionLog, Producer, SourceLog
+from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.lockstep import LockStep
+from mirror.offsetmap.pins import LastCopied
+from mirror.offsetmap.records import Checkpoint
+from mirror.offsetmap.runs import Run
+from mirror.reasons import HaltReason
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.durable.pins import COMMITTED, Pins, committed_note
+from mirror.relay.events import EventLog
+from mirror.relay.halts import PartitionHalted, halt, overtaken
+from mirror.relay.locate.evidence import Unseen
+from mirror.relay.locate.resync import ResyncRules, barrier
+from mirror.relay.mapped.beginning import ReadBounds, Start
+from mirror.relay.mapped.fence import Before
+from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
+from mirror.relay.partition.partition import Partition
+
+
+class Reading:
+    """One reading of both logs. Call ``begin``, ``follow``, and ``advance`` to the end that ``begin`` returned."""
+
+    def __init__(
+        self, partition: Partition, here: SourceLog, there: PartitionLog, rules: ResyncRules, log: EventLog
+    ) -> None:
+        self._partition = partition
+        self._here = here
+        self._there = there
+        self._rules = rules
+        self._log = log
+        self.bounds = ReadBounds(0, 0, 0)
+        self.known: Sequence[Producer] | None = None
+        """The producers that the destination's leader remembers; None: it cannot tell."""
+        self.settled = False
+        """True if nothing of ours that was sent before can still arrive."""
+        self._noted: LastCopied | None = None
+        self._remaking = False
+        """True if the map was lost, and is rebuilt from both logs."""
+
+    async def begin(self) -> int:
+        """Reads where both logs start, and where the destination's ends for certain; returns that end. Asks the leader
+        for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
+        another's place."""
+        self.known = await self._there.producers()
+        self.bounds = ReadBounds(
+            *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
+        )
+        return self.bounds.end
+
+    def follow(
+        self,
+        start: Start,
+        own: Collection[int],
+        *,
+        noted: LastCopied | None,
+        checkpoint: Checkpoint | None,
+        remaking: bool = False,
+    ) -> LockStep:
+        """Returns the lock-step from ``start`` on.
+
+        Args:
+            start: where to begin.
+            own: producer ids under which the partition was ever written.
+            noted: the note of the copy.
+            checkpoint: the one that counts; None: there is none, or nothing that it says is needed.
+            remaking: the map was lost, and is rebuilt from both logs.
+        """
+        self._noted, self._remaking = noted, remaking
+        known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
+        return LockStep(
+            self._here,
+            self._there,
+            source_offset=start.source,
+            destination_offset=start.destination,
+            source_epoch=start.source_epoch,
+            identity=start.identity,
+            own=own,
+            # Copies behind a checkpoint were made under its isolation level, even if another one counts by now.
+            committed=checkpoint.isolation_level == COMMITTED
+            if checkpoint is not None and checkpoint.isolation_level
+            else self._rules.committed,
+            source_start=self.bounds.source_start,
+            log_start=self.bounds.log_start,
+            accept_gap=self._rules.accept_loss,
+            known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
+            opening=self._rules.opening,
+        )
+
+    async def advance(self, step: LockStep, end: int) -> int:
+        """Reads on up to ``end``. Returns how many batches of ours it found."""
+        try:
+            found = await step.advance(end)
+            step.decide()
+        except Differs as error:
+            raise await self._halt(step, error) from error
+        await check_seen(self._here, step.alignment)
+        return found
+
+    async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
+        await check_seen(self._here, step.alignment)
+        if isinstance(error, Ambiguous):
+            return halt(HaltReason.AMBIGUOUS, f"{self._rules.name}: {error}")
+        if isinstance(error, NeverArrived):
+            return halt(HaltReason.NEVER_ARRIVED, f"{self._rules.name}: {error}")
+        if self._remaking:
+            return halt(
+                HaltReason.MAP_LOST,
+                f"{self._rules.name}: the map cannot be rebuilt, because the two logs no longer begin at the same "
+                f"record: {error}",
+            )
+        return await differs(self._sides, step.alignment, error, self._noted)
+
+    async def settle(self, step: LockStep) -> None:
+        """Waits until nothing of ours has come for ``settle.ms``: then nothing of ours is on its way. Others may go on
+        writing."""
+        while True:
+            await asyncio.sleep(self._rules.settle_s)
+            if not await self.advance(step, await barrier(self._there, self._log)):
+                self.settled = True
+                return
+
+    async def count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
+        """Counts copies that the destination has deleted: if nothing is visible, something may have been copied all the
+        same. The leader's memory of the producer says how much. Without it, there must be nothing that can have been
+        copied.
+
+        Args:
+            step: the lock-step, with all that was seen.
+            before: the destination before the fence.
+            closed: nothing was sent behind the checkpoint.
+        """
+        end, identity = self.bounds.end, step.identity
+        most = max(step.unseen(end), default=0)
+        if identity is None or not most or closed:
+            return
+        last = before.last_sequence(identity.producer_id, identity.epoch)
+        final = before.final == (identity.producer_id, identity.epoch)
+        if last is not None and (before.complete or final or step.gone_to(end) <= before.end):
+            if last < 0 and not identity.sequence:
+                return
+            if last >= 0:
+                try:
+                    await step.count(last, end)
+                    step.decide()
+                except Differs as error:
+                    raise await self._halt(step, error) from error
+                await check_seen(self._here, step.alignment)
+                return
+        following = await step.next_of_source()
+        if following is None:
+            await check_read(self._here, step.alignment)
+        possible = step.alignment.overtaken or (following is not None and following.length <= most)
+        if not possible or self._rules.accept_loss:
+            return
+        raise halt(
+            HaltReason.CHECKPOINT_BEHIND,
+            f"{self._there.name} has deleted what stood at up to {most} offsets behind what is known to be copied, up "
+            f"to source offset {step.source_offset}, and its leader does not remember producer id "
+            f"{identity.producer_id}, epoch {identity.epoch}",
+        )
+
+    async def check_end(self, upto: int) -> None:
+        """Checks that the source does not end before ``upto``: all below is copied, or passed over."""
+        await check_end(self._sides, upto, self._rules.settle_s)
+
+    async def check_range(self, step: LockStep) -> int:
+        """Checks that the source still has what is due, and does not end before what was copied. Returns its end."""
+        name, alignment = self._rules.name, step.alignment
+        if alignment.overtaken and not self._rules.accept_gap:
+            more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
+            raise overtaken(name, step.source_offset, self.bounds.source_start, self._here.floor, more)
+        await self.check_end(step.source_offset)
+        return await self._here.true_end()
+
+    @property
+    def _sides(self) -> Sides:
+        return Sides(
+            name=self._rules.name,
+            here=self._here,
+            there=self._there,
+            source_start=self.bounds.source_start,
+            log_start=self.bounds.log_start,
+            compacted=self._rules.terms.compacted,
+            opening=self._rules.opening,
+        )
+
+    async def check_copied(
+        self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
+    ) -> Checked:
+        """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
+        self._partition.claim.trust(None)
+        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
+        partition = self._partition
+        if partition.claim.trusted is not None:
+            # The earlier notes of the copy say nothing from now on.
+            partition.cursor.marks.clear()
+            return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
+        return checked
+
+    async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
+        """Checks the source against the checkpoint's note, or, if a version wrote it without one, the group's."""
+        partition = self._partition
+        notes = [noted] if noted is not None else committed_note(partition)
+        return await Pins.ask(partition, self._here, unseen, notes, pinned=True)

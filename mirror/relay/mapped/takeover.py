@@ -1,0 +1,104 @@
+"""Takes a partition over (``offsets: mapped``): decides whom to fence, in which order, and which accounts count then.
+
+``relay.mapped.fence`` has the single fences. A try that gets no further leaves what it has seen to the next one.
+"""
+
+from mirror.net.coordinator import Ownership
+from mirror.net.logs.log import PartitionLog
+from mirror.offsetmap.records import Ledger
+from mirror.offsetmap.topic import Memory
+from mirror.relay.events import EventLog
+from mirror.relay.locate.owners import Owners
+from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
+from mirror.relay.outcome import NotOurs
+from mirror.relay.partition.partition import Partition
+
+
+class Takeover:
+    """One try to take one partition over."""
+
+    def __init__(
+        self, owners: Owners, state: Memory, partition: Partition, there: PartitionLog, computed: int, log: EventLog
+    ) -> None:
+        """``computed``: the producer id that the partition has where transactional ids are not available."""
+        self._owners = owners
+        self._state = state
+        self._partition = partition
+        self._there = there
+        self._computed = computed
+        self._log = log
+        self.accounts = Ledger()
+        """The accounts of the partition, as of when it was certainly ours. Other partitions read the internal topic,
+        too: what comes later may be of a later owner, and an account of ours must not supersede that."""
+
+    async def fence(self) -> tuple[Before, bool]:
+        """Takes the partition over and fences its predecessors, so that what they may still send is refused. The
+        internal topic is read behind the fence. Returns what is known of producers, and whether all are fenced."""
+        state, partition, there = self._state, self._partition, self._there
+        owner = await self._owners.take_over(partition)
+        # The fence changes what the leader remembers. A try that failed after its fence has asked before it.
+        now = await look_before(there, self._log)
+        before = now.after(partition.claim.before)
+        if owner is not None:
+            before = await noted(state, partition.side, before, there, end=now.end)
+        self._keep(before)
+        after = await self._fence_own(before)
+        fenced, complete = after is not None, after is not None and after.complete
+        before = self._keep(after or before)
+        await state.load()
+        ours = owner.producer_id if owner is not None and fenced else self._computed
+        old = others(state.ledger.checkpoints(partition.side), ours)
+        if old:
+            # If an id is the next owner's instead, fencing it would make the leader forget what that owner has written.
+            await self._check_owner()
+            # These markers make the leader forget as well, and an account may have come since the last note.
+            await note(state, partition.side, before)
+            after = await fence_others(there, before, old, self._log)
+            fenced = fenced and after is not None
+            complete = complete and after is not None and (after.complete or after is before)
+            before = self._keep(after or before)
+            await state.load()
+        before = self._keep(before, complete=fenced and complete)
+        self.accounts = state.ledger.of(partition.side)
+        if not await self._owners.owns(partition) or self._is_fenced(owner):
+            # The accounts loaded may be another owner's by now; an account of ours would supersede them.
+            raise NotOurs(self._partition.name)
+        if before.complete:
+            await note(state, partition.side, before)
+        return before, fenced
+
+    async def _fence_own(self, before: Before) -> Before | None:
+        """Fences whoever had the producer id that the coordinator has for the partition. Returns None if that is not
+        possible; see ``relay.mapped.fence.fence``."""
+        owner = self._partition.claim.ownership
+        if owner is None:
+            return None
+        name = self._owners.name_of(self._partition)
+        after = await fence(self._owners.coordinator, name, owner, self._there, before)
+        if after is None:
+            self._partition.claim.own(None)
+        return after
+
+    def _keep(self, before: Before, *, complete: bool = False) -> Before:
+        """Keeps ``before`` for the next try, if this one gets no further. It is complete only behind the fences of all
+        predecessors: until its own marker is there, one with another producer id may write on."""
+        kept = before._replace(complete=complete)
+        self._partition.claim.remember_before(kept)
+        return kept
+
+    async def confirm(self) -> None:
+        """Checks, after our account was written, that the partition is still ours. A worker that takes over from here
+        on finds the account, and fences our producer id even if the coordinator gives another one. A worker that took
+        over before has fenced nothing of ours, and may not have seen our account: then that is not confirmed, and does
+        not count."""
+        await self._check_owner()
+
+    async def _check_owner(self) -> None:
+        if not await self._owners.owns(self._partition):
+            raise NotOurs(self._partition.name)
+
+    def _is_fenced(self, owner: Ownership | None) -> bool:
+        """Returns True if an account tells of a later owner, which brokers before 3.0 do not."""
+        accounts = self._state.ledger.checkpoints(self._partition.side)
+        known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
+        return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)
