@@ -13,11 +13,13 @@ ROOT = Path(__file__).parent.parent
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 BREAKING = {
     "layers": ("mirror/net/errors.py", "import mirror.relay.relay"),
+    "layers, the formats": ("mirror/records/opening.py", "import mirror.legacy.reading"),
     "layers, siblings": ("mirror/service/exits.py", "import mirror.audit.model"),
     "layers, a module in none of them": ("mirror/stray.py", ""),
     "audit": ("mirror/audit/model.py", "import mirror.relay.halts"),
     "sandbox": ("mirror/sandbox/children/ports.py", "import mirror.wire.errors"),
     "pure, I/O": ("mirror/wire/errors.py", "import socket"),
+    "pure, the old formats": ("mirror/legacy/upward.py", "import asyncio"),
     "pure, time": ("mirror/records/header.py", "import time"),
     "pure, threads": ("mirror/records/admit.py", "import threading"),
     "pure, processes": ("mirror/records/filler.py", "import subprocess"),

@@ -6,8 +6,9 @@ import pytest
 import zstandard
 
 from mirror.records import opening
+from mirror.records.building import compressed
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
-from mirror.records.opening import NotOpened, Record, opened
+from mirror.records.opening import NotOpened, Record, decompressed, opened
 from tests.records.builders import RECORDS, kafka_batch, raw_batch
 
 BASE = 1_000
@@ -57,6 +58,27 @@ def test_more_than_is_opened(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(opening, "MOST_OPENED", 100)
     with pytest.raises(NotOpened, match="more than 100 bytes"):
         list(opened(*split(kafka_batch(codec=codec, base_offset=BASE))))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_limit_of_ones_own(codec: Codec) -> None:
+    header, records = split(kafka_batch(codec=codec, base_offset=BASE))
+    size = len(split(kafka_batch())[1])
+    assert list(opened(header, records, size)) == EXPECTED
+    with pytest.raises(NotOpened, match=f"the batch at offset 1000 .*more than {size - 1} bytes"):
+        list(opened(header, records, size - 1))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4])
+def test_a_stream_that_has_to_be_whole(codec: Codec) -> None:
+    """Where nothing else tells how much there should be."""
+    plain = bytes(range(256)) * 4_000
+    packed = compressed(codec, plain)
+    assert decompressed(codec, packed, most=len(plain), where="it", whole=True) == plain
+    for missing in (1, 4, len(packed) // 2):
+        with pytest.raises(NotOpened, match=f"it cannot be decompressed: its {codec.name.lower()} stream has no end"):
+            decompressed(codec, packed[:-missing], most=len(plain), where="it", whole=True)
+    assert plain.startswith(decompressed(codec, packed[:-4], most=len(plain), where="it"))
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])

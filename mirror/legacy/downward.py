@@ -1,0 +1,249 @@
+"""Down-conversion (KIP-283): batches of magic 2 become messages of magic 1 or 0, for brokers that take nothing newer.
+
+It is lazy and comes in chunks, so that memory does not grow with the fetch: what is held is one batch, opened, and one
+chunk.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from mirror.legacy.entries import NO_TIMESTAMP, NOT_SEEN, BatchSpan, LegacySpan, Span, named
+from mirror.legacy.reading import CODECS, in_order
+from mirror.legacy.writing import WrapperBuilder, message
+from mirror.records.admit import KNOWN_ATTRIBUTES
+from mirror.records.header import HEADER_SIZE, Codec, CorruptBatch
+from mirror.records.opening import NotOpened, Record, opened
+
+CHUNK_BYTES = 128 << 10
+"""The default of KIP-283: the size with the highest throughput in its measurements."""
+OldMagic = Literal[0, 1]
+
+
+class UnsupportedCodec(NotOpened):
+    """The older format has no such codec (zstd). A broker answers a Fetch that would need this conversion with
+    UNSUPPORTED_COMPRESSION_TYPE (76)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lost:
+    """What an older format has no room for, counted while it is left out.
+
+    Attributes:
+        control_batches: transaction markers.
+        headers: headers of records. ``headed_records``: the records that had them.
+        timestamps: records that had a timestamp (to magic 0).
+    """
+
+    control_batches: int = 0
+    headers: int = 0
+    headed_records: int = 0
+    timestamps: int = 0
+
+    def count(self, record: Record, magic: int) -> None:
+        """Counts what a message of this magic has no room for."""
+        if record.headers:
+            self.headers += len(record.headers)
+            self.headed_records += 1
+        if magic == 0 and record.timestamp != NO_TIMESTAMP:
+            self.timestamps += 1
+
+
+class Run(NamedTuple):
+    """Records of consecutive offsets. ``first_offset``: at the source; ``records``: how many."""
+
+    first_offset: int
+    records: int
+
+
+class Chunk(NamedTuple):
+    """A piece of what was converted.
+
+    Attributes:
+        messages: a message set: whole messages and wrappers. Empty if nothing was left to convert.
+        runs: the offsets of its records, in order, none of which adjoin.
+        next_offset: the source offset behind all that this chunk and those before it stand for, also behind what was
+            left out.
+    """
+
+    messages: bytes
+    runs: tuple[Run, ...]
+    next_offset: int
+
+
+def down_convert(
+    record_set: memoryview,
+    spans: Iterable[Span],
+    *,
+    magic: OldMagic,
+    most: int,
+    due: int = 0,
+    chunk_bytes: int = CHUNK_BYTES,
+    lost: Lost | None = None,
+) -> Iterator[Chunk]:
+    """Yields a record set's contents as message sets, chunk by chunk, in order.
+
+    A compressed batch becomes a wrapper with the same codec (several, if the messages inside would exceed ``most``),
+    any other one a message for each record. Keys, values, create times and absolute offsets are kept. Append times
+    become create times, because brokers refuse the other mark from producers. What already is in an old enough format
+    goes as it is, once it has been read and verified. Data of aborted transactions is converted like any other: leave
+    such spans out.
+
+    Args:
+        record_set: one or more whole entries.
+        spans: those of ``entries.cut``, or some of them, in order.
+        magic: of the messages to make, 1 (Kafka 0.10) or 0 (before).
+        most: limit in bytes for the decompressed records of a batch, and for the messages in a wrapper that is made.
+        due: records before this offset are left out.
+        chunk_bytes: a chunk is no larger, unless a single message or wrapper is.
+        lost: counts what is left out.
+
+    Raises:
+        UnsupportedCodec: a batch with zstd.
+        NotOpened: an entry cannot be read.
+        CorruptBatch: as ``entries.cut``; records whose offsets do not go up, or are not the batch's.
+            All of these name the offset, and come after a chunk with what stands before.
+    """
+    chunk = _Gathered()
+    try:
+        for piece in _pieces(record_set, spans, _Target(magic, due, most), lost if lost is not None else Lost()):
+            if piece.data and chunk.size and chunk.size + len(piece.data) > chunk_bytes:
+                yield chunk.take()
+            chunk.add(piece)
+    except (NotOpened, CorruptBatch):
+        if chunk.news:
+            yield chunk.take()
+        raise
+    if chunk.news:
+        yield chunk.take()
+
+
+class _Piece(NamedTuple):
+    """A message or a wrapper, or nothing but the news that the source's offsets go on at ``next_offset``."""
+
+    data: bytes
+    runs: list[Run]
+    next_offset: int
+
+
+class _Gathered:
+    """The pieces of the next chunk."""
+
+    def __init__(self) -> None:
+        self._data: list[bytes] = []
+        self._runs: list[Run] = []
+        self._next_offset = 0
+        self.size = 0
+        """Bytes so far."""
+        self.news = False
+        """True if there is anything to tell since the last chunk."""
+
+    def add(self, piece: _Piece) -> None:
+        if piece.data:
+            self._data.append(piece.data)
+            self.size += len(piece.data)
+        for run in piece.runs:
+            _extend(self._runs, run)
+        self._next_offset = piece.next_offset
+        self.news = True
+
+    def take(self) -> Chunk:
+        """Returns the chunk, and begins another."""
+        chunk = Chunk(b"".join(self._data), tuple(self._runs), self._next_offset)
+        self._data, self._runs, self.size, self.news = [], [], 0, False
+        return chunk
+
+
+def _extend(runs: list[Run], run: Run) -> None:
+    if runs and _end(runs[-1]) == run.first_offset:
+        runs[-1] = Run(runs[-1].first_offset, runs[-1].records + run.records)
+    else:
+        runs.append(run)
+
+
+def _end(run: Run) -> int:
+    return run.first_offset + run.records
+
+
+class _Target(NamedTuple):
+    """What is made: messages of this magic, from this offset on, of batches and wrappers up to ``most`` bytes."""
+
+    magic: OldMagic
+    due: int
+    most: int
+
+
+def _pieces(record_set: memoryview, spans: Iterable[Span], target: _Target, lost: Lost) -> Iterator[_Piece]:
+    before = NOT_SEEN
+    for span in spans:
+        if span.last_offset >= target.due:
+            if isinstance(span, BatchSpan):
+                yield from _of_batch(record_set, span, target, lost)
+            else:
+                yield from _of_entry(record_set, span, target, before, lost)
+            yield _Piece(b"", [], span.last_offset + 1)
+        before = span.last_offset
+
+
+def _of_batch(record_set: memoryview, span: BatchSpan, target: _Target, lost: Lost) -> Iterator[_Piece]:
+    header = span.header
+    if header.attributes & ~KNOWN_ATTRIBUTES:
+        raise NotOpened(f"{named(span)} has unknown attributes: {header.attributes:#06x}")
+    if header.is_control:
+        lost.control_batches += 1
+        return
+    if not header.record_count:
+        return
+    if header.codec_bits not in CODECS:
+        codec = "zstd" if header.codec_bits == Codec.ZSTD else header.codec_bits
+        raise UnsupportedCodec(f"{named(span)} has codec {codec}, which magic {target.magic} does not have")
+    payload = bytes(record_set[span.at + HEADER_SIZE : span.at + span.size])
+    records = _going_up(opened(header, payload, target.most), span)
+    yield from _written(records, Codec(header.codec_bits), target, lost)
+
+
+def _going_up(records: Iterator[Record], span: BatchSpan) -> Iterator[Record]:
+    """Verifies what no checksum shows of a producer's mistakes: offsets go up, and stay in the batch."""
+    before = span.header.base_offset - 1
+    for record in records:
+        if not before < record.offset <= span.last_offset:
+            raise CorruptBatch(f"{named(span)} has a record of offset {record.offset} behind {before}")
+        before = record.offset
+        yield record
+
+
+def _of_entry(record_set: memoryview, span: LegacySpan, target: _Target, before: int, lost: Lost) -> Iterator[_Piece]:
+    records = in_order(record_set, span, most=target.most, before=before)
+    if span.magic <= target.magic and not span.has_append_time:
+        runs: list[Run] = []
+        for record in records:
+            _extend(runs, Run(record.offset, 1))
+        if runs[0].first_offset >= target.due:
+            yield _Piece(bytes(record_set[span.at : span.at + span.size]), runs, span.last_offset + 1)
+            return
+        records = in_order(record_set, span, most=target.most, before=before)
+    yield from _written(records, Codec(span.codec_bits), target, lost)
+
+
+def _written(records: Iterator[Record], codec: Codec, target: _Target, lost: Lost) -> Iterator[_Piece]:
+    """Yields records as messages, or in wrappers."""
+    magic = target.magic
+    builder: WrapperBuilder | None = None
+    runs: list[Run] = []
+    for record in records:
+        if record.offset < target.due:
+            continue
+        lost.count(record, magic)
+        run = Run(record.offset, 1)
+        if codec is Codec.NONE:
+            yield _Piece(message(magic, record), [run], record.offset + 1)
+            continue
+        if builder is not None and not builder.add(record):
+            yield _Piece(builder.build(), runs, _end(runs[-1]))
+            builder = None
+        if builder is None:
+            builder, runs = WrapperBuilder(magic, codec, most_bytes=target.most), []
+            builder.add(record)
+        _extend(runs, run)
+    if builder is not None:
+        yield _Piece(builder.build(), runs, _end(runs[-1]))

@@ -1,0 +1,131 @@
+"""Writes records into a batch: the other direction of ``opening``.
+
+What a destination would refuse as it is (``admit``) is read record by record and written anew here. The same records
+give the same bytes each time: no time of day is in them.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+
+import zstandard
+from crc32c import crc32c
+from kafka.codec import snappy_encode
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from mirror.records.header import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    PREFIX_SIZE,
+    BatchHeader,
+    Codec,
+)
+from mirror.records.opening import GZIP_FRAMING, Record
+
+MOST_BUILT = (1 << 31) - 1 - PREFIX_SIZE
+"""Limit for a batch in bytes: its length field is an i32."""
+_NO_EPOCH = -1
+_NO_SEQUENCE = -1
+_LEAST_DELTA, _MOST_DELTA = -(1 << 63), (1 << 63) - 1
+"""Timestamp deltas that a record can have: a varlong of 64 bits."""
+
+
+class BatchBuilder:
+    """One dense batch (magic 2) in the making: no producer id, no leader epoch, create times, no compression so far.
+
+    Args:
+        codec: the batch is compressed with it, also where that gains nothing.
+        most_bytes: limit for the batch before compression. Its first record is taken in any case.
+        most_records: limit for the number of records.
+    """
+
+    def __init__(self, codec: Codec, *, most_bytes: int = MOST_BUILT, most_records: int = MOST_BUILT) -> None:
+        self._codec = codec
+        self._most_records = most_records
+        # kafka-python encodes the records. It does not compress them: it falls back to none where that gains nothing,
+        # it has the time of day in gzip, and the content size in lz4, which the first Kafkas with lz4 do not read.
+        self._records = DefaultRecordBatchBuilder(MAGIC, Codec.NONE, False, -1, -1, -1, most_bytes)
+        self._base_offset = self._base_timestamp = self._max_timestamp = 0
+        self.count = 0
+        """Records so far."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next record must have, once there is a first."""
+        return self._base_offset + self.count
+
+    def add(self, record: Record) -> bool:
+        """Takes the record. Returns False, and takes nothing, if it belongs into another batch: its offset is not the
+        next one, there is no room for it, or its timestamp is too far from the first one."""
+        if not self.count:
+            self._base_offset = record.offset
+            self._base_timestamp = self._max_timestamp = record.timestamp
+        elif (
+            record.offset != self.next_offset
+            or self.count >= self._most_records
+            or not _LEAST_DELTA <= record.timestamp - self._base_timestamp <= _MOST_DELTA
+        ):
+            return False
+        delta = record.offset - self._base_offset
+        if self._records.append(delta, record.timestamp, record.key, record.value, list(record.headers)) is None:
+            return False
+        self._max_timestamp = max(self._max_timestamp, record.timestamp)
+        self.count += 1
+        return True
+
+    def build(self) -> bytes:
+        """Returns the batch, with its base offset. There must be a record."""
+        assert self.count, "a batch without records"
+        payload = compressed(self._codec, bytes(memoryview(self._records.build())[HEADER_SIZE:]))
+        header = BatchHeader(
+            base_offset=self._base_offset,
+            length=HEADER_SIZE - PREFIX_SIZE + len(payload),
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=self._codec,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=_NO_EPOCH,
+            base_sequence=_NO_SEQUENCE,
+            record_count=self.count,
+        ).pack()
+        crc = crc32c(payload, crc32c(header[CRC_FROM:]))
+        return b"".join([header[:CRC_AT], struct.pack(">I", crc), header[CRC_FROM:], payload])
+
+
+def dense_batches(records: Iterable[Record], codec: Codec) -> Iterator[bytes]:
+    """Yields the records as dense batches, in order: one for each run of offsets without a gap."""
+    builder = BatchBuilder(codec)
+    for record in records:
+        if not builder.add(record):
+            yield builder.build()
+            builder = BatchBuilder(codec)
+            builder.add(record)
+    if builder.count:
+        yield builder.build()
+
+
+def compressed(codec: Codec, plain: bytes) -> bytes:
+    """Returns the bytes compressed as Kafka's clients of any age read them: snappy in xerial frames, lz4 in blocks that
+    stand alone and without the content's size (Kafka's readers take no others, the oldest no size)."""
+    if codec is Codec.GZIP:
+        stream = zlib.compressobj(wbits=GZIP_FRAMING)
+        return stream.compress(plain) + stream.flush()
+    if codec is Codec.SNAPPY:
+        framed: bytes = snappy_encode(plain)
+        return framed
+    if codec is Codec.LZ4:
+        import lz4.frame
+
+        frame: bytes = lz4.frame.compress(plain, block_linked=False, store_size=False)
+        return frame
+    if codec is Codec.ZSTD:
+        return zstandard.compress(plain)
+    return plain

@@ -1,0 +1,188 @@
+"""Up-conversion: the same records, in dense batches."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.legacy.entries import BatchSpan, cut
+from mirror.legacy.upward import Converted, up_convert
+from mirror.records.admit import Forward, Terms, admit
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch
+from mirror.records.intact import is_intact
+from mirror.records.opening import NotOpened, Record, opened
+from tests.legacy.samples import (
+    MOST,
+    OLD_CODECS,
+    START_MS,
+    WRAPPING,
+    messages_of,
+    patched,
+    records_from,
+    some_records,
+    without_time,
+    wrapper_of,
+)
+from tests.records.builders import kafka_batch
+
+
+def converted(record_set: bytes, **options: int) -> list[bytes]:
+    """The batches that come out, each of which is sound and fit to be forwarded."""
+    view = memoryview(record_set)
+    batches = []
+    for one in up_convert(view, cut(view), **{"most": MOST, **options}):
+        if isinstance(one, Converted):
+            assert one.header == BatchHeader.read(one.batch)
+            batches.append(one.batch)
+        else:
+            batches.append(bytes(view[one.at : one.at + one.size]))
+    for batch in batches:
+        header = BatchHeader.read(batch)
+        assert is_intact(batch)
+        assert len(batch) == header.size
+        assert admit(header, header.base_offset, Terms()) == Forward(attributes=header.codec_bits)
+    return batches
+
+
+def records_of(batches: list[bytes]) -> list[Record]:
+    return [one for batch in batches for one in opened(BatchHeader.read(batch), batch[HEADER_SIZE:])]
+
+
+def counts(batches: list[bytes]) -> list[int]:
+    return [BatchHeader.read(batch).record_count for batch in batches]
+
+
+@given(st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), some_records())
+def test_any_records(magic: int, codec: Codec, records: list[Record]) -> None:
+    """Each run of offsets is a batch with the codec of its wrapper, and stands where its first record stood."""
+    batches = converted(wrapper_of(magic, codec, records) if codec else messages_of(magic, records))
+    assert records_of(batches) == (records if magic else without_time(records))
+    headers = [BatchHeader.read(batch) for batch in batches]
+    assert {header.codec_bits for header in headers} == {codec}
+    assert all((one.producer_id, one.producer_epoch, one.base_sequence) == (-1, -1, -1) for one in headers)
+    runs = 1 + sum(one.offset + 1 != other.offset for one, other in pairwise(records))
+    assert len(batches) == runs
+
+
+def test_all_formats_one_behind_another() -> None:
+    """Batches of magic 2 come as they are; what is gathered ends where the magic changes."""
+    batch = kafka_batch(base_offset=14)
+    record_set = b"".join(
+        [
+            messages_of(0, records_from(0, 2, magic=0)),
+            wrapper_of(0, Codec.LZ4, records_from(2, 3, magic=0)),
+            messages_of(0, records_from(5, 2, magic=0)),
+            messages_of(1, records_from(7, 2)),
+            wrapper_of(1, Codec.SNAPPY, records_from(9, 3)),
+            messages_of(1, records_from(12, 2)),
+            batch,
+            messages_of(1, records_from(17, 1)),
+        ]
+    )
+    batches = converted(record_set)
+    assert counts(batches) == [2, 3, 2, 2, 3, 2, 3, 1]
+    assert [BatchHeader.read(one).codec_bits for one in batches] == [0, 3, 0, 0, 2, 0, 0, 0]
+    assert batches[6] == batch
+    assert [record.offset for record in records_of(batches)] == list(range(18))
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_append_times_are_kept_as_create_times(codec: Codec) -> None:
+    if codec:
+        batches = converted(wrapper_of(1, codec, records_from(0, 3), append_time=START_MS + 99))
+        assert [record.timestamp for record in records_of(batches)] == [START_MS + 99] * 3
+    else:
+        batches = converted(patched(messages_of(1, records_from(0, 1)), 0, 0x08, START_MS + 99))
+        assert [record.timestamp for record in records_of(batches)] == [START_MS + 99]
+    (header,) = map(BatchHeader.read, batches)
+    assert header.attributes == codec
+    assert header.base_timestamp == header.max_timestamp == START_MS + 99
+
+
+def test_what_is_gathered_is_bounded() -> None:
+    record_set = messages_of(1, records_from(0, 10))
+    (whole,) = converted(record_set)
+    assert counts(converted(record_set, gathered_records=4)) == [4, 4, 2]
+    assert counts(converted(record_set, gathered_bytes=len(whole))) == [10]
+    assert counts(converted(record_set, gathered_bytes=len(whole) - 1)) == [9, 1]
+    assert counts(converted(record_set, gathered_bytes=1)) == [1] * 10
+    assert counts(converted(wrapper_of(1, Codec.GZIP, records_from(0, 10)), gathered_records=4)) == [10]
+
+
+def test_the_gathered_come_as_soon_as_they_are_complete() -> None:
+    """No more is held than one batch."""
+    view = memoryview(messages_of(1, records_from(0, 10)))
+    taken = []
+
+    def counting() -> object:
+        for span in cut(view):
+            taken.append(span.last_offset)
+            yield span
+
+    batches = up_convert(view, counting(), most=MOST, gathered_records=4)  # type: ignore[arg-type]
+    next(batches)
+    assert taken == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("due", range(12))
+def test_from_the_middle(due: int) -> None:
+    """Records before the one that is due are left out. A batch of magic 2 is not cut: that is for others to do."""
+    record_set = (
+        messages_of(1, records_from(0, 3)) + wrapper_of(1, Codec.GZIP, records_from(3, 4)) + kafka_batch(base_offset=7)
+    )
+    expected = [offset for offset in range(10) if offset >= due or (offset >= 7 and due < 10)]
+    assert [record.offset for record in records_of(converted(record_set, due=due))] == expected
+
+
+def test_what_is_before_is_not_opened() -> None:
+    """It may be damaged inside: nobody wants it."""
+    broken = patched(wrapper_of(1, Codec.GZIP, records_from(3, 4)), 6, Codec.LZ4)
+    record_set = broken + messages_of(1, records_from(7, 2))
+    assert counts(converted(record_set, due=7)) == [2]
+    with pytest.raises(NotOpened):
+        converted(record_set, due=6)
+
+
+GOOD = messages_of(1, records_from(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "told"),
+    [
+        (patched(wrapper_of(1, Codec.GZIP, records_from(3, 4)), 6, Codec.LZ4), NotOpened, "wrapper .* at offset 6"),
+        (wrapper_of(1, Codec.GZIP, records_from(2, 4)), CorruptBatch, "begins at offset 2, and stands behind offset 2"),
+        (messages_of(1, records_from(3, 1))[:-1] + b"!", CorruptBatch, "offset 3 .* does not match its checksum"),
+        (b"\0" * 12, CorruptBatch, "batch length 0"),
+    ],
+)
+def test_what_stands_before_damage_comes_first(bad: bytes, error: type[Exception], told: str) -> None:
+    view = memoryview(GOOD + bad)
+    batches = up_convert(view, cut(view), most=MOST)
+    (batch,) = [next(batches)]
+    assert isinstance(batch, Converted)
+    assert batch.header.record_count == 3
+    with pytest.raises(error, match=told):
+        next(batches)
+
+
+@pytest.mark.parametrize("codec", WRAPPING)
+def test_the_limit(codec: Codec) -> None:
+    record_set = wrapper_of(1, codec, records_from(0, 4))
+    size = len(messages_of(1, records_from(0, 4)))
+    assert counts(converted(record_set, most=size)) == [4]
+    with pytest.raises(NotOpened, match=f"more than {size - 1} bytes"):
+        converted(record_set, most=size - 1)
+
+
+def test_nothing() -> None:
+    assert converted(b"") == []
+    assert converted(kafka_batch(), due=3) == []
+
+
+def test_spans_are_the_callers_choice() -> None:
+    view = memoryview(GOOD + kafka_batch(base_offset=3))
+    spans = list(cut(view))
+    found = list(up_convert(view, spans[1:2], most=MOST))
+    assert [one.header.base_offset for one in found] == [1]
+    assert isinstance(next(up_convert(view, spans[3:], most=MOST)), BatchSpan)
