@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import scan
@@ -84,15 +85,33 @@ class Client:
         )
         return self._exchange(FETCH_KEY, version, body, flexible=version >= FETCH_FLEXIBLE)
 
-    def fetch_old(self, version: int, topic: str, max_bytes: int) -> bytes:
+    def fetch_old(self, version: int, topic: str, max_bytes: int, partition: int = 0) -> bytes:
         """A partition's record set by a Fetch older than ours: brokers before 4.0 convert batches down for it."""
+        return self.fetch_old_or_error(version, topic, max_bytes, partition)[1]
+
+    def fetch_old_or_error(
+        self, version: int, topic: str, max_bytes: int, partition: int = 0, offset: int = 0
+    ) -> tuple[int, bytes]:
+        """The error code, too."""
         topic_class = FetchRequest.FetchTopic
-        wanted = topic_class.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+        wanted = topic_class.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = FetchRequest[version](
             max_wait_ms=100, min_bytes=1, max_bytes=50 << 20, topics=[topic_class(topic=topic, partitions=[wanted])]
         )
         answer = FetchResponse.decode(self._ask(request), version=version, header=True)
-        return bytes(answer.responses[0].partitions[0].records)
+        (fetched,) = answer.responses[0].partitions
+        return int(fetched.error_code), bytes(fetched.records or b"")
+
+    def produce_old(self, version: int, topic: str, partition: int, message_set: bytes) -> tuple[int, int]:
+        """The error code and the base offset for a message set, by a Produce older than ours."""
+        topic_class = ProduceRequest.TopicProduceData
+        data = topic_class.PartitionProduceData(index=partition, records=message_set)
+        request = ProduceRequest[version](
+            acks=-1, timeout_ms=TIMEOUT_S * 1_000, topic_data=[topic_class(name=topic, partition_data=[data])]
+        )
+        answer = ProduceResponse.decode(self._ask(request), version=version, header=True)
+        (produced,) = answer.responses[0].partition_responses
+        return int(produced.error_code), int(produced.base_offset)
 
     def produce(self, version: int, topics: dict[str, dict[int, bytes]]) -> memoryview:
         """The raw answer to record sets, by topic and partition; each single batch as the mirror writes it."""
