@@ -17,7 +17,7 @@ class RelaySettings:
     max_partition_fetch_bytes: int = 1 << 20
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
-    linger_ms: int = 15
+    linger_ms: int = 0
     """After an answer with a few records, the next request for fresh data waits for so long."""
     buffer_memory: int = 18 << 20
     most_fetch_bytes: int = 0

@@ -210,8 +210,8 @@ def test_a_start_goes_to_other_ports_when_one_is_taken(monkeypatch: pytest.Monke
         given: list[int] = []
 
         class FirstTaken(Reservation):
-            def __init__(self) -> None:
-                super().__init__()
+            def __init__(self, host: str = "127.0.0.1") -> None:
+                super().__init__(host)
                 if not given:
                     self.port = taken
                 given.append(self.port)
