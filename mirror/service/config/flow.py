@@ -259,7 +259,7 @@ class FlowSettings(Settings):
     """A source broker waits until it has this much to answer with, up to fetch.max.wait.ms."""
     fetch_max_wait_ms: Annotated[int, Milliseconds(minimum=1)] = 500
     """How long a source broker holds a fetch request that it has nothing for."""
-    linger_ms: Annotated[int, Milliseconds(minimum=0, maximum=1_000)] = 15
+    linger_ms: Annotated[int, Milliseconds(minimum=0, maximum=1_000)] = 20
     """After a fetch response with a few fresh records (less than 16 KiB), the next request waits for so long, so that
     records which come one by one are copied together."""
     buffer_memory: Annotated[int, Size(minimum=2 * KIB, maximum=64 * GIB), Field(validate_default=True)] = 18 * MIB
