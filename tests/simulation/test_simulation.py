@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation import worker
 from tests.simulation.run import Outcome, play
 
 pytestmark = pytest.mark.long
@@ -15,9 +16,9 @@ pytestmark = pytest.mark.long
 RUNS = int(os.environ.get("SIM_RUNS", "1000"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
 PLAYED = {"recreated", "unproven"}
+"""Halts that follow from what was played, and not from what outlived it."""
 LOST = {"source_truncated", "overfilled", "not_a_copy"}
 """The same, where the source has lost the end of its log."""
-"""Halts that follow from what was played, and not from what outlived it."""
 PIECES = 8
 """The runs come in so many tests."""
 
@@ -37,7 +38,16 @@ def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
        destination's records expired before anything was noted, the source lost what was copied, or a stray marker or
        batch has halted it.
     """
-    outcomes = [play(seed) for seed in runs(piece)]
+    _check([play(seed) for seed in runs(piece)])
+
+
+def test_records_that_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with ``linger.ms`` before each fetch."""
+    monkeypatch.setattr(worker, "LINGER_MS", 20)
+    _check([play(seed) for seed in range(FIRST, FIRST + RUNS // 8)])
+
+
+def _check(outcomes: list[Outcome]) -> None:
     halted = Counter(outcome.halted for outcome in outcomes)
     assert halted[""] >= 0.7 * len(outcomes), halted
     assert all(outcome.strays for outcome in outcomes if set(outcome.halted.split()) - _played(outcome))

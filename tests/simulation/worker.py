@@ -130,6 +130,10 @@ async def _paired(source: Any, destination: Any, _: RelaySettings, log: Any, syn
     ]
 
 
+LINGER_MS = 0
+"""``linger.ms``: all responses here are small, so it would come before each fetch."""
+
+
 def settings() -> RelaySettings:
     """Of the flow; short fetches, so that a run has several."""
     return RelaySettings(
@@ -138,6 +142,7 @@ def settings() -> RelaySettings:
         fetch_max_bytes=4096,
         max_partition_fetch_bytes=500,
         fetch_max_wait_ms=5_000,
+        linger_ms=LINGER_MS,
         buffer_memory=1 << 20,
         request_timeout_ms=10_000,
         settle_ms=round(SETTLE_S * 1000),

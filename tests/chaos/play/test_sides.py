@@ -17,7 +17,10 @@ def side(code: int, end: int) -> Any:
 
     def answer(new: list[Any], **_: Any) -> dict[str, Future[None]]:
         future: Future[None] = Future()
-        future.set_exception(KafkaException(KafkaError(code)))
+        if code == KafkaError.NO_ERROR:
+            future.set_result(None)
+        else:
+            future.set_exception(KafkaException(KafkaError(code)))
         return {one.topic: future for one in new}
 
     return SimpleNamespace(
@@ -40,6 +43,11 @@ def test_a_topic_whose_creation_was_repeated() -> None:
 def test_a_topic_that_holds_records_already() -> None:
     with pytest.raises(ChaosError, match=r"the source cluster already had \[\('t', 0\)\], with records"):
         Side.create(side(KafkaError.TOPIC_ALREADY_EXISTS, 7), [PLAN])
+
+
+def test_a_new_topic_that_is_written_at_once() -> None:
+    """A mirror may be quicker than the look at the topic's end."""
+    Side.create(side(KafkaError.NO_ERROR, 7), [PLAN])
 
 
 def test_a_topic_that_is_refused() -> None:

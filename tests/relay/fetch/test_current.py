@@ -223,7 +223,7 @@ async def test_few_fresh_records_are_waited_for() -> None:
     """After a response with a few of them, the next request waits for ``linger.ms``, and has those that came since."""
     async with clusters() as (source, destination):
         source.add_topic("t")
-        async with mirroring(source, destination, linger_ms=1_000) as flow:
+        async with mirroring(source, destination, linger_ms=3_000) as flow:
             await until_quiet(flow)
             source.store("t", 0, *batches(1))
             await flow.copied()
