@@ -116,6 +116,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
 
 UNFORESEEN: Mapping[HaltReason, str] = {
     _R.DAMAGED_IN_TRANSIT: "the damage happens on the way to the destination, and nothing is sent before the start",
+    _R.NOT_OPENED: "the plan opens no batch, and a batch's checksum may be right although its records cannot be read",
     _R.STRICT_REFUSED: "only a batch that is sent shows what the destination's brokers remember of the source's "
     "producers",
     _R.NEVER_ARRIVED: "it happens while batches are under way",

@@ -92,6 +92,14 @@ class HaltReason(Enum):
         "raise segment.bytes of the destination topic to at least the source's value",
         Heals.TERMS,
     )
+    NOT_OPENED = (
+        "not_opened",
+        "A batch that the destination would refuse as it is has to be opened, and its records cannot be read.",
+        "read it with kafka-dump-log --deep-iteration at the source's broker: if that fails, too, it came damaged from "
+        "its producer; exclude the topic, or delete the records up to behind that batch there (kafka-delete-records) "
+        f"and run {_WITHOUT_GAP}, which records the range as skipped",
+        Heals.RESTART,
+    )
     INVALID_TIMESTAMP = (
         "invalid_timestamp",
         "The destination refuses the batch's timestamps.",

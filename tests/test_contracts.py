@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 BREAKING = {
     "layers": ("mirror/net/errors.py", "import mirror.relay.relay"),
-    "layers, the formats": ("mirror/records/opening.py", "import mirror.legacy.reading"),
+    "layers, the formats": ("mirror/records/content/opening.py", "import mirror.legacy.reading"),
     "layers, siblings": ("mirror/service/exits.py", "import mirror.audit.model"),
     "layers, a module in none of them": ("mirror/stray.py", ""),
     "audit": ("mirror/audit/model.py", "import mirror.relay.halts"),

@@ -29,6 +29,7 @@ COVERED = {
     "net/options.py": "net/test_connect.py",
     "offsetmap/keys.py": "offsetmap/test_hostile_topic.py",
     "relay/events.py": "relay/test_relay.py",
+    "relay/hot/putting.py": "relay/hot/test_deep.py",
     "relay/orchestrator.py": "relay/test_relay.py",
     "relay/partition/claim.py": "relay/partition/test_partition.py",
     "relay/partition/cursor.py": "relay/partition/test_partition.py",

@@ -5,7 +5,7 @@ before 0.10 took the magic number along, and everybody else refused its frames. 
 checksum for ever: their readers look for it, or look at none. Magic 1 came with the right one.
 """
 
-from mirror.records.opening import NotOpened
+from mirror.records.content.opening import NotOpened
 
 FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _FLAGS_AT = 4

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from mirror.legacy.entries import HEADER_0, HEADER_1, LegacySpan, Span, cut, named, span_at
 from mirror.legacy.lz4_header import with_right_checksum
+from mirror.records.content.decompressing import NotOpened, decompressed
+from mirror.records.content.opening import Record
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec, CorruptBatch
-from mirror.records.opening import NotOpened, Record, decompressed
 from mirror.records.scan import Tail, scan, tail
 
 _SIZE = struct.Struct(">i")

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from mirror.legacy.entries import NOT_SEEN, BatchSpan, Span
 from mirror.legacy.reading import in_order
-from mirror.records.building import BatchBuilder, dense_batches
+from mirror.records.content.building import BatchBuilder, dense_batches
+from mirror.records.content.opening import NotOpened, Record
 from mirror.records.header import BatchHeader, Codec, CorruptBatch
-from mirror.records.opening import NotOpened, Record
 
 GATHERED_BYTES = 128 << 10
 """How much is gathered by default: eight times a producer's default batch."""

@@ -9,9 +9,9 @@ import zlib
 
 from mirror.legacy.entries import HEADER_0, HEADER_1, NO_TIMESTAMP
 from mirror.legacy.lz4_header import with_old_checksum
-from mirror.records.building import compressed
+from mirror.records.content.building import compressed
+from mirror.records.content.opening import Record
 from mirror.records.header import MAGIC_AT, PREFIX_SIZE, Codec
-from mirror.records.opening import Record
 
 _SIZE = struct.Struct(">i")
 _NULL = _SIZE.pack(-1)

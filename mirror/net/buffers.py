@@ -47,6 +47,10 @@ class Frame:
         """Adds a holder, which needs the bytes."""
         self.holders += 1
 
+    def beside(self, pieces: Sequence[bytes]) -> "Frame":
+        """Returns a frame of the same pool with these bytes, one behind the other."""
+        return self._pool.copy(pieces)
+
     def release(self) -> None:
         """Removes a holder. The last one gives the buffer back."""
         self.holders -= 1

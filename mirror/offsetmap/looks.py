@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mirror.offsetmap.survivors import cleaned, in_common
+from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.records.opening import NotOpened, Record, opened
 
 REWRITTEN = TRANSACTIONAL | DELETE_HORIZON
 """Attribute bits that a copy does not have, or not always: the transaction is decided, the horizon is the cleaner's."""

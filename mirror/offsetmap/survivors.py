@@ -7,10 +7,9 @@ keeps its first and last offset.
 
 import asyncio
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mirror.records.header import DELETE_HORIZON, BatchHeader
-from mirror.records.opening import Record
 
 STEPS = 1_000
 """Records that are compared before other work has its turn."""
@@ -29,7 +28,15 @@ def cleaned(header: BatchHeader) -> bool:
     return not header.is_dense or bool(header.attributes & DELETE_HORIZON)
 
 
-async def in_common(copy: Iterator[Record], original: Iterator[Record]) -> Common | None:
+class Placed(Protocol):
+    """A record that is compared: by all that it has."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset."""
+
+
+async def in_common(copy: Iterator[Placed], original: Iterator[Placed]) -> Common | None:
     """Returns what both have in common; None if a record that both have differs.
 
     Raises:

@@ -1,8 +1,9 @@
 """The verdict on one batch: may it go to the destination as it is?
 
 Pure: a ``Verdict`` follows from a header, the offset that is due, and the topic's ``Terms``. A hole is a range of
-offsets at which a consumer of the source finds no record. It is filled only if it has a cause. Everything that is not
-``Forward``, ``Skip`` or ``Fill`` stops the partition with a named reason (rule "fail closed, and say why").
+offsets at which a consumer of the source finds no record. It is filled only if it has a cause. A batch that brokers
+would refuse as it is, is rewritten, if the terms allow that. Everything else stops the partition with a named reason
+(rule "fail closed, and say why").
 """
 
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: for which it
+    would halt otherwise; metrics carry it."""
+
+    reason: HaltReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
     """The partition stops here. ``detail``: the values that led to it. ``size``: bytes of a batch that is too large."""
 
@@ -57,8 +66,7 @@ class Halt:
     size: int = 0
 
 
-Verdict = Forward | Skip | Fill | Halt
-"""Rewrite(reason) will be a new class here; the type checker then shows each place that must handle it."""
+Verdict = Forward | Skip | Fill | Rewrite | Halt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,8 @@ class Terms:
         append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no
             property of the record.
         accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
+        rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
+            (``deep.path.enable``).
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -82,15 +92,18 @@ class Terms:
     compacted_there: bool = False
     append_times: bool = False
     accept_gaps: bool = False
+    rewrites: bool = False
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()
 
 
+NOT_INSIDE = -1
+"""No batch is known to hold the offset that is due."""
 KNOWN_ATTRIBUTES = 0x7F
 CODECS = frozenset(Codec)
 
 
-def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False) -> Verdict:
+def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False, inside: int = NOT_INSIDE) -> Verdict:
     """Returns the verdict for the batch with this header, when ``due`` is the next offset that the destination lacks.
 
     The order of the checks matters: the first one that fails gives the reason, so the gravest comes first.
@@ -100,6 +113,8 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False)
         due: all offsets below are at the destination or on their way.
         terms: those of the topic.
         aborted: True if the batch belongs to an aborted transaction (``records.transactions``).
+        inside: base offset of the batch that is known to hold ``due``. No checksum covers base offsets: without
+            that, a batch that seems to hold it may be a damaged one.
     """
     span = f"offsets {header.base_offset} to {header.last_offset}"
     if header.magic != 2:
@@ -122,6 +137,18 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False)
     cause = _no_record(header, aborted=aborted)
     if cause is not None:
         return Fill(until=header.next_offset, cause=cause)
+    refused = _refused(header, due, span, terms)
+    if refused is not None:
+        known = header.base_offset in (due, inside)
+        return Rewrite(reason=refused.reason) if terms.rewrites and known else refused
+    # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
+    # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
+    # to the base timestamp as it stands (Kafka's Produce).
+    return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
+
+
+def _refused(header: BatchHeader, due: int, span: str, terms: Terms) -> Halt | None:
+    """Returns the reason why no broker, or not this destination, takes the batch as it is; None if it does."""
     if header.base_offset < due:
         return Halt(reason=HaltReason.MID_BATCH, detail=f"offset {due} is due, the batch has {span}")
     if not header.is_dense:
@@ -134,10 +161,7 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False)
             detail=f"{header.size} bytes, {span}; the destination takes {terms.max_batch_size}",
             size=header.size,
         )
-    # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
-    # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
-    # to the base timestamp as it stands (Kafka's Produce).
-    return Forward(attributes=header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
+    return None
 
 
 def damaged(header: BatchHeader) -> Halt:

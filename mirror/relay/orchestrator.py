@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mirror.relay.fetch.limits import Limits
     from mirror.relay.fetch.replicas import Replicas
     from mirror.relay.halts import Halted
+    from mirror.relay.hot.deep import Rewriter
     from mirror.relay.hot.plain import InnerLoop
     from mirror.relay.locate.position import Locator
     from mirror.relay.outcome import Doubt
@@ -38,6 +39,7 @@ class Orchestrator(Protocol):
     stats: "Stats"
     pool: "FramePool"
     inner_loop: "InnerLoop"
+    rewriter: "Rewriter"
     pairs: "dict[str, Pair]"
     partitions: "dict[Key, Partition]"
     locator: "Locator"

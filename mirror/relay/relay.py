@@ -28,6 +28,7 @@ from mirror.relay.fetch.replicas import Replicas
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
+from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.readback import ReadBack
@@ -108,6 +109,7 @@ class Relay:
         self.limits = Limits(settings.max_bytes_per_second, settings.topic_rate)
         self._produce_version = PRODUCE_VERSIONS[1]
         self.inner_loop = InnerLoop(self._produce_version)
+        self.rewriter = Rewriter()
         self.durable = DurableState(self, state)
         self.pins = self.durable.pins
         self.loops = Loops(self, self.durable.state)

@@ -46,6 +46,8 @@ class RelaySettings:
     accept_gaps: bool = False
     """Go on behind records that are gone without a cause, or that retention deleted before they were copied
     (``on.gap: continue``). The offsets are filled, and the range is recorded."""
+    rewrites: bool = False
+    """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
     fill_by_transaction: bool = False
     """Fill holes by empty aborted transactions instead of bare markers (``fill: transaction``)."""
     max_fill_per_second: int = 10_000

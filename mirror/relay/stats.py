@@ -23,8 +23,6 @@ class Stats:
 
     fetched_bytes: int = 0
     """Received in fetch responses, including partial tails."""
-    opened_batches: int = 0
-    """Batches that had to be decompressed. Zero, as long as there is no deep path."""
     produce_requests: int = 0
     fetch_requests: int = 0
     oversize_frames: int = 0

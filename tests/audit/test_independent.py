@@ -23,8 +23,8 @@ from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage, cut_records
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.rows import digester, make_block
+from mirror.records.content.opening import opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.records.opening import opened
 from mirror.records.scan import Place, scan
 from mirror.records.transactions import ABORT, COMMIT
 from mirror.sandbox import Cluster as Sandbox

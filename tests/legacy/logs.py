@@ -10,8 +10,8 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from mirror.legacy import LegacySpan, cut, messages
+from mirror.records.content.opening import Record, opened
 from mirror.records.header import HEADER_SIZE, MAGIC
-from mirror.records.opening import Record, opened
 from mirror.sandbox import Cluster
 from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import jars

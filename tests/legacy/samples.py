@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
+from mirror.records.content.opening import Record
 from mirror.records.header import Codec
-from mirror.records.opening import Record
 
 START_MS = 1_700_000_000_000
 MOST = 1 << 20

@@ -15,8 +15,8 @@ from mirror.legacy import (
     up_convert,
 )
 from mirror.legacy.downward import OldMagic
+from mirror.records.content.opening import Record
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.opening import Record
 from mirror.sandbox import Cluster
 from mirror.wire.produce import read_produce_response
 from tests.legacy.logs import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from mirror.legacy.downward import Chunk, Lost, OldMagic, Run, UnsupportedCodec, down_convert
 from mirror.legacy.entries import LegacySpan, Span, cut
 from mirror.legacy.reading import messages
-from mirror.records.building import dense_batches
+from mirror.records.content.building import dense_batches
+from mirror.records.content.opening import NotOpened, Record
 from mirror.records.header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Codec, CorruptBatch
-from mirror.records.opening import NotOpened, Record
 from tests.legacy.samples import (
     MOST,
     OLD_CODECS,

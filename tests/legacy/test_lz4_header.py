@@ -5,7 +5,7 @@ import pytest
 import xxhash
 
 from mirror.legacy.lz4_header import with_old_checksum, with_right_checksum, xxh32
-from mirror.records.opening import NotOpened
+from mirror.records.content.opening import NotOpened
 
 PLAIN = b"what is inside " * 50
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mirror.legacy.entries import LegacySpan, cut
 from mirror.legacy.lz4_header import with_right_checksum
 from mirror.legacy.reading import in_order, messages
+from mirror.records.content.opening import NotOpened, Record
 from mirror.records.header import Codec, CorruptBatch
-from mirror.records.opening import NotOpened, Record
 from tests.legacy.samples import (
     MOST,
     OLD_CODECS,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mirror.legacy.entries import BatchSpan, cut
 from mirror.legacy.upward import Converted, up_convert
 from mirror.records.admit import Forward, Terms, admit
+from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.opening import NotOpened, Record, opened
 from tests.legacy.samples import (
     MOST,
     OLD_CODECS,

@@ -7,8 +7,8 @@ from kafka.record.legacy_records import LegacyRecordBatch
 
 from mirror.legacy.entries import LegacySpan, cut
 from mirror.legacy.writing import WrapperBuilder, message
+from mirror.records.content.opening import Record
 from mirror.records.header import Codec
-from mirror.records.opening import Record
 from tests.legacy.samples import MOST, START_MS, WRAPPING, bare, messages_of, records_from, some_records, without_time
 
 

@@ -119,7 +119,7 @@ async def test_where_there_is_one_place_only_nothing_has_to_tell(left: list[int]
 
 async def test_what_is_too_large_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not opened."""
-    monkeypatch.setattr("mirror.records.opening.MOST_OPENED", 10)
+    monkeypatch.setattr("mirror.records.content.opening.MOST_OPENED", 10)
     with pytest.raises(Ambiguous):
         await stepped([original(3, of("b"), 1)], [copy(0, of("b"))])
 

@@ -38,7 +38,7 @@ async def test_copies_everything_and_goes_on() -> None:
             assert flow.relay.states == {"active": 5}
             assert flow.relay.lag_records == 0
             assert flow.copied_batches == 20 + 40 + 7 + 3 + 2
-            assert flow.relay.stats.opened_batches == 0
+            assert flow.relay.rewriter.opened == {}
             assert not flow.relay.halted
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from mirror.audit.model import RecordRow, Span
 from mirror.audit.read.rows import HEADERS, SCHEMA, Block, Digester
 from mirror.audit.spark.options import RECORD, UNOPENED
+from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
 from mirror.records.intact import is_intact
-from mirror.records.opening import NotOpened, Record, opened
 from mirror.records.scan import Place
 
 _LENGTH = struct.Struct(">i")

@@ -103,7 +103,7 @@ class Answers:
         due, epoch = cursor.due, cursor.last_epoch
         _, _, _, _, _, _, aborted, _, _, _, start, end = fetched
         found = forward(
-            frame, start, end, partition, self._relay.inner_loop, aborted, cursor.high_watermark,
+            frame, start, end, partition, self._relay.inner_loop, aborted, cursor.high_watermark, self._relay.rewriter,
         )  # fmt: skip
         cursor.answered()
         now_due = cursor.due

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
-from mirror.records.header import BatchHeader
+from mirror.records.admit import NOT_INSIDE
+from mirror.records.content.decompressing import NotOpened
+from mirror.records.content.raw import raw_records
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.runs import foreign
 from mirror.relay.locate.superseded import Lost, Superseded, records_of
@@ -36,6 +39,8 @@ class Proof(NamedTuple):
     upto: int | None = None
     """The end of the batch that was examined last, if that is not the last data batch. The batches behind it are in
     their place only if no marker there stands in the place of a record."""
+    inside: int = NOT_INSIDE
+    """Base offset of the source's batch whose first records the copy has, if the destination ends inside of it."""
 
 
 class Comparison:
@@ -95,7 +100,9 @@ class Comparison:
             if likeness is Likeness.SAME and found is not None:
                 # If markers follow, the source's batch before the end is another one, whose epoch may be later.
                 epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
-                return Proof(proven=True, epoch=epoch, why=why, upto=upto)
+                holds_end = header.next_offset <= end < found[0].next_offset
+                inside = found[0].base_offset if holds_end else NOT_INSIDE
+                return Proof(proven=True, epoch=epoch, why=why, upto=upto, inside=inside)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
             upto = look.holes_from
@@ -157,7 +164,10 @@ class Comparison:
         if found is None:
             return DIFFERENT
         rules = self._rules
-        return await compare(copy, found, opening=rules.opening, strict=rules.strict, gaps=rules.terms.compacted)
+        terms = rules.terms
+        return await compare(
+            copy, found, opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites
+        )
 
     # -- where they diverge ------------------------------------------------------------------------------------------
 
@@ -281,14 +291,38 @@ class Comparison:
                 if header.base_offset >= end:
                     break
                 if header.last_offset >= at:
-                    if await markers.within(max(header.base_offset, at), header.last_offset):
-                        await back.take(header, batch)
-                    else:
-                        self._check_nothing(max(header.base_offset, at), end)
+                    await self._check_batch(header, batch, at, end, markers, back)
             if left_out:
                 back.ends_inside(segment)
             at = segment.batches[-1][0].next_offset
         return await back.judged()
+
+    async def _check_batch(
+        self, header: BatchHeader, batch: memoryview, start: int, end: int, markers: _Markers, back: _Back
+    ) -> None:
+        """Checks what the destination has in the place of one source batch, from ``start`` up to its end. Between the
+        records of a batch that was cut into pieces, markers are right."""
+        first = max(header.base_offset, start)
+        back.begins(header)
+        if header.is_dense or not self._rules.terms.rewrites:
+            if await markers.within(first, header.last_offset):
+                await back.take(header, batch)
+            else:
+                self._check_nothing(first, end)
+            return
+        try:
+            for record in raw_records(header, bytes(batch[HEADER_SIZE:])):
+                offset = header.base_offset + record.offset_delta
+                if offset >= end:
+                    break
+                if offset < first:
+                    continue
+                if await markers.within(offset, offset):
+                    await back.take(header, batch)
+                    return
+                self._check_nothing(offset, end)
+        except NotOpened as error:
+            raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
         """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""
@@ -313,9 +347,11 @@ class Filled(NamedTuple):
 
     until: int
     """The end of the source's batch that the destination ends inside of, otherwise the destination's end. The rest of
-    that batch is filled as well: brokers take only whole batches."""
+    that batch is filled as well, if batches are only copied whole."""
     accepted: tuple[int, int] | None = None
     """The range of offsets (first, end) where records are missing by an operator's decision."""
+    inside: int = NOT_INSIDE
+    """Base offset of the source's batch that the destination ends inside of."""
 
 
 class _Back:
@@ -330,25 +366,35 @@ class _Back:
         self._blame = blame
         self._superseded = Superseded(here, rules.opening)
         self._lost: Lost | None = None
+        self._inside = NOT_INSIDE
+
+    def begins(self, header: BatchHeader) -> None:
+        """The source's batches are gone through in order, and this is the next one with records."""
+        if self._start <= header.base_offset < self._end < header.next_offset:
+            self._inside = header.base_offset
 
     async def take(self, header: BatchHeader, batch: memoryview) -> None:
         """Takes the next of these batches, in offset order."""
         at = max(header.base_offset, self._start)
-        self._until = max(self._until, header.next_offset)
-        if header.next_offset <= self._rules.gaps_to and not self._blame:
+        in_pieces = self._rules.terms.rewrites
+        if not in_pieces:
+            self._until = max(self._until, header.next_offset)
+        if min(header.next_offset, self._until) <= self._rules.gaps_to and not self._blame:
             return  # given up before
         self._first = at if self._first is None else self._first
-        # A cleaner keeps a batch's first and last offset or removes all of it, so only whole batches were filled.
-        cleaned = self._rules.terms.compacted and header.base_offset >= self._start
+        # A cleaner keeps a batch's first and last offset or removes all of it, so only whole batches were filled, if
+        # batches are not copied in pieces.
+        cleaned = self._rules.terms.compacted and (in_pieces or header.base_offset >= self._start)
         if self._lost is None and (self._blame or not cleaned):
             self._lost = Lost(at, "")
         if self._lost is None:
-            await self._superseded.take(header, batch)
+            await self._superseded.take(header, batch, at, self._until)
         if self._lost is not None and (self._blame or not self._rules.accept_loss):
             raise self._overfilled(self._lost)
 
     def ends_inside(self, segment: Segment) -> None:
-        """Extends ``until`` over the rest of a batch whose first offsets were filled: that is filled, too."""
+        """Extends ``until`` over the rest of a batch of aborted data whose first offsets were filled: that is filled,
+        too."""
         for header, _ in segment.batches:
             if header.base_offset < self._end < header.next_offset:
                 self._until = max(self._until, header.next_offset)
@@ -356,15 +402,15 @@ class _Back:
     async def judged(self) -> Filled:
         """Returns the result for all batches taken, or raises the halt."""
         if self._first is None:
-            return Filled(self._until)
+            return Filled(self._until, inside=self._inside)
         lost = self._lost
         if lost is None:
             lost = await self._superseded.lost(self._until)
         if lost is None:
-            return Filled(self._until)
+            return Filled(self._until, inside=self._inside)
         if self._blame or not self._rules.accept_loss:
             raise self._overfilled(lost)
-        return Filled(self._until, accepted=(self._first, self._until))
+        return Filled(self._until, accepted=(self._first, self._until), inside=self._inside)
 
     def _overfilled(self, lost: Lost) -> PartitionHalted:
         behind = (

@@ -133,6 +133,7 @@ class Locator:
             floor=here.floor,
             holes_from=found.holes_from,
             fill_to=found.fill_to,
+            inside=found.inside,
             accepted=found.accepted,
             settled_at=0.0 if found.settled else time.monotonic() + self._settings.settle_ms / 1000,
         )

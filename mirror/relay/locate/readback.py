@@ -1,6 +1,8 @@
 """Checks the destination beside the data path: that an acknowledged batch is what was sent, and that a log still ends
 where the next batch belongs."""
 
+from typing import NamedTuple
+
 from mirror.offsetmap.survivors import cleaned
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
@@ -13,7 +15,16 @@ from mirror.relay.partition.queue import Batch
 from mirror.wire.produce import checksum_of
 
 CLEANED = "cleaned"
+REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
+
+
+class Sent(NamedTuple):
+    """The batch that was acknowledged. ``rewritten``: it was made here, of records of the source's batch."""
+
+    base_offset: int
+    crc: int
+    rewritten: bool
 
 
 class ReadBack:
@@ -25,11 +36,15 @@ class ReadBack:
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
         The window stays at 1 until the batch is known to be as it was sent."""
-        crc = checksum_of(batch[0])  # the hot path builds plain tuples: no names
-        self._relay.work(partition, self._read_back(partition, base_offset, crc, partition.positions))
+        sent = Sent(
+            base_offset,
+            checksum_of(batch[0]),  # the hot path builds plain tuples: no names
+            rewritten=partition.cursor.is_rewritten(base_offset),
+        )
+        self._relay.work(partition, self._read_back(partition, sent, partition.positions))
 
-    async def _read_back(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
-        stopped = await attempted(self._compare(partition, base_offset, crc, position))
+    async def _read_back(self, partition: Partition, sent: "Sent", position: int) -> None:
+        stopped = await attempted(self._compare(partition, sent, position))
         if partition.positions != position:
             return
         if stopped is not None:
@@ -39,7 +54,7 @@ class ReadBack:
         partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
         self._offer(partition)
 
-    async def _compare(self, partition: Partition, base_offset: int, crc: int, position: int) -> None:
+    async def _compare(self, partition: Partition, sent: "Sent", position: int) -> None:
         """Compares the batch at the destination with what was sent.
 
         Raises:
@@ -48,12 +63,16 @@ class ReadBack:
         """
         locator = self._relay.locator
         _, there = locator.logs(partition)
+        base_offset = sent.base_offset
         found = await there.batch_at(base_offset)
-        if found is not None and (found[0].base_offset, found[0].crc) == (base_offset, crc):
+        if found is not None and (found[0].base_offset, found[0].crc) == (base_offset, sent.crc):
             if partition.positions == position:
                 await locator.cut(partition, found[0].next_offset)
             return
         detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
+        if sent.rewritten:
+            # Another worker may have cut or compressed it in another way. The next resync compares the records.
+            raise Moved(REWRITTEN, detail)
         if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
             # The log cleaner was quicker. The next resync compares the records that survive.
             raise Moved(CLEANED, f"{detail}, which its log cleaner has changed")

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
 from mirror.net.logs.log import Marker, Producer, Segment
 from mirror.reasons import HaltReason
-from mirror.records.admit import Fill, Terms, admit
+from mirror.records.admit import NOT_INSIDE, Fill, Terms, admit
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
@@ -154,6 +154,8 @@ class Found(NamedTuple):
     accepted: tuple[int, int] | None = None
     """The range of offsets (first, end) where markers stand, or will stand, in the place of records, by a decision that
     was made now."""
+    inside: int = NOT_INSIDE
+    """Base offset of the source batch that is known to hold ``offset``, where that is not its first offset."""
     settled: bool = True
     """True if nothing that was sent before can still arrive. Otherwise the leader recognises it as a repeat, as long as
     it remembers the producer."""
@@ -284,6 +286,7 @@ class Resync:
             holes_from=tail.holes_from,
             fill_to=filled.until,
             accepted=(end, source_start) if source_start > max(end, rules.gaps_to) else filled.accepted,
+            inside=max(proof.inside, filled.inside),
             settled=settle,
         )
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.offsetmap.survivors import STEPS
+from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader
-from mirror.records.opening import NotOpened, Record, opened
 from mirror.records.transactions import Aborted
 from mirror.relay.locate.tails import READ_BYTES
 from mirror.wire.errors import ErrorCode
@@ -62,8 +62,8 @@ class Superseded:
         self._lost: Lost | None = None
         self._room = MOST_OPENED
 
-    async def take(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes a batch for whose records the destination has markers."""
+    async def take(self, header: BatchHeader, batch: memoryview, start: int, end: int) -> None:
+        """Takes a batch for whose records from ``start`` to before ``end`` the destination has markers."""
         base = header.base_offset
         self._room -= header.size
         if self._lost is None and self._room < 0:
@@ -75,7 +75,8 @@ class Superseded:
         async with self._opening:
             try:
                 for number, record in enumerate(opened(header, batch[HEADER_SIZE:].tobytes()), 1):
-                    self._wait_for(record, expired=expired)
+                    if start <= record.offset < end:
+                        self._wait_for(record, expired=expired)
                     if number % STEPS == 0:
                         await asyncio.sleep(0)
             except NotOpened as error:
@@ -127,8 +128,8 @@ class Superseded:
                 break
             for header, batch in records_of(segment):
                 room -= header.size
-                if header.base_offset >= behind:
-                    await self._found(header, batch)
+                if header.last_offset >= behind:
+                    await self._found(header, batch, behind)
             at = segment.batches[-1][0].next_offset
         return at
 
@@ -142,12 +143,12 @@ class Superseded:
                 raise
             return None
 
-    async def _found(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes a batch that is still to be copied: the keys in it are superseded."""
+    async def _found(self, header: BatchHeader, batch: memoryview, behind: int) -> None:
+        """Takes a batch that is still to be copied from ``behind`` on: the keys in it are superseded."""
         async with self._opening:
             try:
                 for number, record in enumerate(opened(header, batch[HEADER_SIZE:].tobytes()), 1):
-                    if record.key is not None:
+                    if record.key is not None and record.offset >= behind:
                         self._waiting.pop(_digest(record.key), None)
                     if number % STEPS == 0:
                         await asyncio.sleep(0)

@@ -1,13 +1,14 @@
-"""Compares a batch at the destination with the source's: byte for byte, or, if a log cleaner has changed either, by the
-records that both still have (``mirror.offsetmap.survivors``)."""
+"""Compares a batch at the destination with the source's: byte for byte, or, if a log cleaner has changed either or the
+copy was rewritten on its way, by the records that both still have (``mirror.offsetmap.survivors``)."""
 
 import asyncio
 from enum import Enum
 from typing import NamedTuple
 
 from mirror.offsetmap.survivors import cleaned, in_common
-from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.records.opening import NotOpened, opened
+from mirror.records.content.opening import NotOpened, opened
+from mirror.records.content.raw import placed_records
+from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader
 from mirror.relay.locate.tails import Data
 
 NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
@@ -50,7 +51,13 @@ def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool 
 
 
 async def compare(
-    copy: Data, original: tuple[BatchHeader, bytes], *, opening: asyncio.Lock, strict: bool = False, gaps: bool = False
+    copy: Data,
+    original: tuple[BatchHeader, bytes],
+    *,
+    opening: asyncio.Lock,
+    strict: bool = False,
+    gaps: bool = False,
+    pieces: bool = False,
 ) -> Compared:
     """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
 
@@ -60,6 +67,7 @@ async def compare(
         opening: held while batches are open, so that memory is bounded.
         strict: the copy carries the source's producer fields.
         gaps: the source is compacted, so that its batch may be gone altogether.
+        pieces: the copy may be a piece of the source's batch, or all of it with the times of its append.
     """
     (mine, payload), (other, whole) = copy, original
     if same_batch(copy, original, strict=strict):
@@ -67,6 +75,8 @@ async def compare(
     base = mine.base_offset
     if other.base_offset > mine.last_offset:
         return Compared(Likeness.NOTHING, f"the source has compacted the batch at {base} away") if gaps else DIFFERENT
+    if pieces and is_piece(mine, other):
+        return await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps)
     if (other.base_offset, other.last_offset) != (base, mine.last_offset) or not (cleaned(mine) or cleaned(other)):
         return DIFFERENT
     async with opening:
@@ -77,3 +87,39 @@ async def compare(
     if found is not None and not found.both:
         return Compared(Likeness.NOTHING, f"the log cleaners have left no record of the batch at {base} on both sides")
     return DIFFERENT if found is None else SAME
+
+
+def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
+    """Returns True if the copy can only be what the deep path made of the original (``records.content.rewriting``): it has a
+    part of its offsets, or times of its own in the place of the times of their append."""
+    inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
+    alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)
+    return inside and (not alike or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME))
+
+
+async def _compare_piece(
+    mine: BatchHeader, payload: bytes, other: BatchHeader, whole: bytes, *, opening: asyncio.Lock, gaps: bool
+) -> Compared:
+    """Compares a piece with the same offsets of the original, record by record: keys, values and headers as stored, and
+    the times that consumers see. It was made with all records that the original had there."""
+    async with opening:
+        try:
+            found = await in_common(
+                placed_records(mine, payload),
+                (
+                    record
+                    for record in placed_records(other, whole[HEADER_SIZE:])
+                    if mine.base_offset <= record.offset <= mine.last_offset
+                ),
+            )
+        except NotOpened as error:
+            return Compared(Likeness.NOTHING, str(error))
+    if found is None or (found.missing and not cleaned(mine)):
+        return DIFFERENT
+    if found.both < mine.record_count and not gaps:
+        return DIFFERENT
+    if not found.both:
+        return Compared(
+            Likeness.NOTHING, f"the log cleaners have left no record of the batch at {mine.base_offset} on both sides"
+        )
+    return SAME

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from mirror.records.admit import NOT_INSIDE
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
@@ -75,6 +76,7 @@ class Cursor:
         "held_back",
         "high_watermark",
         "identity",
+        "inside",
         "last_epoch",
         "leader",
         "leader_epoch",
@@ -83,6 +85,7 @@ class Cursor:
         "max_timestamp",
         "record_size",
         "replica",
+        "rewritten",
         "source_start",
     )
 
@@ -103,6 +106,10 @@ class Cursor:
         """Leader epoch of the batch before ``due``, which the next Fetch sends. -1: not known."""
         self.aligned = False
         """True if ``due`` is known to be where a source batch ended: then no batch may begin before it and reach it."""
+        self.inside = NOT_INSIDE
+        """Base offset of the source batch that is known to hold ``due``, where that is not its first offset."""
+        self.rewritten: deque[tuple[int, int]] = deque()
+        """First and next offset of the source batches that were rewritten, and may not all be acknowledged."""
         self.ahead: Ahead | None = None
         """What is known of a gap at ``due``."""
         self.looking = False
@@ -146,6 +153,8 @@ class Cursor:
         impossible = 0 <= self.leader_epoch < location.last_epoch
         self.last_epoch = NO_LEADER_EPOCH if impossible else location.last_epoch
         self.aligned = location.last_epoch != NO_LEADER_EPOCH
+        self.inside = location.inside
+        self.rewritten.clear()
         self.ahead, self.looking, self.empties = None, False, 0
         self.fetched(max(self.high_watermark, location.source_end), time.monotonic())
         self.generation += 1
@@ -189,6 +198,7 @@ class Cursor:
             ahead: the gap there, if it is one; None: what was known of a gap stays.
         """
         self.skip_to(due, identity)
+        self.inside = next((base for base, end in self.rewritten if base < due < end), NOT_INSIDE)
         self.ahead = ahead or self.ahead
         self.ending = None  # found again when the batch in question is fetched again
         self.generation += 1
@@ -238,9 +248,21 @@ class Cursor:
             last_epoch: leader epoch of the last batch.
             max_timestamp: of the last batch forwarded, in ms since 1970.
         """
-        self.aligned = self.aligned or due != self.due
+        if due != self.due:
+            self.aligned, self.inside = True, NOT_INSIDE
         self.due, self.identity = due, identity
         self.last_epoch, self.max_timestamp = last_epoch, max_timestamp
+
+    def rewrote(self, base_offset: int, next_offset: int, acknowledged: int) -> None:
+        """The batch with these offsets goes to the destination in pieces, so that ``due`` may come to lie inside of it
+        again. ``acknowledged``: all below this offset is at the destination."""
+        while self.rewritten and self.rewritten[0][1] <= acknowledged:
+            self.rewritten.popleft()
+        self.rewritten.append((base_offset, next_offset))
+
+    def is_rewritten(self, offset: int) -> bool:
+        """Returns True if the batch at this offset, which has just been acknowledged, was made here."""
+        return any(base <= offset < end for base, end in self.rewritten)
 
     def measured(self, batch_size: int, *, holes: bool) -> None:
         """The mean size of an answer's batches, in bytes; ``holes``: whether it had holes between them."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from mirror.net.cluster import Leader
+from mirror.records.admit import NOT_INSIDE
 from mirror.records.identity import Identity
 
 NEVER = (1 << 63) - 1
@@ -37,5 +38,7 @@ class Location(NamedTuple):
     accepted: tuple[int, int] | None = None
     """First and next offset where markers take the place of records, by a decision that was made just now and is
     written down."""
+    inside: int = NOT_INSIDE
+    """Base offset of the source batch that is known to hold ``offset``, where that is not its first offset."""
     settled_at: float = 0.0
     """Monotonic clock, in s: nothing that was sent before the position was found can arrive later than this."""

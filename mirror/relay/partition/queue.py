@@ -274,6 +274,10 @@ class Queue:
         frame.hold()
         self.frames += 1
 
+    def keep(self) -> None:
+        """The last item in the outbox has a frame of its own, in which nobody else has batches."""
+        self.frames += 1
+
     def _hand_over(self) -> None:
         """The frame of the record set that is partly under way goes to the last batch under way."""
         while self.outbox:

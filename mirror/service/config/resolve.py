@@ -57,6 +57,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         strict=settings.identity == "strict",
         committed=settings.isolation_level == "read_committed",
         accept_gaps=settings.on_gap == "continue",
+        rewrites=settings.deep_path_enable,
         fill_by_transaction=settings.fill == "transaction",
         max_fill_per_second=settings.max_fill_per_second,
         max_leading_filler=settings.max_leading_filler,

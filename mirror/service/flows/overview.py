@@ -18,7 +18,10 @@ Status = dict[str, Any]
 """The object that ``status`` returns."""
 LATE_S = 60.0
 """A worker whose event loop was not heard of for this long is stuck or stopped."""
-_SUMS = ("replicated_records", "replicated_batches", "replicated_bytes", "filled_offsets", "partitions_of_flow")
+_SUMS = (
+    "replicated_records", "replicated_batches", "replicated_bytes", "filled_offsets", "built_batches",
+    "partitions_of_flow",
+)  # fmt: skip
 _LISTS = ("partitions", "left_halted", "skipped")
 """Parts of a flow's status that are shown for all flows together, with the flow in each row."""
 
@@ -94,6 +97,7 @@ def status(
         "lag_records": _lag([one["lag_records"] for one in each]),
         "lag_unknown_partitions": sum(one["lag_unknown_partitions"] for one in each),
         **{name: sum(one[name] for one in each) for name in _SUMS},
+        "opened": _sum(one["opened"] for one in each),
         "resyncs": _sum(one["resyncs"] for one in each),
         "halts": _sum(one["halts"] for one in each),
         **{name: [row | {"flow": one["flow"]} for one in each for row in one[name]] for name in _LISTS},
@@ -124,6 +128,8 @@ def _flow_status(flow: Shown, now: float) -> Status:
         "replicated_batches": replicated.batches,
         "replicated_bytes": replicated.bytes,
         "filled_offsets": replicated.filled,
+        "built_batches": round(fleet.counter("built_batches")),
+        "opened": fleet.labelled("opened"),
         "resyncs": fleet.labelled("resyncs"),
         "halts": fleet.labelled("halts"),
         "partitions": [

@@ -198,6 +198,7 @@ class Sample:
         old: the same, of batches whose producer the destination may forget at once.
         null_key: an offset of a record without a key; -1: none was seen.
         halts: what would halt, by reason.
+        rewritten: batches that would be opened and rewritten, by reason; sums, as ``batches``.
         due_ms: newest timestamp of the first batch that is due; -1: none.
     """
 
@@ -214,6 +215,7 @@ class Sample:
     old: int = 0
     null_key: int = NOT_KNOWN
     halts: dict[str, Halted] = field(default_factory=dict)
+    rewritten: dict[str, int] = field(default_factory=dict)
     due_ms: int = NOT_KNOWN
 
     @property

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
-from mirror.reasons import REASONS
+from mirror.reasons import REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
@@ -50,7 +50,17 @@ _TOTALS = (
 _FLOW_COUNTERS = (
     ("mirror_unproven_positions", "unproven", "Positions where the last batch could not be compared with the source."),
     ("mirror_oversize_fetches", "oversize_frames", "Fetch answers larger than a frame of the pool."),
+    (
+        "mirror_batch_splits",
+        "split_batches",
+        "Batches that were built, and split because they were too large (KIP-126).",
+    ),
 )
+REWRITTEN = tuple(
+    each.slug
+    for each in (HaltReason.LOG_APPEND_TIME, HaltReason.MID_BATCH, HaltReason.SPARSE_BATCH, HaltReason.TOO_LARGE)
+)
+"""Reasons for which batches are rewritten."""
 _CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
 """Causes of doubt that come from the network. Brokers' error codes are added as they occur."""
 _FLOW_LABELLED = (
@@ -254,7 +264,9 @@ class ServiceCollector(Collector):
             labels=[*_OF_FLOW, "topic"],
         )
         batches = CounterMetricFamily(
-            "mirror_batches", "Batches copied as they are (shallow) or opened (deep).", labels=[*_OF_FLOW, "path"]
+            "mirror_batches",
+            "Batches copied as they are (shallow), or of the source that were opened and rewritten (deep), by reason.",
+            labels=[*_OF_FLOW, "path", "reason"],
         )
         for fleet, labels in self._fleets:
             states = fleet.states
@@ -267,9 +279,11 @@ class ServiceCollector(Collector):
                 unmatched.add_metric([*labels, entry], 1)
             for topic in fleet.gone_topics:
                 gone.add_metric([*labels, topic], 1)
-            opened = fleet.counter("opened_batches")
-            batches.add_metric([*labels, "shallow"], fleet.replicated.batches - opened)
-            batches.add_metric([*labels, "deep"], opened)
+            # What was built and is not acknowledged yet, or was built again, is no batch at the destination.
+            shallow = max(0, fleet.replicated.batches - fleet.counter("built_batches"))
+            batches.add_metric([*labels, "shallow", ""], shallow)
+            for reason, count in sorted((dict.fromkeys(REWRITTEN, 0.0) | fleet.labelled("opened")).items()):
+                batches.add_metric([*labels, "deep", reason], count)
         yield from (partitions, whole, unassigned, unmatched, gone, batches)
         for name, counter, text in _FLOW_COUNTERS:
             family = CounterMetricFamily(name, text, labels=_OF_FLOW)

@@ -86,9 +86,19 @@ def _summary(now: Status) -> list[tuple[str, str]]:
             f"{_number(now['replicated_records'])} records, {_number(now['replicated_batches'])} batches, "
             f"{size_text(now['replicated_bytes'])}; {_number(now['filled_offsets'])} offsets filled",
         ),
+        ("shallow", _shallow(now)),
         ("resyncs", _counts(now["resyncs"])),
         ("halts", f"{_counts(now['halts'])} since the start"),
     ]
+
+
+def _shallow(now: Status) -> str:
+    """Returns the share of the batches that were copied as they are, and why the others were not."""
+    copied, built = now["replicated_batches"], now["built_batches"]
+    if not now["opened"]:
+        return "all batches copied as they are"
+    share = max(0, copied - built) / copied if copied else 0.0
+    return f"{share:.2%} of the batches copied as they are; opened and rewritten: {_counts(now['opened'])}"
 
 
 def _partitions(now: Status) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from confluent_kafka import Producer
 
 from mirror.audit.model import Side, Span
+from mirror.records.content.opening import Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.identity import MIRROR_BIT, Identity
-from mirror.records.opening import Record, opened
 from mirror.records.restamp import restamp
 from mirror.sandbox import Cluster
 from tests.audit.clusters import CODECS, batches_of

@@ -12,8 +12,8 @@ from mirror.audit.judge import cleaned
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Span, Verdict
 from mirror.audit.prepare import plan
 from mirror.audit.spark import by_record
+from mirror.records.content.opening import opened
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.opening import opened
 from mirror.sandbox import Cluster
 from tests.audit.clusters import batches_of, create, edited, endpoint
 from tests.audit.exact import Batch, Step, copy_exact

@@ -13,6 +13,7 @@ from mirror.relay.fetch.limits import Limits
 from mirror.relay.fetch.link import Asked, share_of
 from mirror.relay.fetch.sizes import LEAST_FETCH
 from mirror.relay.holes.parking import MOST_BYTES
+from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -114,6 +115,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
         source=SimpleNamespace(name="source"),
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
         inner_loop=InnerLoop(9),
+        rewriter=Rewriter(),
         pump_sinks=lambda: None,
         forgets_before_ms=lambda: 0.0,
         limits=Limits(0, None),

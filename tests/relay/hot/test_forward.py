@@ -23,10 +23,11 @@ from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
 from mirror.records.scan import Tail, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.hot import forward as forward_module
-from mirror.relay.hot.forward import NO_END, Unproven, forward
+from mirror.relay.hot.forward import Unproven, forward
 from mirror.relay.hot.freshness import UNKNOWN_MS
 from mirror.relay.hot.native import is_compiled
 from mirror.relay.hot.plain import NEVER_MS, InnerLoop
+from mirror.relay.hot.putting import NO_END
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole

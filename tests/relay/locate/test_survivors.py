@@ -143,7 +143,7 @@ async def test_a_marker_where_the_source_has_a_record() -> None:
 
 async def test_what_cannot_be_opened_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too large, damaged or of a codec without a library: an earlier batch is looked at, and else it is told."""
-    monkeypatch.setattr("mirror.records.opening.MOST_OPENED", 10)
+    monkeypatch.setattr("mirror.records.content.opening.MOST_OPENED", 10)
     async with scene() as at:
         await copied(at, 2)
         at.there.batches[1] = cleaned(at.there.batches[1], [record(4)])

@@ -33,10 +33,11 @@ mirror_topic_gone{{{FLOW},topic="old"}} 1
 mirror_cluster_up{{cluster="east"}} 1
 mirror_cluster_up{{cluster="west"}} 0
 mirror_request_errors_total{{api="Produce",cluster="west",error="timeout"}} 21
-mirror_batches_total{{path="deep",{FLOW}}} 4
-mirror_batches_total{{path="shallow",{FLOW}}} 20
+mirror_batches_total{{path="deep",reason="sparse_batch",{FLOW}}} 4
+mirror_batches_total{{path="shallow",reason="",{FLOW}}} 17
 mirror_unproven_positions_total{{{FLOW}}} 22
 mirror_oversize_fetches_total{{{FLOW}}} 23
+mirror_batch_splits_total{{{FLOW}}} 8
 mirror_resyncs_total{{cause="timeout",{FLOW}}} 25
 mirror_halts_total{{reason="corrupt",{FLOW}}} 26
 mirror_rebalances_total{{event="assigned",{FLOW}}} 27
@@ -91,7 +92,8 @@ def told() -> dict[str, Any]:
     return {
         "at": time.time(),
         "counters": {
-            "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "unproven": 22, "oversize_frames": 23,
+            "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "opened/sparse_batch": 4,
+            "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
             "filled": 33, "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
             "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
             "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from mirror.net.errors import Damaged, Refused, Unreadable
 from mirror.net.logs.log import Segment, SourceLog
 from mirror.reasons import HaltReason
-from mirror.records.admit import Fill, Forward, Halt, Skip, Terms, admit
+from mirror.records.admit import Fill, Forward, Halt, Rewrite, Skip, Terms, admit
+from mirror.records.content.opening import NotOpened, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
-from mirror.records.opening import NotOpened, opened
 from mirror.records.transactions import Aborted
 from mirror.relay.halts import Halted, halted_by_batch, halted_by_damage, halted_by_error
 from mirror.service.plan.model import Sample
@@ -171,6 +171,10 @@ def _count(sample: Sample, sums: Sample, header: BatchHeader, verdict: object, i
         sums.holes[cause] = sums.holes.get(cause, 0) + offsets
         sums.runs += not in_hole
         return True
+    if isinstance(verdict, Rewrite):
+        slug = verdict.reason.slug
+        sums.rewritten[slug] = sums.rewritten.get(slug, 0) + 1
+        sample.rewritten.setdefault(slug, 1)
     sums.records += header.record_count
     return False
 

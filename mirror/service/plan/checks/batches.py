@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mirror.foretold import Line
+from mirror.foretold import Line, line_of
 from mirror.reasons import HaltReason
 from mirror.relay.topics.limits import AFTER, BEFORE, SEGMENT_BYTES, limit_of
 from mirror.service.plan.checks.partitions import of_halt
@@ -25,6 +25,21 @@ def judged(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
     """P07 to P10, P12, P27, P29, P30: the relay's verdicts on the batches."""
     for halted in one.sample.halts.values() if one.sample is not None else ():
         yield of_halt(halted)
+
+
+def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+    """P07, P09, P10: batches that the destination would refuse as they are."""
+    sample = one.sample
+    for slug, count in sorted(sample.rewritten.items()) if sample is not None else ():
+        line = line_of(slug)
+        assert line is not None
+        assert sample is not None
+        yield Finding(
+            line,
+            Level.TOLD,
+            f"{count:,} of {max(count, sample.batches):,} batches that were read would be opened and rewritten "
+            f"({slug}): their records keep their offsets, and cost more than batches that are copied as they are",
+        )
 
 
 def batch_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
@@ -144,5 +159,5 @@ def source_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iter
 
 
 CHECKS = (
-    judged, batch_size, timestamps, clocks, codec, holes, null_keys, destination_retention, source_size,
+    judged, rewritten, batch_size, timestamps, clocks, codec, holes, null_keys, destination_retention, source_size,
 )  # fmt: skip

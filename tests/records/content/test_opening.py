@@ -5,10 +5,11 @@ import zlib
 import pytest
 import zstandard
 
-from mirror.records import opening
-from mirror.records.building import compressed
+from mirror.records.content import opening
+from mirror.records.content.building import compressed
+from mirror.records.content.decompressing import decompressed
+from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
-from mirror.records.opening import NotOpened, Record, decompressed, opened
 from tests.records.builders import RECORDS, kafka_batch, raw_batch
 
 BASE = 1_000

@@ -13,6 +13,8 @@ from crc32c import crc32c
 from kafka.codec import snappy_encode
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from mirror.records.content.decompressing import GZIP_FRAMING
+from mirror.records.content.opening import Record
 from mirror.records.header import (
     CRC_AT,
     CRC_FROM,
@@ -24,7 +26,6 @@ from mirror.records.header import (
     BatchHeader,
     Codec,
 )
-from mirror.records.opening import GZIP_FRAMING, Record
 
 MOST_BUILT = (1 << 31) - 1 - PREFIX_SIZE
 """Limit for a batch in bytes: its length field is an i32."""
@@ -127,5 +128,6 @@ def compressed(codec: Codec, plain: bytes) -> bytes:
         frame: bytes = lz4.frame.compress(plain, block_linked=False, store_size=False)
         return frame
     if codec is Codec.ZSTD:
-        return zstandard.compress(plain)
+        # The library keeps the room that it had made for the worst case: a copy takes no more than it needs.
+        return memoryview(zstandard.compress(plain)).tobytes()
     return plain

@@ -1,22 +1,21 @@
-"""Reads a batch's records one by one.
+"""Decompresses a batch's records, never more than the caller has said.
 
-Batches go through the mirror unopened. But a batch that a log cleaner has rewritten has other bytes than were written,
-and only its records can still be compared. This is the only place where batches of a flow are opened.
+``decompressed`` gives all of them at once. ``plain_chunks`` gives a part at a time, for batches whose records are cut
+as they come: a megabyte of compressed zeros can grow a thousandfold.
 """
 
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import zstandard
-from kafka.errors import CorruptRecordError
-from kafka.record.default_records import DefaultRecordBatch
 
-from mirror.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Codec
+from mirror.records.header import Codec
 
-MOST_OPENED = 16 << 20
-"""Limit for a batch's decompressed records in bytes: a megabyte of compressed zeros can grow a thousandfold."""
+CHUNK = 256 << 10
+"""About how many bytes ``plain_chunks`` gives at a time. A snappy block comes whole."""
 GZIP_FRAMING = 31
 """zlib's way to ask for gzip framing with the largest window."""
 _XERIAL = b"\x82SNAPPY\x00"
@@ -27,39 +26,6 @@ _BLOCK_SIZE = struct.Struct(">i")
 
 class NotOpened(ValueError):
     """The records cannot be read. The message says why, and never holds payload."""
-
-
-class Record(NamedTuple):
-    """One record. ``timestamp``: ms since 1970."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-def opened(header: BatchHeader, records: bytes, most: int | None = None) -> Iterator[Record]:
-    """Yields the records of a batch, in order.
-
-    Args:
-        header: the header of the batch.
-        records: the bytes behind the header, compressed with its codec.
-        most: limit for the decompressed records in bytes; None: ``MOST_OPENED``.
-
-    Raises:
-        NotOpened: damaged, larger than ``most``, or no library for its codec; also while iterating.
-    """
-    where = f"the batch at offset {header.base_offset}"
-    most = MOST_OPENED if most is None else most
-    plain = decompressed(header.codec_bits, records, most=most, where=where) if header.record_count else b""
-    batch = DefaultRecordBatch(header._replace(attributes=header.attributes & ~CODEC_MASK).pack() + plain)
-    del plain  # the batch has its own copy; one of megabytes is enough
-    try:
-        for record in batch:
-            yield Record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
-    except CorruptRecordError as error:
-        raise NotOpened(f"{where} is damaged: {error}") from None
 
 
 def decompressed(codec_bits: int, packed: bytes, *, most: int, where: str, whole: bool = False) -> bytes:
@@ -76,19 +42,10 @@ def decompressed(codec_bits: int, packed: bytes, *, most: int, where: str, whole
     Raises:
         NotOpened: damaged, not whole, more than ``most`` bytes, or no library for the codec.
     """
-    try:
+    with _named(codec_bits, where):
         codec = Codec(codec_bits)
         plain: bytes
         plain, ended = _DECOMPRESS[codec](packed, most)
-    except ImportError as error:
-        raise NotOpened(f"no library for {codec.name.lower()}: {error}") from None
-    except _DAMAGED as error:
-        raise NotOpened(f"{where} cannot be decompressed: {error}") from None
-    except Exception as error:
-        # The errors of the snappy library, which cannot be named here: it is imported only where it is needed.
-        if type(error).__module__.partition(".")[0] not in ("snappy", "cramjam"):
-            raise
-        raise NotOpened(f"{where} cannot be decompressed: {error}") from None
     if len(plain) > most:
         raise NotOpened(f"{where} has more than {most} bytes of records")
     if whole and not ended:
@@ -96,7 +53,44 @@ def decompressed(codec_bits: int, packed: bytes, *, most: int, where: str, whole
     return plain
 
 
+def plain_chunks(codec_bits: int, packed: bytes, *, where: str, most_block: int) -> Iterator[bytes]:
+    """Yields decompressed bytes, about ``CHUNK`` at a time, however many there are in all.
+
+    Args:
+        codec_bits: the codec as a number, as attributes have it.
+        packed: the compressed bytes.
+        where: what they belong to, as messages begin.
+        most_block: limit for a block of snappy, which cannot be decompressed in parts, in bytes.
+
+    Raises:
+        NotOpened: damaged, a larger block, or no library for the codec; also while iterating.
+    """
+    with _named(codec_bits, where):
+        yield from _CHUNKS[Codec(codec_bits)](packed, most_block)
+
+
+@contextmanager
+def _named(codec_bits: int, where: str) -> Iterator[None]:
+    """Turns what the libraries raise into a ``NotOpened`` that says where."""
+    try:
+        yield
+    except ImportError as error:
+        raise NotOpened(f"no library for {Codec(codec_bits).name.lower()}: {error}") from None
+    except NotOpened:
+        raise
+    except _DAMAGED as error:
+        raise NotOpened(f"{where} cannot be decompressed: {error}") from None
+    except Exception as error:
+        # The errors of the snappy library, which cannot be named here: it is imported only where it is needed.
+        if type(error).__module__.partition(".")[0] not in ("snappy", "cramjam"):
+            raise
+        raise NotOpened(f"{where} cannot be decompressed: {error}") from None
+
+
 _DAMAGED = (zlib.error, zstandard.ZstdError, RuntimeError, ValueError, struct.error)
+
+
+# -- at once -----------------------------------------------------------------------------------------------------------
 
 
 def _plain(records: bytes, most: int) -> tuple[bytes, bool]:
@@ -133,6 +127,68 @@ def _from_snappy(records: bytes, most: int) -> tuple[bytes, bool]:
     return b"".join(out), True
 
 
+_DECOMPRESS: dict[Codec, Callable[[bytes, int], tuple[Any, bool]]] = {
+    Codec.NONE: _plain,
+    Codec.GZIP: _gunzipped,
+    Codec.SNAPPY: _from_snappy,
+    Codec.LZ4: _from_lz4,
+    Codec.ZSTD: _from_zstd,
+}
+
+
+# -- in chunks ---------------------------------------------------------------------------------------------------------
+
+
+def _plain_whole(records: bytes, _: int) -> Iterator[bytes]:
+    yield records
+
+
+def _chunks_from_gzip(records: bytes, _: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj(GZIP_FRAMING)
+    while not stream.eof:
+        chunk = stream.decompress(records, CHUNK)
+        records = stream.unconsumed_tail
+        if not chunk:
+            return
+        yield chunk
+
+
+def _chunks_from_zstd(records: bytes, _: int) -> Iterator[bytes]:
+    reader = zstandard.ZstdDecompressor().stream_reader(records, read_across_frames=True)
+    while chunk := reader.read(CHUNK):
+        yield chunk
+
+
+def _chunks_from_lz4(records: bytes, _: int) -> Iterator[bytes]:
+    import lz4.frame
+
+    stream = lz4.frame.LZ4FrameDecompressor()
+    while not stream.eof:
+        chunk = stream.decompress(records, max_length=CHUNK)
+        records = b""
+        if not chunk:
+            return
+        yield chunk
+
+
+def _blocks_from_snappy(records: bytes, most: int) -> Iterator[bytes]:
+    import snappy
+
+    for block in _snappy_blocks(bytes(records)):
+        if _snappy_size(block) > most:
+            raise ValueError(f"more than {most} bytes")
+        yield snappy.uncompress(block)
+
+
+_CHUNKS: dict[Codec, Callable[[bytes, int], Iterator[bytes]]] = {
+    Codec.NONE: _plain_whole,
+    Codec.GZIP: _chunks_from_gzip,
+    Codec.SNAPPY: _blocks_from_snappy,
+    Codec.LZ4: _chunks_from_lz4,
+    Codec.ZSTD: _chunks_from_zstd,
+}
+
+
 def _snappy_blocks(records: bytes) -> Iterator[bytes]:
     """Yields the blocks of a framed stream. A stream that is not framed is one block."""
     if not records.startswith(_XERIAL):
@@ -156,13 +212,3 @@ def _snappy_size(block: bytes) -> int:
         if byte < 0x80:
             return size
     raise ValueError("no size before a block")
-
-
-_DECOMPRESS: dict[Codec, Any] = {
-    Codec.NONE: _plain,
-    Codec.GZIP: _gunzipped,
-    Codec.SNAPPY: _from_snappy,
-    Codec.LZ4: _from_lz4,
-    Codec.ZSTD: _from_zstd,
-}
-assert DefaultRecordBatch.HEADER_STRUCT.size == HEADER_SIZE

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from mirror.records.building import BatchBuilder, compressed, dense_batches
+from mirror.records.content.building import BatchBuilder, compressed, dense_batches
+from mirror.records.content.decompressing import decompressed
+from mirror.records.content.opening import Record
 from mirror.records.header import BatchHeader, Codec
-from mirror.records.opening import Record, decompressed
 from mirror.records.restamp import checksum
 from tests.legacy.samples import records_from, some_records
 

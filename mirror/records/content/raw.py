@@ -1,0 +1,118 @@
+"""Cuts a batch's records, without reading what is in them.
+
+Only what stands in front of a key depends on the batch around a record: its size, and how far its timestamp and offset
+are from the batch's first. So a record goes into another batch with new deltas, and with the bytes of its key, value
+and headers as they are.
+
+A record (KIP-98)::
+
+    size            varint     of all behind it
+    attributes      i8         unused so far
+    timestamp delta varlong    from base_timestamp
+    offset delta    varint     from base_offset
+    key, value      varint size (-1: null) and bytes
+    headers         varint count, each with key and value
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mirror.records.content.decompressing import NotOpened, plain_chunks
+from mirror.records.content.varint import MOST_VARINT, read_varint, write_varint
+from mirror.records.header import LOG_APPEND_TIME, BatchHeader
+
+MOST_RECORD = 64 << 20
+"""Limit for a record in bytes. Nothing else bounds it: a megabyte of compressed zeros can be one of a gigabyte."""
+
+
+class RawRecord(NamedTuple):
+    """One record as it stands in its batch.
+
+    ``attributes``: its byte, unused so far. ``timestamp_delta``: in ms. ``content``: key, value and headers as stored.
+    """
+
+    offset_delta: int
+    timestamp_delta: int
+    attributes: int
+    content: bytes
+
+    def stored(self, offset_delta: int, timestamp_delta: int) -> bytes:
+        """Returns the record as it is stored in a batch in which it has these deltas."""
+        front = (
+            self.attributes.to_bytes(1, "big", signed=False)
+            + write_varint(timestamp_delta)
+            + write_varint(offset_delta)
+        )
+        return write_varint(len(front) + len(self.content)) + front + self.content
+
+
+def raw_records(header: BatchHeader, records: bytes, *, most: int = MOST_RECORD) -> Iterator[RawRecord]:
+    """Yields the records of a batch in order. Only about one record and a chunk of others is decompressed at a time.
+
+    Args:
+        header: the header of the batch, whose checksum was verified.
+        records: the bytes behind the header, compressed with its codec.
+        most: limit for a record in bytes, and for a block of snappy.
+
+    Raises:
+        NotOpened: damaged (another number of records than the header has, offsets that do not ascend or leave the
+            batch), a larger record, or no library for its codec; also while iterating.
+    """
+    where = f"the batch at offset {header.base_offset}"
+    last, at = -1, 0
+    buf = b""
+    chunks = plain_chunks(header.codec_bits, records, where=where, most_block=max(most, len(records)))
+    for _ in range(header.record_count):
+        if len(buf) - at < MOST_VARINT:
+            buf, at = _more(chunks, buf, at, MOST_VARINT), 0
+        try:
+            size, at = read_varint(buf, at)
+            if size > most:
+                raise NotOpened(f"{where} has a record of {size} bytes; {most} is the limit")
+            if size < 0:
+                raise NotOpened(f"{where} is damaged: a record of {size} bytes")
+            if len(buf) - at < size:
+                buf, at = _more(chunks, buf, at, size), 0
+            end = at + size
+            timestamp_delta, front = read_varint(buf, at + 1)
+            offset_delta, front = read_varint(buf, front)
+        except (IndexError, ValueError) as error:
+            if isinstance(error, NotOpened):
+                raise
+            raise NotOpened(f"{where} is damaged: behind its record at {header.base_offset + last}") from None
+        if front > end or end > len(buf) or not last < offset_delta <= header.last_offset_delta:
+            raise NotOpened(f"{where} is damaged: behind its record at {header.base_offset + last}")
+        yield RawRecord(offset_delta, timestamp_delta, buf[at], buf[front:end])
+        last, at = offset_delta, end
+    if at < len(buf) or next(chunks, b""):
+        raise NotOpened(f"{where} is damaged: bytes behind its {header.record_count} records")
+
+
+class PlacedRecord(NamedTuple):
+    """One record at its place in the log. ``timestamp``: as consumers see it, in ms since 1970. ``content``: see
+    ``RawRecord``."""
+
+    offset: int
+    timestamp: int
+    content: bytes
+
+
+def placed_records(header: BatchHeader, records: bytes) -> Iterator[PlacedRecord]:
+    """Yields the records of a batch as ``raw_records`` does, with what consumers see of the batch around them.
+
+    Raises:
+        NotOpened: as ``raw_records``.
+    """
+    appended = bool(header.attributes & LOG_APPEND_TIME)
+    for record in raw_records(header, records):
+        timestamp = header.max_timestamp if appended else header.base_timestamp + record.timestamp_delta
+        yield PlacedRecord(header.base_offset + record.offset_delta, timestamp, record.content)
+
+
+def _more(chunks: Iterator[bytes], buf: bytes, at: int, least: int) -> bytes:
+    """Returns the bytes from ``at`` on, with as many more as are needed to have ``least``, or all that there are."""
+    parts, have = [buf[at:]], len(buf) - at
+    while have < least and (chunk := next(chunks, b"")):
+        parts.append(chunk)
+        have += len(chunk)
+    return b"".join(parts)

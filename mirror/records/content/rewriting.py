@@ -1,0 +1,202 @@
+"""Writes a batch's records into other batches that a destination takes (the deep path).
+
+Brokers refuse a batch in which offsets are missing, one over their limit, and one that is marked with the time of its
+append. Its records go into dense batches: one for each run of offsets without a gap, or several, if one would be too
+large (KIP-126). Each keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec stays.
+
+Pure, and the same bytes each time for the same limits: no time of day is in them.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from mirror.records.content.building import compressed
+from mirror.records.content.decompressing import NotOpened
+from mirror.records.content.ratio import RatioEstimator
+from mirror.records.content.raw import RawRecord, raw_records
+from mirror.records.header import (
+    CRC_FROM,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    PREFIX_SIZE,
+    BatchHeader,
+    Codec,
+)
+
+MOST_PLAIN = 8 << 20
+"""Limit for a batch before compression, in bytes; a single larger record is taken. It bounds the memory of the deep
+path, whatever a batch expands to."""
+_NONE = -1
+
+
+class Oversize(NotOpened):
+    """A single record does not fit into any batch that the destination takes. ``offset``: the record's; ``size``: of
+    the batch with nothing else in it, in bytes."""
+
+    def __init__(self, offset: int, size: int, most: int) -> None:
+        super().__init__(f"the record at offset {offset} makes a batch of {size} bytes by itself; {most} is the limit")
+        self.offset = offset
+        self.size = size
+
+
+class Piece(NamedTuple):
+    """A dense batch of magic 2: no producer, create times. ``header``: with its base offset at the source, and a right
+    checksum. ``records``: the bytes behind it."""
+
+    header: BatchHeader
+    records: bytes
+
+
+class Splits:
+    """Counts batches that were built, and those of them that were too large and were split (KIP-126)."""
+
+    __slots__ = ("built", "split")
+
+    def __init__(self) -> None:
+        self.built = self.split = 0
+
+
+def rewrite(
+    header: BatchHeader,
+    records: bytes,
+    *,
+    due: int = 0,
+    most_size: int | None = None,
+    ratios: RatioEstimator | None = None,
+    splits: Splits | None = None,
+) -> Iterator[Piece]:
+    """Yields the batch's records as dense batches, in order.
+
+    Args:
+        header: the batch's header; its checksum was verified.
+        records: the bytes behind it.
+        due: records before this offset are left out.
+        most_size: limit for a batch in bytes (the destination's ``max.message.bytes``); None: no limit.
+        ratios: the topic's, which says how large the batches become; it learns from each that is built.
+        splits: counts them.
+
+    Raises:
+        NotOpened: the batch cannot be read; also while iterating. ``Oversize``: a single record is over the limit. What
+            stands before it was yielded.
+    """
+    writer = _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits())
+    appended_at = header.attributes & LOG_APPEND_TIME
+    for record in raw_records(header, records):
+        offset = header.base_offset + record.offset_delta
+        if offset < due:
+            continue
+        if not writer.has_room(offset, record):
+            yield from writer.end()
+        # A consumer sees the time of the append. The producer's own stands in the record, where nobody sees it.
+        writer.add(offset, record, 0 if appended_at else record.timestamp_delta)
+    yield from writer.end()
+
+
+class _Writer:
+    """One batch in the making after the other. Its records are kept as they will be stored: the many small objects of
+    a large batch would take a multiple of its bytes."""
+
+    def __init__(self, header: BatchHeader, most_size: int | None, ratios: RatioEstimator, splits: Splits) -> None:
+        self._codec = Codec(header.codec_bits)
+        self._base_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
+        self._most_size = most_size
+        self._ratios = ratios
+        self._splits = splits
+        self._plain = bytearray()
+        self._base = 0
+        self._count = 0
+        self._newest = 0
+
+    def has_room(self, offset: int, record: RawRecord) -> bool:
+        """Returns True if the record can go into the batch: it is the next one, and the batch does not become too
+        large, as far as can be estimated."""
+        if not self._count:
+            return True
+        if offset != self._base + self._count:
+            return False
+        size = len(self._plain) + len(record.content)
+        if size > MOST_PLAIN:
+            return False
+        return (
+            self._most_size is None
+            or HEADER_SIZE + size * self._ratios.estimated(self._codec) <= self._most_size - _FRONT
+        )
+
+    def add(self, offset: int, record: RawRecord, timestamp_delta: int) -> None:
+        """Adds the record."""
+        if not self._count:
+            self._base, self._newest = offset, timestamp_delta
+        self._plain += record.stored(offset - self._base, timestamp_delta)
+        self._count += 1
+        self._newest = max(self._newest, timestamp_delta)
+
+    def end(self) -> Iterator[Piece]:
+        """Yields the batch, or the batches into which it has to be split, and begins another one."""
+        if self._count:
+            plain, base, count, newest = bytes(self._plain), self._base, self._count, self._newest
+            self._plain.clear()
+            self._count = 0
+            yield from self._built(plain, base, count, newest)
+
+    def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece]:
+        packed = compressed(self._codec, plain)
+        size, ratio = HEADER_SIZE + len(packed), len(packed) / len(plain)
+        self._splits.built += 1
+        if self._most_size is None or size <= self._most_size:
+            self._ratios.observe(self._codec, ratio)
+            yield self._piece(packed, base, count, newest)
+            return
+        if count == 1:
+            raise Oversize(base, size, self._most_size)
+        self._splits.split += 1
+        self._ratios.reset(self._codec, ratio)
+        del packed
+        yield from self._halves(plain, base, count)
+
+    def _halves(self, plain: bytes, base: int, count: int) -> Iterator[Piece]:
+        """Splits a batch of two or more records that is too large, by bytes: each half is checked again."""
+        whole = self._header(len(plain), base, count, 0, attributes=Codec.NONE)
+        half = bytearray()
+        first, newest, taken = base, 0, 0
+        for record in raw_records(whole, plain, most=len(plain)):
+            offset = base + record.offset_delta
+            stored = record.stored(offset - first, record.timestamp_delta)
+            if taken and first == base and len(half) + len(stored) > len(plain) // 2:
+                yield from self._built(bytes(half), first, taken, newest)
+                half.clear()
+                first, taken, stored = offset, 0, record.stored(0, record.timestamp_delta)
+            newest = record.timestamp_delta if not taken else max(newest, record.timestamp_delta)
+            half += stored
+            taken += 1
+        yield from self._built(bytes(half), first, taken, newest)
+
+    def _piece(self, packed: bytes, base: int, count: int, newest: int) -> Piece:
+        header = self._header(len(packed), base, count, newest, attributes=self._codec)
+        crc = crc32c(packed, crc32c(header.pack()[CRC_FROM:]))
+        return Piece(header._replace(crc=crc), packed)
+
+    def _header(self, size: int, base: int, count: int, newest: int, *, attributes: int) -> BatchHeader:
+        return BatchHeader(
+            base_offset=base,
+            length=HEADER_SIZE - PREFIX_SIZE + size,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._base_timestamp + newest,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=_NONE,
+            base_sequence=_NONE,
+            record_count=count,
+        )
+
+
+_FRONT = 21
+"""Most bytes in front of a record's key: its size, attributes and two deltas."""

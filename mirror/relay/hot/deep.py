@@ -1,0 +1,81 @@
+"""The deep path: batches that the destination would refuse as they are, opened and rewritten.
+
+The only place on the way of a batch where one is opened. It is counted by reason, so that operators see how much of
+their data takes this way.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mirror.reasons import HaltReason
+from mirror.records.admit import Halt, Terms
+from mirror.records.content.decompressing import NotOpened
+from mirror.records.content.ratio import RatioEstimator
+from mirror.records.content.rewriting import Oversize, Piece, Splits, rewrite
+from mirror.records.header import HEADER_SIZE, BatchHeader
+
+
+class Rewritten(NamedTuple):
+    """The pieces of a batch from the offset on that was due.
+
+    Attributes:
+        pieces: dense batches, in order.
+        upto: the offset behind the last piece; behind the whole batch, if nothing stopped it.
+        halt: why not all of it could be rewritten; None: it was.
+    """
+
+    pieces: list[Piece]
+    upto: int
+    halt: Halt | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the pieces as they are stored."""
+        return sum(piece.header.size for piece in self.pieces)
+
+
+@dataclass(slots=True)
+class Rewriter:
+    """Rewrites batches for all partitions of a process.
+
+    Attributes:
+        opened: batches that were opened, by the reason for which they would have halted.
+        splits: batches that were built here, and how many of them were too large and were split.
+    """
+
+    opened: dict[str, int] = field(default_factory=dict)
+    splits: Splits = field(default_factory=Splits)
+    _ratios: dict[str, RatioEstimator] = field(default_factory=dict)
+
+    def rewrite(
+        self, topic: str, header: BatchHeader, batch: memoryview, due: int, terms: Terms, reason: HaltReason
+    ) -> Rewritten:
+        """Rewrites the records of a batch from ``due`` on.
+
+        Args:
+            topic: the topic of the batch, at the source.
+            header: its header.
+            batch: all of it; its checksum was verified.
+            due: the offset that is due.
+            terms: those of the topic.
+            reason: why it cannot go as it is.
+        """
+        self.opened[reason.slug] = self.opened.get(reason.slug, 0) + 1
+        pieces: list[Piece] = []
+        try:
+            for piece in rewrite(
+                header,
+                bytes(batch[HEADER_SIZE:]),
+                due=due,
+                most_size=terms.max_batch_size,
+                ratios=self._ratios.setdefault(topic, RatioEstimator()),
+                splits=self.splits,
+            ):
+                pieces.append(piece)
+        except Oversize as error:
+            halt = Halt(reason=HaltReason.TOO_LARGE, detail=str(error), size=error.size)
+        except NotOpened as error:
+            halt = Halt(reason=HaltReason.NOT_OPENED, detail=f"{error} (it had to be opened: {reason.slug})")
+        else:
+            return Rewritten(pieces, header.next_offset)
+        return Rewritten(pieces, pieces[-1].header.next_offset if pieces else due, halt)

@@ -1,0 +1,173 @@
+"""Puts what a record set has into a partition's outbox: batches, the pieces of those that were rewritten, and holes."""
+
+import struct
+from typing import NamedTuple
+
+from mirror.net.buffers import Frame
+from mirror.reasons import HaltReason
+from mirror.records.admit import Cause, Halt
+from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
+from mirror.records.restamp import restamp
+from mirror.relay.hot.deep import Rewriter
+from mirror.relay.hot.native import Outbox
+from mirror.relay.hot.plain import NEVER_MS
+from mirror.relay.partition.cursor import Mark
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.queue import Batch, Hole, Queue
+from mirror.wire.produce import head_for, pack_head
+
+NO_END = 1 << 63
+"""Behind any offset."""
+_TIME = struct.Struct(">q")
+
+
+class Judged(NamedTuple):
+    """The result for a batch that is not plain."""
+
+    stop: int
+    """The byte to go on at: behind the batch, or the batch again if only the gap before it was judged."""
+    item: Batch | Hole | None
+    """The item for the outbox; None: nothing, the batch was copied before."""
+    leader_epoch: int
+    """Leader epoch of the batch; -1 for a gap, of which it is not known."""
+
+
+class Opened(NamedTuple):
+    """A batch that has to be opened and rewritten."""
+
+    stop: int
+    """The byte behind it."""
+    header: BatchHeader
+    reason: HaltReason
+
+
+class SoFar:
+    """What was put into the outbox of a record set so far."""
+
+    __slots__ = (
+        "closed", "epoch", "frame", "holes", "last_at", "last_due", "left_out", "newest_ms", "next_due",
+        "next_identity", "oldest_ms", "partition",
+    )  # fmt: skip
+
+    def __init__(self, frame: Frame, partition: Partition, closed: int) -> None:
+        cursor = partition.cursor
+        self.frame = frame
+        self.partition = partition
+        self.closed = closed
+        """The items of the outbox from here on have no frame yet."""
+        self.next_due, self.next_identity = cursor.due, cursor.identity
+        """Of the next batch."""
+        self.epoch, self.newest_ms = cursor.last_epoch, cursor.max_timestamp
+        """Of the last batch."""
+        self.oldest_ms = NEVER_MS
+        self.last_at = self.last_due = -1
+        """The byte at which the last batch begins that was put, and the offset behind it."""
+        self.holes = 0
+        """Items that are holes."""
+        self.left_out = 0
+        """Bytes that were not put; less than 0 if what was put instead is more."""
+
+    def put(self, at: int, judged: "Judged", *, first: bool) -> None:
+        """Puts the result for a batch that is not plain. ``at``: where it begins; ``first``: nothing was put before."""
+        size, item = judged.stop - at, judged.item
+        if item is None:
+            self.left_out += size
+            return
+        if isinstance(item, Hole):
+            self.left_out += size
+            if _put_hole(self.partition, item, self.next_due, first=first):
+                self.holes += 1
+                self.next_identity = self.next_identity.behind_markers()
+        else:
+            self.partition.queue.outbox.append(item)
+            self.last_at, self.last_due = at, self.next_due + item.records
+            self.next_identity = self.next_identity.after(item.records)
+            (self.newest_ms,) = _TIME.unpack_from(self.frame.body, at + MAX_TIMESTAMP_AT)
+            self.oldest_ms = min(self.oldest_ms, self.newest_ms)
+        self.next_due += item.records
+        self.epoch = judged.leader_epoch
+
+    def put_rewritten(self, at: int, opened: "Opened", rewriter: Rewriter, produce_version: int) -> Halt | None:
+        """Puts the pieces of a batch, with the holes between them. They have a frame of their own. Returns why not all
+        of it could be rewritten."""
+        partition, header = self.partition, opened.header
+        queue, outbox = partition.queue, partition.queue.outbox
+        if len(outbox) > self.closed:
+            _give_frame(self.frame, queue)
+        batch = self.frame.body[at : opened.stop]
+        made = rewriter.rewrite(partition.topic, header, batch, self.next_due, partition.terms, opened.reason)
+        own = self.frame.beside([piece.records for piece in made.pieces]) if made.pieces else None
+        body_at = 0
+        for piece in made.pieces:
+            new, size = piece.header, len(piece.records)
+            self._leave_out(new.base_offset)
+            head = head_for(produce_version, new.length)
+            packed = pack_head(head, partition.index, restamp(new, self.next_identity, new.attributes))
+            assert own is not None
+            frame = own if piece is made.pieces[-1] else None
+            outbox.append(Batch(packed, own.body[body_at : body_at + size], new.record_count, frame))
+            body_at += size
+            self.next_identity, self.next_due = self.next_identity.after(new.record_count), new.next_offset
+            self.newest_ms = new.max_timestamp
+            self.oldest_ms = min(self.oldest_ms, new.max_timestamp)
+        self._leave_out(made.upto)
+        if own is not None:
+            queue.keep()
+            # A batch of which something is still to come says nothing of where the copy ends.
+            self.last_at, self.last_due = at, self.next_due if made.halt is None else NO_END
+        self.left_out += (header.size if made.halt is None else 0) - made.size
+        self.epoch = header.leader_epoch
+        self.closed = len(outbox)
+        partition.cursor.rewrote(header.base_offset, header.next_offset, queue.acknowledged)
+        return made.halt
+
+    def _leave_out(self, end: int) -> None:
+        """Puts a hole, unless the next batch begins at ``end``."""
+        if end > self.next_due:
+            hole = Hole(b"", self.next_identity, end - self.next_due, None, Cause.COMPACTED)
+            self.partition.queue.outbox.append(hole)
+            self.next_identity, self.next_due, self.holes = self.next_identity.behind_markers(), end, self.holes + 1
+
+    def close(self) -> None:
+        """Gives the frame to the last item. The last batch becomes a mark, unless something was left out behind it."""
+        cursor, queue = self.partition.cursor, self.partition.queue
+        if len(queue.outbox) > self.closed:
+            _give_frame(self.frame, queue)
+        if self.last_at < 0:
+            return
+        queue.freshness.put(queue.acknowledged, min(self.last_due, self.next_due), self.oldest_ms, self.newest_ms)
+        if self.last_due == self.next_due:
+            header = bytes(self.frame.body[self.last_at : self.last_at + HEADER_SIZE])
+            cursor.marks.append(Mark(self.next_due, self.epoch, header))
+
+
+def _give_frame(frame: Frame, queue: Queue) -> None:
+    """Gives the frame to the last item that was put: it is released with that."""
+    outbox = queue.outbox
+    if not outbox.close(frame):
+        last = outbox.pop()
+        head, payload, records = last[:3]
+        outbox.append(last._replace(frame=frame) if isinstance(last, Hole) else Batch(head, payload, records, frame))
+    queue.hold(frame)
+
+
+def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
+    """Puts a hole into the outbox. Returns True if that has one more item now. With ``offsets: mapped``, the hole is
+    only noted in ``copied``."""
+    if partition.queue.copied is not None:
+        partition.queue.copied.skip(start, hole.records, hole.cause)
+        return False
+    if not first and _join(partition.queue.outbox, hole):
+        return False
+    partition.queue.outbox.append(hole)
+    return True
+
+
+def _join(outbox: Outbox, hole: Hole) -> bool:
+    """Joins a hole to one before it. Two holes in a row are filled as one, under the identity of the first. A gap that
+    an operator has accepted stays separate, because it is recorded."""
+    last = outbox[-1]
+    if not isinstance(last, Hole) or Cause.ACCEPTED in (last.cause, hole.cause):
+        return False
+    outbox[-1] = last._replace(records=last.records + hole.records)
+    return True
