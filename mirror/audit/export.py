@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from mirror import DISTRIBUTION
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
 
 _OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]
@@ -183,6 +184,10 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
         "bounds": bounds,
         "findings": by_kind,
+        "reencoded": {
+            cause: {"batches": batches, "records": records}
+            for cause, (batches, records) in sorted(counted(result.reencoded).items())
+        },
         "skipped": [
             {
                 "topic": each.topic,

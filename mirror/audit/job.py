@@ -112,6 +112,8 @@ def run(
     ]
     cover.check_fills(coverage, findings, mapped=request.mapped)
     findings, cleaned = _apart(findings)
+    anew = [finding for finding in findings if finding.kind is Kind.REENCODED]
+    findings = [finding for finding in findings if finding.kind is not Kind.REENCODED]
     return AuditResult(
         flow=request.flow,
         digest=request.digest,
@@ -131,6 +133,7 @@ def run(
                 *cleaned,
             ]
         ),
+        reencoded=tuple(joined(anew)),
         skipped=prepared.decisions.ranges,
         undecided=frozen.undecided,
         elapsed_s=time.monotonic() - began_at,

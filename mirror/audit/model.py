@@ -170,6 +170,9 @@ class Kind(Enum):
     FILLER = "filler"
     CLEANED = "cleaned"
     """No difference: a log cleaner has since removed what was copied, or a marker. Reported in the notes."""
+    REENCODED = "re-encoded"
+    """No difference: no broker takes the batch as it is, and the copy has its records in other batches, at the same
+    offsets. Counted in the verdict."""
     UNREADABLE = "unreadable"
     """A broker returns nothing at a place where its log continues."""
     UNVERIFIABLE = "unverifiable"
@@ -364,8 +367,9 @@ class Undecided(NamedTuple):
 class AuditResult:
     """The result of an audit. Without findings, both sides are identical over the frozen bounds.
 
-    ``skipped`` and ``notes`` hold what is not a difference but worth knowing. ``accepted``: kinds of findings that the
-    configuration accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited.
+    ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``skipped`` and
+    ``notes`` hold what is not a difference but worth knowing. ``accepted``: kinds of findings that the configuration
+    accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited.
     """
 
     flow: str
@@ -377,6 +381,7 @@ class AuditResult:
     coverage: tuple[Coverage, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
+    reencoded: tuple[Finding, ...] = field(default=())
     skipped: tuple[Skipped, ...] = field(default=())
     undecided: tuple[Undecided, ...] = field(default=())
     elapsed_s: float = 0.0

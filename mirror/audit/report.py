@@ -9,6 +9,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from mirror.audit.judge.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipped, Span, Undecided, Verdict
 from mirror.audit.spark.progress import Progress
 
@@ -138,8 +139,13 @@ def undecided_text(one: Undecided, result: AuditResult) -> str:
 
 
 def _but(result: AuditResult) -> str:
-    """Returns the reservations to append to the verdict: skipped offsets and open transactions."""
-    said = []
+    """Returns the reservations to append to the verdict: batches that were written anew, skipped offsets and open
+    transactions."""
+    said = [
+        f"of {batches:,} batch{'' if batches == 1 else 'es'} of {escape(result.source_alias)}, the same "
+        f"{_many(records, 'record')} stand in other batches ({cause})"
+        for cause, (batches, records) in sorted(counted(result.reencoded).items())
+    ]
     if result.skipped:
         offsets = sum(each.source.offsets for each in result.skipped)
         ranges = _many(len(result.skipped), "range")

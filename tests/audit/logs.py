@@ -151,9 +151,23 @@ class Logs:
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Batches that differ have the same records: a cleaner has written them anew."""
-        assert self.cleaners, "nothing is compacted"
-        return {}
+        """Where a cleaner works, batches that differ have the same records: it has written them anew."""
+        if self.cleaners:
+            return {}
+        shift = shifts[KEY]
+        ours, theirs = (
+            {row.base_offset - (0 if is_source else shift): row.digest for row in self._units[is_source, True]}
+            for is_source in (True, False)
+        )
+        inside = {at for row in differing[KEY].rows for at in range(row.base_offset, row.last_offset + 1)}
+        sides = {(True, False): Side.SOURCE, (False, True): Side.DESTINATION}
+        return {
+            KEY: [
+                RecordDifference(at, sides.get((at in ours, at in theirs)), excused=False, size=1)
+                for at in sorted(inside)
+                if ours.get(at) != theirs.get(at)
+            ]
+        }
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """The sides with a cleaner."""

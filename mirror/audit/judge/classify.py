@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from mirror.audit.judge.cleaned import Opened, settled
 from mirror.audit.judge.fills import Explained, with_fills
+from mirror.audit.judge.reencoded import Reencoded
+from mirror.audit.judge.reencoded import settled as settled_anew
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, Codec
 
@@ -35,9 +37,9 @@ class Scene:
     ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: places at the
     destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
     ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works;
-    ``opened``: if there are any, the records that differ in the opened batches. ``mapped``: what the destination has
-    between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd offsets are given this
-    much lower than they are. ``by_record``: a row is a record of a batch that was opened.
+    ``opened``: the records that differ in the batches that were opened; None if none were. ``mapped``: what the
+    destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
+    offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     """
 
     key: TopicPartition
@@ -64,11 +66,15 @@ def named(scene: Scene) -> list[Finding]:
     damaged, odd = _damaged(scene, source)
     broken = _set_aside(source), _set_aside(destination)
     moved = list(_elsewhere(scene, source, destination, broken[0]))
+    placed = [*_in_place(scene.key, moved, source, destination, broken), *_in_tail(scene, source)]
+    anew = Reencoded([], [])
+    if scene.opened is not None and not scene.by_record:
+        anew = settled_anew(scene.key, source, destination, scene.opened, scene.cleaned)
     found = [
         *damaged,
         *moved,
-        *_in_place(scene.key, moved, source, destination, broken),
-        *_in_tail(scene, source),
+        *placed,
+        *anew.findings,
         *_cleaned(scene, source, destination),
         *_changed(scene.key, source, destination),
         *_overlapping(scene, source, destination),
@@ -76,7 +82,7 @@ def named(scene: Scene) -> list[Finding]:
     found = with_fills(
         scene.key,
         scene.looked,
-        sorted([*scene.holes, *scene.equal]),
+        sorted([*scene.holes, *scene.equal, *anew.holes]),
         sorted([*scene.markers, *scene.equal]),
         odd,
         found,
@@ -262,7 +268,7 @@ def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
 
 def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
     """Takes out what a log cleaner explains."""
-    if scene.opened is not None:
+    if scene.opened is not None and scene.cleaned:
         there = None if scene.mapped else Explained(scene.odd)
         opened = Opened(
             differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there

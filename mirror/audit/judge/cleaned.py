@@ -70,7 +70,7 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
     if (
         (ours.last_offset, ours.flags) != (theirs.last_offset, theirs.flags)
         or ours.records - len(here) != theirs.records - len(there)
-        or not all(_is_excused(one, opened.cleaned) for one in found)
+        or not all(is_excused(one, opened.cleaned) for one in found)
     ):
         return None
     if there:
@@ -90,7 +90,7 @@ def _removed(key: TopicPartition, row: BatchRow, at: Side, opened: Opened, other
         next(overlapping(others, row.span), None) is not None
         or (elsewhere is not None and not elsewhere.is_cleaned(row.span))
         or len(found) != row.records
-        or not all(one.at is at and _is_excused(one, opened.cleaned) for one in found)
+        or not all(one.at is at and is_excused(one, opened.cleaned) for one in found)
     ):
         return None
     if at is Side.SOURCE:
@@ -98,7 +98,8 @@ def _removed(key: TopicPartition, row: BatchRow, at: Side, opened: Opened, other
     return _finding(Kind.UNVERIFIABLE, key, None, row, found, GONE_HERE)
 
 
-def _is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
+def is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
+    """Returns True if a log cleaner that works on the other side may have taken the record there."""
     if one.at is None:
         return False
     return one.excused and (Side.DESTINATION if one.at is Side.SOURCE else Side.SOURCE) in cleaned

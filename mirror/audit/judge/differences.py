@@ -13,6 +13,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge.classify import Content, Place, Scene, joined, named
 from mirror.audit.judge.drill import by_content
 from mirror.audit.judge.looks import Looks, Passed
+from mirror.audit.judge.reencoded import suspects
 from mirror.audit.judge.regions import (
     Chunk,
     Followed,
@@ -212,6 +213,7 @@ class Differences:
                 for window in windows
                 if not window.region.by_record
                 and not self.looks.cleaned(window.region.key)
+                and not _is_anew(window.pairs)
                 and is_opaque(window.pairs, steps[id(window)].matched)
             ],
             steps,
@@ -318,7 +320,7 @@ class Differences:
         """Adds the windows' findings."""
         compacted: dict[TopicPartition, Pairs] = defaultdict(Pairs)
         for window in windows:
-            if self.looks.cleaned(window.region.key):
+            if self._opens(window):
                 compacted[window.region.key].add(window.pairs)
         shifts = {window.region.key: window.region.shift for window in windows}
         opened = self.looks.records(compacted, shifts) if compacted else {}
@@ -344,7 +346,7 @@ class Differences:
                     equal=window.pairs.equal,
                     looked=[Span(window.where.start, window.where.end)],
                     cleaned=cleaned,
-                    opened=opened.get(key, []) if cleaned else None,
+                    opened=opened.get(key, []) if self._opens(window) else None,
                     mapped=self.mapped,
                     shift=window.region.shift,
                     by_record=window.by_record,
@@ -358,6 +360,12 @@ class Differences:
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self._holes[key] += window.pairs.holes if others else []
             self._findings += [*folded(explained), *others]
+
+    def _opens(self, window: Window) -> bool:
+        """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
+        itself, may have written them anew."""
+        anew = not self.mapped and not window.by_record and bool(suspects(window.pairs))
+        return anew or bool(self.looks.cleaned(window.region.key))
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
         """Searches both clusters for the rows that have no counterpart in their window, and adds their places."""
@@ -377,7 +385,13 @@ class Differences:
         asked_destination |= lost
 
 
-_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.UNVERIFIABLE)
+_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE)
+
+
+def _is_anew(pairs: Pairs) -> bool:
+    """Returns True if most batches of a window say themselves why they stand in other batches: they are compared one by
+    one, not as a stream of records."""
+    return 2 * len(suspects(pairs)) > len(pairs.source)
 
 
 def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:

@@ -64,7 +64,11 @@ def with_fills(
         [
             *(Span(hole.start, hole.end) for hole in markers),
             *(Span(hole.start, hole.end) for hole in odd if hole.what not in REMOVED),
-            *(one.destination for one in found if one.destination and one.kind not in (Kind.MOVED, Kind.MISSING)),
+            *(
+                one.destination
+                for one in found
+                if one.destination and one.kind not in (Kind.MOVED, Kind.MISSING, Kind.REENCODED)
+            ),
         ]
     )
     extra = {one.destination.start: one for one in found if one.kind is Kind.EXTRA and one.destination}

@@ -44,7 +44,7 @@ class Looks(Protocol):
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ within these batches of compacted partitions, at these shifts."""
+        """Returns the records that differ within these batches, at these shifts."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """Returns the sides on which a log cleaner works on this partition."""

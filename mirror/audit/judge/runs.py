@@ -101,7 +101,7 @@ def folded(explained: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-_CLEANERS = (Kind.CLEANED, Kind.UNVERIFIABLE)
+_CLEANERS = (Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE)
 
 
 def _as_one(found: Sequence[Finding]) -> Finding:

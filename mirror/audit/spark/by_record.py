@@ -52,7 +52,7 @@ def record_differences(
     source: SourceOptions,
     destination: SourceOptions,
     looked: Mapping[TopicPartition, Iterable[Span]],
-    later: Later,
+    later: Later | None,
 ) -> dict[TopicPartition, list[RecordDifference]]:
     """Returns the offsets within ``looked`` at which the sides do not have the same record, in order.
 
@@ -61,7 +61,7 @@ def record_differences(
         source: what to read there, with records as rows: everything in ``looked``.
         destination: likewise.
         looked: the offsets of the batches that differ.
-        later: the last records of each key, from the first of these offsets on.
+        later: the last records of each key, from the first of these offsets on; None: nothing is excused.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
@@ -82,13 +82,17 @@ def record_differences(
     blocked = joined.withColumn("block", _block(F.col("base_offset")))
     differing = blocked.join(F.broadcast(by_block), ["topic", "partition", "block"]).where(inside)
     differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
-    for latest in later:
+    for latest in later or ():
         differing = differing.join(latest, _KEY, "left")
     table = differing.select(
         *_AT,
         F.coalesce("s_size", "d_size").alias("size"),
         _at().alias("at"),
-        F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_")).alias("excused"),
+        (
+            F.lit(False)
+            if later is None
+            else F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_"))
+        ).alias("excused"),
     ).toArrow()
     found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
     for row in dicts(table):

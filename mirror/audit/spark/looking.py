@@ -149,7 +149,8 @@ class Looking:
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ in compacted partitions, within the batches that differ."""
+        """Returns the records that differ within the batches that differ. In compacted partitions, a later record of
+        the key may excuse one."""
         looked = {
             key: spans
             for key, pairs in differing.items()
@@ -157,10 +158,10 @@ class Looking:
         }
         if not looked:
             return {}
-        self.progress.stage("comparing what log cleaners have left, record by record")
+        self.progress.stage("comparing what was written anew, record by record")
         some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
         source, destination = (self._records_of(side, some, shifts) for side in Side)
-        with self._later({key: span.start for key, span in some.items()}, shifts) as later:
+        with self._later({key: span.start for key, span in some.items() if self.cleaned(key)}, shifts) as later:
             found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
         self._still_there(())
         if not self.request.committed:
@@ -170,9 +171,14 @@ class Looking:
         return found
 
     @contextmanager
-    def _later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Iterator[Later]:
-        """Yields the last records of these partitions from ``starts`` on. They are read once for all rounds, unless
-        there are shifts."""
+    def _later(
+        self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]
+    ) -> Iterator[Later | None]:
+        """Yields the last records of these compacted partitions from ``starts`` on; None without any. They are read
+        once for all rounds, unless there are shifts."""
+        if not starts:
+            yield None
+            return
         if not any(shifts[key] for key in starts) and all(start >= self._first[key] for key, start in starts.items()):
             if self._kept is None:
                 self._kept = self._read_later({key: at for key, at in self._first.items() if self.cleaned(key)}, {})

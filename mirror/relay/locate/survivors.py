@@ -90,7 +90,7 @@ async def compare(
 
 
 def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
-    """Returns True if the copy can only be what the deep path made of the original (``records.content.rewriting``): it has a
+    """Returns True if the copy can only be what ``records.content.rewriting`` made of the original: it has a
     part of its offsets, or times of its own in the place of the times of their append."""
     inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
     alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)

@@ -31,6 +31,7 @@ class Counting(Looking):
     def looked(self, starts: Mapping[TopicPartition, int], shift: int = 0) -> Any:
         """One look from there, at that shift; what it got."""
         with self._later(starts, dict.fromkeys(starts, shift)) as later:
+            assert later is not None
             assert not later.forget.called  # type: ignore[attr-defined]
         return later
 

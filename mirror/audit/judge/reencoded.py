@@ -1,0 +1,136 @@
+"""Recognises what the mirror had to write anew because no broker takes it as it is (its deep path). Pure.
+
+A batch that has lost records inside, that carries the time of its append, or that was too large or begun in the middle
+comes to the destination in other batches. That is no difference if these hold the very same records at the same
+offsets, with the times that consumers see. So such batches are opened on both sides, and compared record by record.
+Only a batch with a cause is excused: one in other batches, or one whose header says why it could not stay as it was.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from mirror.audit.judge.cleaned import GONE_HERE, GONE_THERE, is_excused
+from mirror.audit.judge.spans import less, overlapping
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
+from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME
+
+SPARSE = "records were missing inside of the batch"
+APPENDED = "the batch carried the time of its append"
+CUT = "the batch was cut in pieces"
+
+
+class Reencoded(NamedTuple):
+    """The result: findings that are no differences, and the holes inside of these batches at the source."""
+
+    findings: list[Finding]
+    holes: list[Hole]
+
+
+def suspects(pairs: Pairs) -> list[BatchRow]:
+    """Returns the batches of the source that may have been written anew, judged by headers alone, in order."""
+    spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
+    return [
+        row
+        for base in sorted(pairs.source)
+        if (row := pairs.source[base]).crc_ok and _cause(row, list(overlapping(spans, row.span)))
+    ]
+
+
+def settled(
+    key: TopicPartition,
+    source: dict[int, BatchRow],
+    destination: dict[int, BatchRow],
+    differences: Sequence[RecordDifference],
+    cleaned: Set[Side],
+) -> Reencoded:
+    """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
+    have taken since.
+
+    Args:
+        key: the partition.
+        source: the source's batches that differ, by base offset, with right checksums.
+        destination: the destination's, likewise.
+        differences: the records that differ, in offset order.
+        cleaned: the sides on which a log cleaner works.
+    """
+    found, holes = list[Finding](), list[Hole]()
+    theirs = sorted(destination.values(), key=lambda row: row.base_offset)
+    spans = [row.span for row in theirs]
+    by_start = {row.base_offset: row for row in theirs}
+    wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
+    for base in sorted(source):
+        row = source[base]
+        inside = list(overlapping(spans, row.span))
+        cause = _cause(row, inside)
+        pieces = [by_start[span.start] for span in inside]
+        differing = [one.what for one in overlapping(wrong, row.span)]
+        if not cause or not _are_pieces(row, pieces, differing, cleaned):
+            continue
+        del source[base]
+        for piece in pieces:
+            del destination[piece.base_offset]
+        gone = [Span(one.offset, one.offset + 1) for one in differing if one.at is Side.SOURCE]
+        holes += [Hole(*span, What.GAP) for span in less(less([row.span], inside), gone)]
+        found.append(_finding(key, row, cause, differing))
+    return Reencoded(found, holes)
+
+
+class _Wrong(NamedTuple):
+    """A difference as a span, to be found by its offset."""
+
+    start: int
+    end: int
+    what: RecordDifference
+
+
+def _finding(key: TopicPartition, row: BatchRow, cause: str, differing: Sequence[RecordDifference]) -> Finding:
+    there = [one for one in differing if one.at is Side.DESTINATION]
+    kind, detail, records, size = Kind.REENCODED, cause, row.records, row.size
+    if there:
+        kind, detail, records, size = Kind.UNVERIFIABLE, GONE_HERE, len(there), sum(one.size for one in there)
+    elif differing:
+        kind, detail, records, size = Kind.CLEANED, GONE_THERE, len(differing), sum(one.size for one in differing)
+    return Finding(
+        kind=kind, topic=key.topic, partition=key.partition, source=row.span, destination=row.span, batches=1,
+        records=records, bytes=size, detail=detail,
+    )  # fmt: skip
+
+
+def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
+    """Returns cause -> batches and records, of findings that say that batches were written anew."""
+    sums: dict[str, tuple[int, int]] = {}
+    for one in found:
+        batches, records = sums.get(one.detail, (0, 0))
+        sums[one.detail] = batches + one.batches, records + one.records
+    return sums
+
+
+def _cause(row: BatchRow, there: Sequence[Span]) -> str:
+    """Returns why a batch of the source may stand in other batches; empty: nothing says so. ``there``: the offsets of
+    the destination's batches in its place."""
+    if not there or not row.records or there[0].start < row.base_offset or there[-1].end > row.last_offset + 1:
+        return ""
+    if row.records < row.span.offsets:
+        return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned since
+    if row.flags & LOG_APPEND_TIME:
+        return APPENDED
+    return CUT if there[0] != row.span else ""
+
+
+def _are_pieces(
+    row: BatchRow, pieces: Sequence[BatchRow], differing: Sequence[RecordDifference], cleaned: Set[Side]
+) -> bool:
+    """Returns True if these can be all that the mirror made of the batch: dense, with its codec and no other attribute,
+    and with the same records, but for what a log cleaner may have taken since."""
+    here, there = (sum(one.at is side for one in differing) for side in Side)
+    return (
+        all(
+            row.base_offset <= piece.base_offset
+            and piece.last_offset <= row.last_offset
+            and (piece.records == piece.span.offsets or Side.DESTINATION in cleaned)
+            and piece.flags == row.flags & CODEC_MASK
+            for piece in pieces
+        )
+        and all(is_excused(one, cleaned) for one in differing)
+        and sum(piece.records for piece in pieces) - there == row.records - here
+    )

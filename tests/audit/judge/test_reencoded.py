@@ -1,0 +1,238 @@
+"""Batches that stand in other batches at the destination: excused if they had to, and hold the very same records."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror.audit import job
+from mirror.audit.judge.cleaned import GONE_HERE
+from mirror.audit.judge.reencoded import APPENDED, CUT, SPARSE, counted, settled, suspects
+from mirror.audit.model import (
+    AuditRequest,
+    AuditResult,
+    BatchRow,
+    Hole,
+    Kind,
+    Pairs,
+    RecordDifference,
+    Side,
+    Span,
+    TopicPartition,
+    Verdict,
+    What,
+)
+from mirror.audit.report import verdict
+from mirror.records.content.rewriting import rewrite
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
+from mirror.sandbox import Cluster
+from tests.audit.clusters import Batches, batches_of, copy, create, endpoint, fill
+from tests.records.builders import Record, kafka_batch, sealed
+
+Pair = tuple[Cluster, Cluster]
+KEY = TopicPartition("t", 0)
+BOTH = frozenset(Side)
+
+
+def row(base: int, last: int, *, records: int | None = None, flags: int = 0, crc_ok: bool = True) -> BatchRow:
+    count = last - base + 1 if records is None else records
+    return BatchRow(base, last, count, flags, 0, 0, 500, crc_ok, b"%d-%d" % (base, last))
+
+
+def at(*rows: BatchRow) -> dict[int, BatchRow]:
+    return {one.base_offset: one for one in rows}
+
+
+def missing(offset: int, side: Side | None, *, excused: bool = True) -> RecordDifference:
+    return RecordDifference(offset, side, excused, 10)
+
+
+def judged(
+    source: BatchRow,
+    *there: BatchRow,
+    differences: Sequence[RecordDifference] = (),
+    cleaned: frozenset[Side] = frozenset(),
+) -> tuple[list[tuple[Kind, str]], list[Hole], int]:
+    """Kinds and details of the findings, the holes, and how many rows are left."""
+    ours, theirs = at(source), at(*there)
+    found = settled(KEY, ours, theirs, differences, cleaned)
+    return [(one.kind, one.detail) for one in found.findings], found.holes, len(ours) + len(theirs)
+
+
+def test_cut_in_pieces() -> None:
+    assert judged(row(10, 19), row(10, 12), row(13, 19)) == ([(Kind.REENCODED, CUT)], [], 0)
+
+
+def test_holes_inside_are_holes_of_the_source() -> None:
+    found, holes, left = judged(row(10, 19, records=6), row(11, 13), row(16, 18))
+    assert found == [(Kind.REENCODED, SPARSE)]
+    assert holes == [Hole(10, 11, What.GAP), Hole(14, 16, What.GAP), Hole(19, 20, What.GAP)]
+    assert left == 0
+
+
+def test_append_times() -> None:
+    assert judged(row(10, 19, flags=LOG_APPEND_TIME | 4), row(10, 19, flags=4))[0] == [(Kind.REENCODED, APPENDED)]
+
+
+@pytest.mark.parametrize(
+    ("source", "there", "differences"),
+    [
+        (row(10, 19), [row(10, 12), row(13, 19)], [missing(15, None, excused=False)]),
+        (row(10, 19), [row(10, 12), row(13, 18)], [missing(19, Side.SOURCE, excused=False)]),
+        (row(10, 19), [row(10, 12), row(13, 19, flags=4)], []),
+        (row(10, 19), [row(10, 12), row(13, 20)], []),
+        (row(10, 19), [row(9, 12), row(13, 19)], []),
+        (row(10, 19), [row(10, 19)], []),
+        (row(10, 19), [row(10, 19, flags=LOG_APPEND_TIME)], []),
+        (row(10, 19), [], []),
+        (row(10, 19), [row(10, 12), row(13, 19, records=5)], []),
+        (row(10, 19), [row(10, 12), row(13, 18)], []),
+    ],
+    ids=[
+        "another record", "a record too few", "another codec", "beyond its end", "before its beginning", "no cause",
+        "append times of the destination's own", "nothing there", "holes in a piece", "a piece too short",
+    ],
+)  # fmt: skip
+def test_what_is_no_rewriting(source: BatchRow, there: list[BatchRow], differences: list[RecordDifference]) -> None:
+    assert judged(source, *there, differences=differences) == ([], [], 1 + len(there))
+
+
+def test_what_the_source_s_cleaner_has_taken_since_is_not_proved() -> None:
+    gone = [missing(12, Side.DESTINATION)]
+    assert judged(row(10, 19, records=5), row(10, 15), differences=gone, cleaned=BOTH)[0] == [
+        (Kind.UNVERIFIABLE, GONE_HERE)
+    ]
+    assert judged(row(10, 19, records=5), row(10, 15), differences=gone)[0] == []
+
+
+def test_what_the_destination_s_cleaner_has_taken_since_is_no_hole() -> None:
+    gone = [missing(12, Side.SOURCE)]
+    found, holes, left = judged(row(10, 19, records=6), row(10, 15, records=5), differences=gone, cleaned=BOTH)
+    assert [kind for kind, _ in found] == [Kind.CLEANED]
+    assert (holes, left) == ([Hole(16, 20, What.GAP)], 0)
+
+
+def test_which_batches_are_opened() -> None:
+    source = at(
+        row(0, 9), row(10, 19), row(20, 29, records=5), row(30, 39, flags=LOG_APPEND_TIME), row(40, 49), row(50, 59)
+    )
+    there = at(row(0, 9), row(10, 14), row(15, 19), row(20, 24), row(30, 39), row(50, 59, crc_ok=False))
+    assert [one.base_offset for one in suspects(Pairs(source, there))] == [10, 20, 30]
+
+
+# On real clusters.
+
+
+@pytest.fixture
+def pair(source_cluster: Cluster, destination_cluster: Cluster) -> Pair:
+    return source_cluster, destination_cluster
+
+
+def audit(pair: Pair, spark: SparkSession, *topics: str) -> AuditResult:
+    request = AuditRequest(
+        flow="source->destination", source=endpoint(pair[0], "source"), destination=endpoint(pair[1], "destination"),
+        topics=topics, catch_up_s=0,
+    )  # fmt: skip
+    return job.run(request, spark=spark)
+
+
+def pieces(batch: bytes, most: int | None = None) -> Batches:
+    made = rewrite(BatchHeader.read(batch), batch[HEADER_SIZE:], most_size=most)
+    return [header.pack() + records for header, records in made]
+
+
+def all_cut(raw: Batches) -> Batches:
+    return [piece for batch in raw for piece in pieces(batch, 2 * len(batch) // 3)]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_batch_among_others(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """
+    1. Of five copies, each has one batch in pieces: one as the mirror cuts it; one with another value, one without a
+       record, one with another time; and one whose batch was compressed anew for no cause.
+    2. The first is identical, and the verdict says what was written anew. Each other one differs, there and only there.
+    """
+    names = [f"{topic_name}-{what}" for what in ("good", "value", "fewer", "time", "codec")]
+
+    def change(what: str, raw: Batches) -> Batches:
+        first, *others = pieces(raw[3], 2 * len(raw[3]) // 3)
+        assert others
+        if what == "value":
+            at = first.index(b"none 3")
+            first = sealed(first[:at] + b"XXXX" + first[at + 4 :])
+        elif what == "time":
+            header = BatchHeader.read(first)
+            first = sealed(
+                header._replace(base_timestamp=header.base_timestamp + 1, max_timestamp=header.max_timestamp + 1).pack()
+                + first[HEADER_SIZE:]
+            )
+        new = [first, *others]
+        if what == "fewer":
+            new = others
+        elif what == "codec":
+            header = BatchHeader.read(raw[3])
+            read = kafka_batch([Record(0, header.base_timestamp, b"k", b"v" * 400)], codec=Codec.GZIP)
+            new = [sealed(BatchHeader.read(read)._replace(base_offset=header.base_offset).pack() + read[HEADER_SIZE:])]
+        return [*raw[:3], *new, *raw[4:]]
+
+    for name in names:
+        for cluster in pair:
+            create(cluster, name)
+        fill(pair[0], name)
+        copy(*pair, name, change=lambda raw, name=name: change(name.rpartition("-")[2], raw))  # type: ignore[misc]
+    good = audit(pair, spark, names[0])
+    assert good.findings == ()
+    (batch,) = [one for one in batches_of(pair[0], names[0])[3:4]]
+    header = BatchHeader.read(batch)
+    assert counted(good.reencoded) == {CUT: (1, header.record_count)}
+    assert good.verdict is Verdict.IDENTICAL
+    told = f"of 1 batch of source, the same {header.record_count} records stand in other batches ({CUT})"
+    assert told in verdict(good)
+    result = audit(pair, spark, *names[1:])
+    assert {one.topic for one in result.findings} == {*names[1:]}
+    for name in (names[1], names[3]):
+        (finding,) = [one for one in result.findings if one.topic == name]
+        assert finding.source == Span(header.base_offset, header.next_offset)
+
+
+def _as_produced(batch: bytes) -> bytes:
+    """With times of its own, which are earlier than that of the append."""
+    header = BatchHeader.read(batch)
+    new = header._replace(
+        attributes=header.attributes & ~LOG_APPEND_TIME,
+        base_timestamp=header.base_timestamp - 1_000,
+        max_timestamp=header.base_timestamp - 1_000,
+    )
+    return sealed(new.pack() + batch[HEADER_SIZE:])
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_topic_of_such_batches(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """
+    1. Every batch of two topics was written anew: cut in pieces, and with the times of the append.
+    2. Both are identical. With the producers' own times, the second is not.
+    """
+    cut, times, naive = (f"{topic_name}-{what}" for what in ("cut", "times", "naive"))
+
+    def as_produced(raw: Batches) -> Batches:
+        return [_as_produced(batch) for batch in raw]
+
+    later: dict[str, Any] = {"message_timestamp_type": "LogAppendTime"}
+    for name, config, change in (
+        (cut, {}, all_cut),
+        (times, later, lambda raw: [one for each in raw for one in pieces(each)]),
+        (naive, later, as_produced),
+    ):
+        create(pair[0], name, **config)
+        create(pair[1], name)
+        fill(pair[0], name, batches=30, codec="lz4" if name == times else "none")
+        copy(*pair, name, change=change)
+    result = audit(pair, spark, cut, times)
+    assert result.findings == ()
+    assert {cause: batches for cause, (batches, _) in counted(result.reencoded).items()} == {CUT: 30, APPENDED: 30}
+    result = audit(pair, spark, naive)
+    assert result.verdict is Verdict.DIFFERENT
+    assert result.reencoded == ()
