@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
-from mirror.records.admit import NOT_INSIDE
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import raw_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
@@ -39,8 +38,6 @@ class Proof(NamedTuple):
     upto: int | None = None
     """The end of the batch that was examined last, if that is not the last data batch. The batches behind it are in
     their place only if no marker there stands in the place of a record."""
-    inside: int = NOT_INSIDE
-    """Base offset of the source's batch whose first records the copy has, if the destination ends inside of it."""
 
 
 class Comparison:
@@ -100,9 +97,7 @@ class Comparison:
             if likeness is Likeness.SAME and found is not None:
                 # If markers follow, the source's batch before the end is another one, whose epoch may be later.
                 epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
-                holds_end = header.next_offset <= end < found[0].next_offset
-                inside = found[0].base_offset if holds_end else NOT_INSIDE
-                return Proof(proven=True, epoch=epoch, why=why, upto=upto, inside=inside)
+                return Proof(proven=True, epoch=epoch, why=why, upto=upto)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
             upto = look.holes_from
@@ -303,7 +298,6 @@ class Comparison:
         """Checks what the destination has in the place of one source batch, from ``start`` up to its end. Between the
         records of a batch that was cut into pieces, markers are right."""
         first = max(header.base_offset, start)
-        back.begins(header)
         if header.is_dense or not self._rules.terms.rewrites:
             if await markers.within(first, header.last_offset):
                 await back.take(header, batch)
@@ -350,8 +344,6 @@ class Filled(NamedTuple):
     that batch is filled as well, if batches are only copied whole."""
     accepted: tuple[int, int] | None = None
     """The range of offsets (first, end) where records are missing by an operator's decision."""
-    inside: int = NOT_INSIDE
-    """Base offset of the source's batch that the destination ends inside of."""
 
 
 class _Back:
@@ -366,12 +358,6 @@ class _Back:
         self._blame = blame
         self._superseded = Superseded(here, rules.opening)
         self._lost: Lost | None = None
-        self._inside = NOT_INSIDE
-
-    def begins(self, header: BatchHeader) -> None:
-        """The source's batches are gone through in order, and this is the next one with records."""
-        if self._start <= header.base_offset < self._end < header.next_offset:
-            self._inside = header.base_offset
 
     async def take(self, header: BatchHeader, batch: memoryview) -> None:
         """Takes the next of these batches, in offset order."""
@@ -402,15 +388,15 @@ class _Back:
     async def judged(self) -> Filled:
         """Returns the result for all batches taken, or raises the halt."""
         if self._first is None:
-            return Filled(self._until, inside=self._inside)
+            return Filled(self._until)
         lost = self._lost
         if lost is None:
             lost = await self._superseded.lost(self._until)
         if lost is None:
-            return Filled(self._until, inside=self._inside)
+            return Filled(self._until)
         if self._blame or not self._rules.accept_loss:
             raise self._overfilled(lost)
-        return Filled(self._until, accepted=(self._first, self._until), inside=self._inside)
+        return Filled(self._until, accepted=(self._first, self._until))
 
     def _overfilled(self, lost: Lost) -> PartitionHalted:
         behind = (

@@ -181,3 +181,15 @@ def test_what_can_only_be_a_piece() -> None:
     assert not is_piece(whole, part)
     assert not is_piece(whole, whole)
     assert not is_piece(whole._replace(base_offset=4), whole)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_a_batch_that_only_seems_to_hold_the_position(compacted: bool) -> None:
+    """No checksum covers its base offset: the batch before it ends elsewhere."""
+    async with scene() as at:
+        at.partition.terms = Terms(rewrites=True, compacted=compacted)
+        at.copy([written(0), written(3)])
+        lower = BatchHeader.read(written(6))._replace(base_offset=5)
+        at.source.store("t", 0, sealed(lower.pack() + written(6)[HEADER_SIZE:]))
+        found = await at.locate()
+        assert (found.offset, found.inside) == (6, -1)

@@ -174,6 +174,20 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
     assert (owner.told, partition.queue.proven) == ([told], False)
 
 
+@pytest.mark.parametrize(("end", "told"), [(1, "doubt rewritten"), (0, "halt not_a_copy")])
+async def test_another_worker_that_wrote_it_anew(end: int, told: str) -> None:
+    """A batch that was made here may stand there with other bytes: the position is sought again, which compares its
+    records. ``end``: of the last batch that was made here."""
+    owner = Orchestrator(OTHER, None)
+    partition = Partition("t", 0)
+    partition.phase = Phase.ACTIVE
+    partition.claim.destination_leader = LEADER
+    partition.cursor.rewrote(-5, end, -5)
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (owner.told, partition.queue.proven) == ([told], False)
+
+
 @pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
 async def test_read_back_elsewhere(leader: int, told: str) -> None:
     """Another broker than the one that has acknowledged it may be the leader no more: what it lacks proves nothing."""

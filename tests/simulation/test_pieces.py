@@ -1,0 +1,254 @@
+"""Batches that are rewritten on their way, while everything goes wrong: some have holes inside, and many are over what
+the destination takes. Workers are killed between two pieces, and two of them may cut a batch in different places.
+
+All that a consumer of the destination sees, at any moment, is the source's record of that offset, or nothing.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import pytest
+
+from mirror.records.admit import NOT_INSIDE, Terms
+from mirror.records.content import rewriting
+from mirror.records.content.raw import PlacedRecord, placed_records
+from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from mirror.relay.hot import deep
+from mirror.relay.locate import compare, resync, survivors
+from mirror.relay.partition.cursor import Cursor
+from tests.records.builders import Record, kafka_batch, sealed
+from tests.simulation import checks, run
+from tests.simulation.checks import Copy, Violation
+from tests.simulation.model.broker import Stored
+from tests.simulation.model.cluster import SimulatedCluster
+from tests.simulation.model.network import Process
+from tests.simulation.run import Outcome, Run
+from tests.simulation.source import SourceLog
+from tests.simulation.worker import Worker
+
+pytestmark = pytest.mark.long
+
+RUNS = int(os.environ.get("SIM_RUNS", "400"))
+FIRST = int(os.environ.get("SIM_SEED", "1"))
+PIECES = 4
+LIMITS = (170, 260)
+"""Of batches, in bytes; each worker draws one. A single record always fits."""
+MOST_RECORDS = 6
+
+
+class RichLog(SourceLog):
+    """Its batches have real records, some with holes between them where the topic is compacted."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.records: dict[int, PlacedRecord] = {}
+        """Every record that there ever was; of a log that has lost its end, since then."""
+
+    def _batch(self, count: int, now_ms: int, producer_id: int, *, records: int | None = None) -> None:
+        if records == 0:
+            super()._batch(count, now_ms, producer_id, records=0)
+            return
+        chance, base, stamp = self._chance, self.model.end, self._stamp(now_ms)
+        count += chance.randint(0, MOST_RECORDS - 4)
+        offsets = list(range(count))
+        if self.recipe.gaps and count > 1 and chance.random() < 0.4:
+            offsets = sorted(chance.sample(offsets, chance.randint(1, count - 1)))
+        words = self._name.encode()
+        batch = kafka_batch(
+            [Record(at, stamp + at, b"k%d" % (base + at), words + b"%d" % (base + at) * 5) for at in offsets],
+            base_offset=base,
+            leader_epoch=self.model.epoch,
+        )
+        transactional = producer_id != NO_PRODUCER_ID
+        header = BatchHeader.read(batch)._replace(
+            attributes=TRANSACTIONAL if transactional else 0,
+            last_offset_delta=count - 1,
+            producer_id=producer_id,
+            producer_epoch=0 if transactional else -1,
+            base_sequence=base if transactional else -1,
+        )
+        self._store(sealed(header.pack() + batch[61:]))
+        for one in records_of(self.model.batches[-1]):
+            self.records[one.offset] = one
+
+    def before_it_is_cut(self) -> "RichLog":
+        """See ``SourceLog``."""
+        former = super().before_it_is_cut()
+        assert isinstance(former, RichLog)
+        return former
+
+    def cut(self) -> None:
+        """See ``SourceLog``."""
+        super().cut()
+        self.records = {at: one for at, one in self.records.items() if at < self.cut_at}
+
+
+def records_of(stored: Stored) -> list[PlacedRecord]:
+    return list(placed_records(stored.header, stored.payload)) if stored.header.record_count else []
+
+
+def wrong_with(stored: Stored, source: SourceLog) -> str:
+    """Why a batch at the destination is not what this source has there, if so; see ``checks.wrong_with``."""
+    assert isinstance(source, RichLog)
+    header, origin = stored.header, source.model
+    base, last = header.base_offset, header.last_offset
+    if header.is_control:
+        if base >= origin.last_stable:
+            return f"a marker at offset {base}, and the source is stable to {origin.last_stable} only"
+        at = origin.at(base)
+        there = origin.batches[at] if at < len(origin.batches) else None
+        offsets = {one.offset for one in records_of(there)} if there and checks.is_record(there, source) else set()
+        record = base in offsets
+        return f"a marker at offset {base}, where the source has a record" if record else ""
+    for one in records_of(stored):
+        # Compaction may have taken it meanwhile.
+        if source.records.get(one.offset) != one:
+            return f"the record at offset {one.offset} is not the source's"
+        if any(
+            each.header.base_offset <= one.offset <= each.header.last_offset and origin.is_aborted(each.header)
+            for each in origin.batches[origin.at(one.offset) :][:1]
+        ):
+            return f"a record at offset {one.offset}, where the source has aborted data"
+    if header.record_count != header.last_offset_delta + 1:
+        return f"the batch at offset {base} has holes"
+    return "" if last < origin.last_stable else f"offset {base} was copied before it was stable"
+
+
+class PieceCopy(Copy):
+    """Of a partition, compared record by record."""
+
+    def take(self, stored: Stored) -> None:
+        """See ``Copy``; ``seen`` has a row for each record."""
+        super().take(stored)
+        if self.seen.pop(stored.header.base_offset, None) is not None:
+            for one in records_of(stored):
+                self.seen[one.offset] = (1, one.content)
+
+    @property
+    def _has_lost(self) -> bool:
+        assert isinstance(self.source, RichLog)
+        records = self.source.records
+        return any(at not in records or records[at].content != content for at, (_, content) in self.seen.items())
+
+    def compare(self) -> None:
+        """See ``Copy``."""
+        self.look_at_new()
+        source = self.source
+        assert isinstance(source, RichLog)
+        expected = {
+            one.offset: (1, one.content)
+            for stored in source.model.batches
+            if checks.is_record(stored, source) and stored.header.base_offset < source.model.last_stable
+            for one in records_of(stored)
+        }
+        written = {at: (1, one.content) for at, one in source.records.items()}
+        if not expected.items() <= self.seen.items() <= written.items():
+            raise Violation(f"records lost at {sorted(expected.keys() - self.seen.keys())}, or others")
+        if self._taken != self.there.model.end:
+            raise Violation(f"{self._taken} offsets were taken, and the log ends at {self.there.model.end}")
+
+
+class Rewriting(Run):
+    """A run with such a source."""
+
+    copy_type = PieceCopy
+    opened: ClassVar[Counter[str]] = Counter()
+    """Batches that were opened in all runs, by reason."""
+
+    async def play(self) -> None:
+        """See ``Run``."""
+        await super().play()
+        for worker in self.workers:
+            self.opened.update(worker.relay.rewriter.opened)
+
+    def _source(self, index: int, life: int = 0) -> SourceLog:
+        count = self.recipe.partitions
+        recipe = self.recipe._replace(batches=max(4, self.recipe.batches // count))
+        name = f"{index}: " if count > 1 else ""
+        return RichLog(recipe, self.chance, name=name + ("anew, " * life))
+
+    def hire(self) -> None:
+        """See ``Run``."""
+        self._named += 1
+        process = Process(f"worker-{self._named}")
+        here = SimulatedCluster(self.here, process, self.chance, self.weather)
+        there = SimulatedCluster(self.there, process, self.chance, self.weather)
+        terms = Terms(
+            compacted=self.recipe.gaps > 0,
+            compacted_there=self.recipe.cleaner_there > 0,
+            rewrites=True,
+            max_batch_size=self.chance.choice(LIMITS),
+        )
+        worker = Worker(process.name, here, there, self.trace, terms=terms, buffer_memory=self.recipe.buffer_memory)
+        there.before_write = lambda what: self._before_write(what, worker)
+        self.workers.append(worker)
+        worker.start()
+
+
+def play(seed: int) -> Outcome:
+    """One run; see ``run.play``."""
+    with patch.object(checks, "wrong_with", wrong_with):
+        return run.play(seed, Rewriting)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_records_keep_their_offsets_through_every_cut(piece: int) -> None:
+    """As ``test_simulation``: the copy becomes complete, unless something was played that has to halt it."""
+    seeds = range(FIRST + RUNS * piece // PIECES, FIRST + RUNS * (piece + 1) // PIECES)
+    complete = 0
+    Rewriting.opened.clear()
+    for seed in seeds:
+        complete += not play(seed).halted
+    assert complete >= 0.7 * len(seeds)
+    assert all(Rewriting.opened[reason] > len(seeds) / 4 for reason in ("sparse_batch", "too_large", "mid_batch"))
+
+
+# Mutations: with a rule taken away, some seed shows what it is for.
+
+_rewind = Cursor.rewind
+
+
+def _without_inside(self: Cursor, *arguments: Any) -> None:
+    _rewind(self, *arguments)
+    self.inside = NOT_INSIDE
+
+
+def _from_its_beginning(header: BatchHeader, records: bytes, *, due: int = 0, **how: Any) -> Iterator[rewriting.Piece]:
+    """Records before the due one come again."""
+    return rewriting.rewrite(header, records, **how)
+
+
+async def _nowhere(*_: Any) -> int:
+    return NOT_INSIDE
+
+
+async def _as_a_whole(
+    _: Any, header: BatchHeader, batch: memoryview, start: int, end: int, markers: Any, back: Any
+) -> None:
+    if await markers.within(max(header.base_offset, start), header.last_offset):
+        await back.take(header, batch)
+
+
+MUTATIONS: dict[str, tuple[Any, str, Any]] = {
+    "what is fetched again may begin in the middle of a batch": (Cursor, "rewind", _without_inside),
+    "records before the position are left out": (deep, "rewrite", _from_its_beginning),
+    "a piece is compared with its part of the batch": (survivors, "is_piece", lambda *_: False),
+    "the source shows which batch holds the position": (resync.Resync, "_inside", _nowhere),
+    "between the records of a batch, markers are right": (compare.Comparison, "_check_batch", _as_a_whole),
+}
+WITHIN = 400
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_what_a_rule_is_for(rule: str) -> None:
+    where, name, instead = MUTATIONS[rule]
+    with patch.object(where, name, instead), pytest.raises((Violation, AssertionError)):
+        _play_all(WITHIN)
+
+
+def _play_all(seeds: int) -> None:
+    for seed in range(1, seeds + 1):
+        play(seed)
