@@ -146,6 +146,7 @@ TRIMMED = Evidence("records deleted by retention", "the destination's log starts
 COMPACTED = Evidence("batches cleaned", "gaps in the source's log")
 REWRITES = Evidence("topic made to rewrite", "its settings, read back from the destination")
 TOO_LARGE = Evidence("refused as too large", "error 10 in a broker's answer, or the topic's setting read back")
+CUT = Evidence("batches cut in pieces", "larger ones in the source's log than the destination's topic takes")
 BY_HAND = Evidence("written by somebody else", "the destination's log end before and after")
 RECREATED = Evidence("topic made anew", "its id, before and after")
 DELETED = Evidence("topic deleted", "the cluster's metadata")

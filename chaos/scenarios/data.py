@@ -21,6 +21,7 @@ from lab.evidence import (
     BROKER_KILLED,
     BROKER_RESTARTED,
     COMPACTED,
+    CUT,
     DAMAGED,
     FRAME_HELD,
     LATE,
@@ -231,6 +232,31 @@ def compacted(stage: Stage) -> None:
         )
         stage.compare_since({(topic, 0): due})
         stage.mirror.start()
+        stage.recovered()
+
+
+LIMIT = 4_000
+"""Bytes of a batch: more than any record makes, and less than most batches of ten."""
+
+
+@scenario("data-cut", group=GROUP, full=10, quick=2, shape=SHAPE, topics=(QUIET, *PLAIN), bare=True,
+          struck=(CUT, WORKER_KILLED),
+          does="the destination takes smaller batches than the source has: while they are cut in pieces, a worker is "
+          "killed")  # fmt: skip
+def cut(stage: Stage) -> None:
+    topic = stage.topic("quiet")
+    stage.create_topics()
+    stage.destination.create(stage.topics)
+    for plan in stage.topics:
+        stage.destination.alter(plan.name, max_message_bytes=str(LIMIT))
+    stage.start_stream()
+    stage.start_mirror()
+    for at in stage.repeat():
+        (due,) = stage.source.ends([(topic, 0)]).values()
+        write(stage.source, topic, 400, seed=at)
+        stage.seen(CUT, sum(one.header.size > LIMIT for one in batches(stage.source, topic, offset=due)))
+        stage.pause(stage.chance.random())
+        stage.mirror.kill_worker()
         stage.recovered()
 
 

@@ -94,12 +94,12 @@ def rewriting_later(stage: Stage) -> None:
 
 @scenario("data-too-large", group=GROUP, full=3, quick=1, shape=SHAPE, topics=(QUIET, FRESH), bare=True,
           struck=(TOO_LARGE,),
-          does="the destination's max.message.bytes falls below what comes next")  # fmt: skip
+          does="the destination's max.message.bytes falls below any record: no batch is small enough")  # fmt: skip
 def too_large(stage: Stage) -> None:
     topic = stage.topic("quiet")
     quiet_beside_a_stream(stage)
     for _ in stage.repeat():
-        stage.destination.alter(topic, max_message_bytes="500")
+        stage.destination.alter(topic, max_message_bytes="80")
         stage.halts.announce(topic, "too_large", ends=(QUIETLY, QUIETLY))
         write(stage.source, topic, 50, seed=1)
         (first, *_) = batches(stage.source, topic, offset=QUIETLY, most=1)

@@ -160,7 +160,7 @@ class Situation(NamedTuple):
 
 SITUATIONS = {
     "append": Situation(append_times, "P07", "told"),
-    "large": Situation(large_batches, "P10", "told"),
+    "large": Situation(large_batches, "P10", "warns"),
     "segment": Situation(large_batches_for_segments, "P10", "refused", "too_large"),
     "gzip": Situation(recompressing, "P13", "refused", "destination_rewrites"),
     "foreign": Situation(foreign_records, "P16", "refused", "foreign_writer"),
