@@ -20,11 +20,12 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connect import connect, first_of
-from mirror.net.connection import READ_AHEAD, Asked, Connection
+from mirror.net.connection import Asked, Connection
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
 from mirror.net.health.unreached import Unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions, address_text
 from mirror.net.rights import DENIED, DESCRIBE, TOPIC, Right
+from mirror.net.stream import READ_AHEAD
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from mirror.wire.versions import NULL_UUID

@@ -11,7 +11,6 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net import connect
 from mirror.net.cluster import Cluster, Leader, no_leader
-from mirror.net.connection import Connection
 from mirror.net.errors import (
     ConnectionLost,
     NetworkError,
@@ -458,6 +457,6 @@ async def test_a_broker_that_is_too_old(api: str, most: int, needed: int) -> Non
 
 async def test_a_broker_that_is_too_old_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule taken away: whatever request is first fails, if any does."""
-    monkeypatch.setattr(Connection, "_refuse_old", lambda _: None)
+    monkeypatch.setattr("mirror.net.connect._refuse_old", lambda _: None)
     async with FakeCluster(versions={"Produce": (0, 2)}) as fake, await Cluster.open("source", fake.options()):
         pass

@@ -11,7 +11,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.net import connect as net_connect
 from mirror.net.connect import connect, first_of
-from mirror.net.connection import READ_AHEAD, SIZE_ONLY, Connection
+from mirror.net.connection import Connection
 from mirror.net.errors import (
     AuthenticationFailed,
     ConnectionLost,
@@ -21,6 +21,7 @@ from mirror.net.errors import (
     Unsupported,
 )
 from mirror.net.options import ConnectionOptions
+from mirror.net.stream import READ_AHEAD, SIZE_ONLY
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY
 from tests.fakes import faults

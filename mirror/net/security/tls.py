@@ -1,6 +1,6 @@
 """TLS on a connection's socket, without a transport or a thread: OpenSSL reads and writes the non-blocking socket.
 
-``TlsSocket`` has the few methods of a socket that ``net.connection`` uses. OpenSSL hands out one TLS record (16 KiB at
+``TlsSocket`` has the few methods of a socket that ``net.stream`` uses. OpenSSL hands out one TLS record (16 KiB at
 most) at a time, so it reads and writes until the buffer is full or nothing is left.
 """
 
@@ -15,6 +15,7 @@ from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError
 from mirror.net.options import ConnectionOptions
 from mirror.net.security.files import Stamp, stamp
 from mirror.net.security.options import TlsOptions
+from mirror.net.stream import Piece
 
 RECORD = 16 * 1024
 """Most bytes of a TLS record."""
@@ -22,7 +23,6 @@ JOINED = 256 * 1024
 """Small pieces are joined up to this size: each record costs a system call and a cipher's set-up."""
 HELD_BACK = RECORD + 1024
 """OpenSSL may hold a record of which not all has come: so much less may be left in the kernel than is missing."""
-Piece = bytes | bytearray | memoryview
 
 _SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (18, 19), (2, 20, 21), 10, 9, 62, 64
 """OpenSSL's codes for a certificate that was not accepted (X509_V_ERR_...)."""
