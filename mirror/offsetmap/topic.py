@@ -18,11 +18,12 @@ from typing import Protocol, TypeVar
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from mirror.net.admin.configs import Resource, describe_configs
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
-from mirror.net.configs import Resource, describe_configs
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.chunks import Chunk, joined
 from mirror.offsetmap.fields import is_topic

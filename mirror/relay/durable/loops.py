@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mirror.net.admin.names import topic_codes
-from mirror.net.cluster import not_described
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
+from mirror.net.metadata import not_described
 from mirror.offsetmap.pins import AcceptedLoop, Edge, Flow, Hop, Upstream
 from mirror.offsetmap.records import Checkpoint, Entry, KeptHalt, Note, Pin, Side
 from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic

@@ -15,8 +15,8 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
+from mirror.net.admin.configs import Resource, alter_configs
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
 from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_text

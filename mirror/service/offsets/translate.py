@@ -10,9 +10,10 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
 from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets
-from mirror.net.cluster import Cluster, no_leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.runs import Place
 from mirror.offsetmap.topic import State

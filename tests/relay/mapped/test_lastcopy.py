@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Leader
 from mirror.net.errors import Unreachable
+from mirror.net.metadata import Leader
 from mirror.offsetmap.pins import LastCopied, header_digest
 from mirror.offsetmap.records import Order, Side
 from mirror.offsetmap.runs import Run

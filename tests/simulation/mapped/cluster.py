@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
+from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.records import Entry, Flow, Ledger
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode

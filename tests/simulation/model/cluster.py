@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
+from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
 from mirror.offsetmap.records import Entry
 from mirror.offsetmap.topic import Row

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import Marker
+from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.topic import Row
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode

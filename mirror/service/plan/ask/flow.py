@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.topic import REPLICAS, StateUnusable
 from mirror.reasons import HaltReason
