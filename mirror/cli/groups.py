@@ -50,7 +50,7 @@ def translate(
     import asyncio
 
     from mirror.net.errors import NetworkError
-    from mirror.offsetmap.lockstep import Differs
+    from mirror.offsetmap.compare.alignment import Differs
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.offsets import translate as offsets

@@ -1,4 +1,4 @@
-"""The fields of the internal topic's keys and values, checked as they are read (``offsetmap.records``).
+"""The fields of the internal topic's keys and values, checked as they are read (``offsetmap.entries``).
 
 Anybody who may write to the topic may have written them. Each function raises ``ValueError`` for what no mirror writes.
 """

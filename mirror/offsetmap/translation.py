@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirror.net.logs.log import PartitionLog
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.lockstep import Differs, LockStep
-from mirror.offsetmap.records import Side
+from mirror.offsetmap.internal.maps import whole_map
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap, Place
-from mirror.offsetmap.topic import State, whole_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.internal.batches import Row
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import Unsupported
-from mirror.offsetmap.records import Ledger
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import NothingToMirror, SameCluster
 from mirror.wire.errors import ErrorCode

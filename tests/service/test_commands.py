@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.cli import main
-from mirror.offsetmap.topic import StateUnusable
+from mirror.offsetmap.internal.memory import StateUnusable
 from mirror.reasons import HaltReason
 from mirror.service.commands import Commands
 from mirror.service.http import client

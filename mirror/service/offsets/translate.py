@@ -15,8 +15,8 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import Place
-from mirror.offsetmap.topic import State
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.service.offsets.sides import FlowSides

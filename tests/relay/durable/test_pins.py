@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Ledger, Note, Pin
+from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.relay.assignment import read_committed
 from mirror.relay.durable import pins, writer
 from mirror.relay.halts import Halted

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.topic import Memory, Row
+from mirror.offsetmap.internal.batches import Row
+from mirror.offsetmap.internal.memory import Memory
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.internal.batches import Row
 from mirror.relay.mapped.beginning import Beginning
 from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster

@@ -8,8 +8,9 @@ import pytest
 
 from mirror.net.errors import Unreachable
 from mirror.net.metadata import Leader
-from mirror.offsetmap.pins import LastCopied, header_digest
-from mirror.offsetmap.records import Order, Side
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity

@@ -5,9 +5,11 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.records import Ledger, Side
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import StateUnusable, state_topic
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import Place
-from mirror.offsetmap.topic import State, StateUnusable, state_topic
 from mirror.offsetmap.translation import Translation, translation
 from mirror.relay.durable import writer
 from mirror.relay.mapped import copied

@@ -13,8 +13,8 @@ from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTime
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
-from mirror.offsetmap.records import Entry
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.internal.batches import Row
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode

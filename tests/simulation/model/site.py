@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import Marker
 from mirror.net.metadata import Leader, Topic
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.internal.batches import Row
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.simulation.model.broker import Answer, CoordinatorModel, PartitionModel

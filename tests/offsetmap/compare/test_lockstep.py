@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.lockstep import Differs, Found, LockStep, Originals, lost_from
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.compare.lockstep import Found, LockStep, Originals, lost_from
 from mirror.offsetmap.runs import Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT, Identity

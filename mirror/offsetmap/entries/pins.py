@@ -1,7 +1,7 @@
 """The records of a flow that outlive every process: who the flow is, what each partition is, why it halted.
 
 A group's metadata cannot hold them, since a deleted topic takes that along. They stand in the internal topic beside
-checkpoints and maps (``offsetmap.records``). A program that does not know them ignores them.
+checkpoints and maps (``offsetmap.entries.checkpoint``). A program that does not know them ignores them.
 
 Pure.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
 from mirror.records.header import HEADER_SIZE, MAGIC_AT
 
 DIGEST_SIZE = 8

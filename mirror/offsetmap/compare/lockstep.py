@@ -3,7 +3,7 @@
 This is for ``offsets: mapped``: the destination's log holds other writers' batches between the flow's own, and the
 source's log holds batches that are not copied. The flow's batches are known by their producer ids, and each of them is
 the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a log
-cleaner or retention leaves a choice, ``offsetmap.alignment`` narrows it down.
+cleaner or retention leaves a choice, ``offsetmap.compare.alignment`` narrows it down.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.alignment import Alignment, Differs, NeverArrived
-from mirror.offsetmap.looks import Batch, Gap
+from mirror.offsetmap.compare.alignment import Alignment, Differs, NeverArrived
+from mirror.offsetmap.compare.looks import Batch, Gap
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity

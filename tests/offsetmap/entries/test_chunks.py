@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.offsetmap.chunks import NOT_NOTED, Chunk, ChunkId, Order, joined, linked
-from mirror.offsetmap.records import Checkpoint, Ledger, Side, read_entry
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import NOT_NOTED, Chunk, ChunkId, Order, joined, linked
+from mirror.offsetmap.entries.entry import read_entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import MapError, OffsetMap, Place, Run
 from mirror.records.identity import Identity
 
