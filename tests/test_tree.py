@@ -94,7 +94,6 @@ COVERED = {
     "relay/holes/markers.py": "relay/holes/test_filling.py",
     "relay/hot/link.py": "relay/test_sink.py",
     "relay/hot/native.py": "relay/hot/test_plain.py",
-    "relay/leading/cleanup.py": "relay/leading/test_filler.py",
     "relay/locate/compare.py": "relay/locate/test_parted.py",
     "relay/locate/resync.py": "relay/locate/test_position.py",
     "relay/locate/seeking.py": "relay/test_one_broker_down.py",
@@ -117,7 +116,6 @@ COVERED = {
     "sandbox/zookeeper.py": "sandbox/test_cluster.py",
     "service/channel.py": "service/test_child.py",
     "service/selection.py": "service/config/test_kinds.py",
-    "service/worker_settings.py": "service/test_child.py",
     "service/config/cluster.py": "service/config/test_load.py",
     "service/config/flow.py": "service/config/test_load.py",
     "service/config/model.py": "service/config/test_load.py",
@@ -141,9 +139,6 @@ COVERED = {
     "service/telemetry/backlog.py": "service/telemetry/test_fleet.py",
     "service/telemetry/gc_stats.py": "service/telemetry/test_snapshot.py",
     "service/telemetry/metrics.py": "service/telemetry/test_exposition.py",
-    "service/telemetry/readiness.py": "service/telemetry/test_fleet.py",
-    "service/telemetry/reports.py": "service/telemetry/test_fleet.py",
-    "service/telemetry/status.py": "service/telemetry/test_fleet.py",
     "spark_submit.py": "audit/spark/test_spark_cluster.py",
 }
 """Module -> the test file that covers it."""

@@ -21,8 +21,8 @@ from mirror.service.offsets import translate as offsets
 from mirror.service.resume.resumption import Outcome, Resumed
 from tests.service.loading import base
 from tests.service.rows import row
+from tests.service.telemetry.fleets import fleet, snapshot
 from tests.service.telemetry.showing import status_of
-from tests.service.telemetry.test_fleet import fleet, snapshot
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
 

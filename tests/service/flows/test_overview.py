@@ -12,8 +12,8 @@ from mirror.service.telemetry.rows import Row
 from mirror.service.telemetry.status import as_html, as_text
 from tests.service.alerts import samples
 from tests.service.rows import row, stint
+from tests.service.telemetry.fleets import snapshot
 from tests.service.telemetry.showing import flow_of
-from tests.service.telemetry.test_fleet import snapshot
 
 NAMES = ("west->east", "west->hub")
 

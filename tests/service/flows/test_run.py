@@ -22,7 +22,7 @@ from mirror.service.worker_settings import Handover
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import clusters
-from tests.service.test_worker import Here, Running, Seat, scene
+from tests.service.worker_here import Here, Running, Seat, scene
 
 FIRST, SECOND = "source->destination", "source->other"
 
