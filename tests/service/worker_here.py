@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import Relay
@@ -104,6 +104,9 @@ class Running:
         return await self.task
 
 
+R = TypeVar("R", bound=Running)
+
+
 def config_for(source: FakeCluster, destination: FakeCluster, folder: Path, **top: object) -> Config:
     path = folder / "mirror.yaml"
     address = [f"127.0.0.1:{cluster.brokers[1].port}" for cluster in (source, destination)]
@@ -112,30 +115,35 @@ def config_for(source: FakeCluster, destination: FakeCluster, folder: Path, **to
 
 
 @asynccontextmanager
-async def running(config: Config, *, join: bool = True) -> AsyncIterator[Running]:
-    """The worker, told to join; stopped at the end if it still runs."""
+async def started(
+    make: Callable[[Here, "asyncio.Task[int]", Channel], R],
+    take_seat: Callable[[Relay, str], Seat],
+    hear: Callable[[R, Message], None] = lambda _, __: None,
+) -> AsyncIterator[R]:
+    """A worker that runs; stopped at the end if it still does.
+
+    Args:
+        make: what is yielded.
+        take_seat: makes a flow's seat, by its name.
+        hear: called with each message of the worker.
+    """
     mine, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
-    seats: list[Seat] = []
 
-    def take_seat(relay: Relay, _: Handover, __: ChannelLog) -> Seat:
-        seats.append(Seat(relay))
-        return seats[-1]
+    def join(relay: Relay, told: Handover, _: ChannelLog) -> Seat:
+        return take_seat(relay, told.flow)
 
-    worker = Here(await Channel.open(theirs), join=take_seat)
+    worker = Here(await Channel.open(theirs), join=join)
     channel = await Channel.open(mine)
-    found = Running(worker, loop.create_task(worker.run()), channel)
-    found.seats = seats
+    found = make(worker, loop.create_task(worker.run()), channel)
 
     async def listen() -> None:
         while (message := await channel.receive()) is not None:
             found.said.append(message)
+            hear(found, message)
 
     listening = loop.create_task(listen())
-    channel.send("handover", settings=handover(config.enabled_flow(), config).of_worker(1, 1).pack())
-    if join:
-        channel.send("join", flow=FLOW)
     try:
         yield found
     finally:
@@ -145,6 +153,23 @@ async def running(config: Config, *, join: bool = True) -> AsyncIterator[Running
         await listening
         await channel.close()
         loop.set_exception_handler(handler)
+
+
+@asynccontextmanager
+async def running(config: Config, *, join: bool = True) -> AsyncIterator[Running]:
+    """The worker, told to join."""
+    seats: list[Seat] = []
+
+    def take_seat(relay: Relay, _: str) -> Seat:
+        seats.append(Seat(relay))
+        return seats[-1]
+
+    async with started(Running, take_seat) as found:
+        found.seats = seats
+        found.channel.send("handover", settings=handover(config.enabled_flow(), config).of_worker(1, 1).pack())
+        if join:
+            found.channel.send("join", flow=FLOW)
+        yield found
 
 
 def scene(source: FakeCluster) -> None:
