@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connect import connect, first_of
-from mirror.net.connection import Asked, Connection
+from mirror.net.connection import Connection, PendingRequest
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.health.unreached import Unreached
 from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
@@ -40,14 +40,14 @@ class Cluster(Metadata):
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
-        asked: dict[object, Asked] | None = None,
+        asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> None:
         super().__init__(name)
         self.options = options
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
         """Requests that failed, and error codes in answers, by API and stable name."""
-        self.asked: dict[object, Asked] = {} if asked is None else asked
+        self.asked: dict[object, PendingRequest] = {} if asked is None else asked
         """Requests without an answer yet, off the data path."""
         self.unreached = Unreached() if unreached is None else unreached
         """The brokers to which no connection could be made."""
@@ -66,7 +66,7 @@ class Cluster(Metadata):
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
-        asked: dict[object, Asked] | None = None,
+        asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> Self:
         """Connects to the cluster and learns its id and brokers.
@@ -219,7 +219,7 @@ class Cluster(Metadata):
     async def _connect(self, host: str, port: int, *, name: str, **how: Any) -> Connection:
         """Raises NetworkError, as ``connect``."""
         key = object()
-        self.asked[key] = Asked(name, "Connect", time.monotonic())
+        self.asked[key] = PendingRequest(name, "Connect", time.monotonic())
         try:
             connection = await connect(host, port, name=name, **how)
         except NetworkError as error:

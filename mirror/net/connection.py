@@ -21,7 +21,7 @@ from mirror.wire.versions import API_NAMES, VersionRange, common_version
 HELD_S = 0.05
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request without an answer yet, off the data path."""
 
     broker: str
@@ -60,7 +60,7 @@ class Connection(Stream):
         self.on_error: Callable[[str, str], None] | None = None
         """Called with the API and the error's stable name for each failed ``call`` and ``ask``, and for each error code
         in a ``call``'s answer."""
-        self.asked: dict[object, Asked] = {}
+        self.asked: dict[object, PendingRequest] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.permits: Callable[[int, Any], bool] | None = None
         """Says which requests may be sent, by API key and request (None for one that its caller framed): for users that
@@ -190,7 +190,7 @@ class Connection(Stream):
 
     async def _answered(self, future: "asyncio.Future[bytes]", what: str) -> bytes:
         """Waits for the answer. The request is in ``asked`` meanwhile."""
-        self.asked[future] = Asked(self.name, what, time.monotonic())
+        self.asked[future] = PendingRequest(self.name, what, time.monotonic())
         try:
             return await future
         finally:

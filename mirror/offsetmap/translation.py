@@ -13,7 +13,7 @@ from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.maps import whole_map
 from mirror.offsetmap.internal.topic import State
-from mirror.offsetmap.runs import OffsetMap, Place
+from mirror.offsetmap.runs import MappedOffset, OffsetMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +34,16 @@ class Translation:
     seen: int
     log_start: int
 
-    def to_destination(self, offset: int) -> Place | None:
+    def to_destination(self, offset: int) -> MappedOffset | None:
         """Returns where a reader of the source that goes on at ``offset`` goes on at the destination. None: the record
         that it would read next may not be copied yet."""
         if offset > self.source_end:
             return None
-        return self.map.to_destination(offset) or Place(self.seen, exact=False)
+        return self.map.to_destination(offset) or MappedOffset(self.seen, exact=False)
 
-    def to_source(self, offset: int) -> Place:
+    def to_source(self, offset: int) -> MappedOffset:
         """Returns where a reader of the destination that goes on at ``offset`` goes on at the source."""
-        return self.map.to_source(offset) or Place(self.source_end, exact=False)
+        return self.map.to_source(offset) or MappedOffset(self.source_end, exact=False)
 
 
 async def translation(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from mirror.net.rights import Right
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import Flow
-from mirror.offsetmap.internal.batches import Row
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.offsetmap.internal.ledger import Ledger
 
 
@@ -21,7 +21,7 @@ class MemoryState:
 
     topic = "mirror-internal.memory"
 
-    def __init__(self, rows: list[Row], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
+    def __init__(self, rows: list[KeyValue], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
         self.rows = rows
         self.ledger = Ledger(lean=True)
         self.lost: Ledger | None = None

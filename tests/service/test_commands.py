@@ -18,7 +18,7 @@ from mirror.reasons import HaltReason
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
-from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from tests.service.loading import base
 from tests.service.rows import row
 from tests.service.telemetry.fleets import fleet, snapshot
@@ -47,7 +47,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str) -> Resumed:
         asked.append((*of, *accept))
-        return Resumed([Outcome("orders", 7, "")], [])
+        return Resumed([ResumeOutcome("orders", 7, "")], [])
 
     monkeypatch.setattr(client, "resume", resume)
     for program, *words in typed(shown):

@@ -21,13 +21,13 @@ from mirror.records.identity import Identity
 from mirror.records.transactions import Aborted
 from mirror.wire.errors import ErrorCode
 
-__all__ = ["Differs", "Found", "LockStep", "Originals", "is_fence", "lost_from"]
+__all__ = ["Differs", "LockStep", "Originals", "StandingBatch", "is_fence", "lost_from"]
 
 READ_BYTES = 1 << 20
 _HALF = SEQUENCES // 2
 
 
-class Found(NamedTuple):
+class StandingBatch(NamedTuple):
     """A batch as it stands in a log. ``gaps``: those between it and the one before."""
 
     header: BatchHeader
@@ -43,7 +43,7 @@ class Originals:
         self._log = log
         self.offset = offset
         self._committed = committed
-        self._read: deque[Found] = deque()
+        self._read: deque[StandingBatch] = deque()
         self._gaps: list[Gap] = []
         self._behind: list[Gap] = []
 
@@ -52,7 +52,7 @@ class Originals:
         """The offsets behind the last of these batches that no batch takes, as of the last read."""
         return self._gaps + self._behind
 
-    async def next(self) -> Found | None:
+    async def next(self) -> StandingBatch | None:
         """Returns the next one; None at the current visible end. A later call may return more."""
         while not self._read:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
@@ -68,7 +68,7 @@ class Originals:
                 if aborted.follow(header, batch) or header.is_control:
                     pass
                 elif header.record_count:
-                    self._read.append(Found(header, batch, tuple(self._gaps)))
+                    self._read.append(StandingBatch(header, batch, tuple(self._gaps)))
                     self._gaps = []
                 else:
                     self._gaps.append(Gap(header.base_offset, header.last_offset_delta + 1, is_batch=True))

@@ -9,7 +9,7 @@ from mirror.offsetmap.entries.entry import StateError
 
 BATCH_BYTES = 256 * 1024
 """Most bytes of keys and values in a batch, unless a single entry has more: well below any ``max.message.bytes``."""
-Row = tuple[bytes, bytes | None]
+KeyValue = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
@@ -25,7 +25,7 @@ def records_of(batch: memoryview) -> list[DefaultRecord]:
         raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
 
 
-def batches_of(rows: Iterable[Row]) -> Iterator[bytes]:
+def batches_of(rows: Iterable[KeyValue]) -> Iterator[bytes]:
     """Yields the rows as record batches, in order."""
     builder, size, count = _builder(), 0, 0
     for key, value in rows:

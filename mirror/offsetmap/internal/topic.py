@@ -26,7 +26,7 @@ from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.entry import Entry, StateError
 from mirror.offsetmap.entries.pins import Flow
 from mirror.offsetmap.fields import is_topic
-from mirror.offsetmap.internal.batches import Row, batches_of, records_of
+from mirror.offsetmap.internal.batches import KeyValue, batches_of, records_of
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import RESTORE, StateUnusable, state_topic
 from mirror.records.header import BatchHeader
@@ -221,7 +221,7 @@ class State:
         out: nothing is copied into it, and every reader would have to make sense of it."""
         entries = [entry for entry in entries if _can_be(entry)]
         forget = list(forget)
-        rows: list[Row] = [(entry.key(), entry.value()) for entry in entries]
+        rows: list[KeyValue] = [(entry.key(), entry.value()) for entry in entries]
         rows += [(key, None) for key in forget]
         async with self._lock:
             for batch in batches_of(rows):

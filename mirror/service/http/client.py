@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from mirror.net.options import address_text
 from mirror.service.http.server import GUARD
-from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from mirror.service.telemetry.status import Status
 
 TIMEOUT_S = 75.0
@@ -87,7 +87,7 @@ def resume(
     if not isinstance(body, dict) or "partitions" not in body:
         raise NotAnswered(f"{_text(address)} answers with something else: no mirror, it seems")
     return Resumed(
-        [Outcome(**each) for each in body["partitions"]],
+        [ResumeOutcome(**each) for each in body["partitions"]],
         [(each["topic"], each["partition"]) for each in body["elsewhere"]],
         body["nobody"],
     )

@@ -12,7 +12,7 @@ from mirror import DISTRIBUTION
 from mirror.service.commands import Commands
 from mirror.service.flows.flow import Flow
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
 from mirror.service.http.server import HTML, JSON, Request, Response
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, resume
@@ -23,7 +23,7 @@ class Served(Protocol):
     """The supervisor, as far as the pages need it."""
 
     flows: dict[str, Flow]
-    processes: Processes
+    processes: WorkerProcesses
     reloading: Reloading
     address: str
     """The host:port that the server listens on."""

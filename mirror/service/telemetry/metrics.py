@@ -25,7 +25,7 @@ from mirror.service.telemetry.readiness import unready
 from mirror.service.telemetry.rows import resident_bytes
 
 if TYPE_CHECKING:
-    from mirror.service.flows.processes import Processes
+    from mirror.service.flows.processes import WorkerProcesses
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -135,7 +135,7 @@ class ServiceCollector(Collector):
     """Collects all metrics: those of each flow, and those of the processes."""
 
     def __init__(
-        self, flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None
+        self, flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None
     ) -> None:
         self._flows = [(flow, _labels(flow.fleet)) for flow in flows]
         self._fleets = [(flow.fleet, labels) for flow, labels in self._flows]
@@ -443,7 +443,9 @@ def _labels(fleet: Fleet) -> list[str]:
     return [here, there]
 
 
-def render(flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None = None) -> bytes:
+def render(
+    flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None = None
+) -> bytes:
     """Returns the text that Prometheus scrapes (``CONTENT_TYPE``)."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(flows, processes, version, reloads=reloads))

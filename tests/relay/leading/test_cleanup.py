@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.offsetmap.internal.batches import Row
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.relay.leading.cleanup import Cleanup, Cleanups
 from mirror.relay.topics.syncing import FOR_EVER
 from mirror.sandbox import Cluster as Sandbox
@@ -57,7 +57,7 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: Sandbox, topic_n
     1. A process dies before it restores the topic: the next one finishes it, by what was written down.
     2. What was written of another topic of that name says nothing.
     """
-    rows: list[Row] = []
+    rows: list[KeyValue] = []
     had = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "5000000000"}
     wanted = {name.replace(".", "_"): value for name, value in had.items()}
     async with leading(sandbox, topic_name, 0, **wanted) as at:

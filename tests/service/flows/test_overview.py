@@ -5,7 +5,7 @@ from typing import Any
 
 from mirror.service.commands import Commands
 from mirror.service.flows.overview import status
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
 from mirror.service.telemetry.rows import Row
@@ -23,9 +23,9 @@ def told(*rows: Row, partitions: int, up: bool = True) -> Any:
     return snapshot(*rows, fetch_requests=3) | clusters | {"flow_partitions": partitions}
 
 
-def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], Processes]:
+def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], WorkerProcesses]:
     """Two flows that share worker 1."""
-    processes, flows = Processes(), []
+    processes, flows = WorkerProcesses(), []
     processes.started(1, 11)
     for name, rows in zip(NAMES, (first, second), strict=True):
         found = Fleet(name)
@@ -37,7 +37,7 @@ def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[A
     return flows, processes
 
 
-def shown(flows: list[Any], processes: Processes) -> Any:
+def shown(flows: list[Any], processes: WorkerProcesses) -> Any:
     return status(flows, processes.workers, version="1", address="127.0.0.1:1", pid=7)
 
 
