@@ -197,7 +197,11 @@ class Connection(Stream):
             del self.asked[future]
 
     def _hint(self) -> str:
-        """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions."""
+        """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions: it does so
+        if the port needs authentication, and also if it is stopped or killed just then."""
         if self.options.security.sasl is None and 0 < self.greeted_at == self.bytes_received:
-            return " at the first request; does this port need authentication (security.protocol: SASL_...)?"
+            return (
+                " at the first request: it has just stopped, or this port needs authentication (then set "
+                "security.protocol to SASL_PLAINTEXT or SASL_SSL)"
+            )
         return ""

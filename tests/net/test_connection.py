@@ -1,15 +1,17 @@
 """Requests on a connection: in which version, when they may be sent, and what is done with an answer."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from mirror.net.connection import Connection
 from mirror.net.errors import ConnectionLost, Unsupported
+from mirror.net.security.options import SaslOptions, Secret, SecurityOptions
 from mirror.wire.versions import VersionRange
-from tests.fakes.loop import some_turns
-from tests.net.sockets import connected, response
+from tests.fakes.loop import some_turns, until
+from tests.net.sockets import Waiter, connected, response
 
 METADATA = MetadataRequest.API_KEY
 REQUEST_SIZE = 4
@@ -87,6 +89,45 @@ async def test_an_answer_that_cannot_be_read() -> None:
         assert connection.closed
         assert connection.asked == {}
         assert [api for api, _ in counted] == ["Metadata"]
+
+
+@pytest.mark.parametrize("greeted", [True, False])
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_broker_that_hangs_up_at_the_first_request(greeted: bool, answered: bool) -> None:
+    """It may have been stopped just then, and the port may need authentication: nobody can tell, so both are named. Not
+    before its versions are known, and not once it has answered anything else."""
+    async with connected() as (connection, peer):
+        speaks(connection, 0, 1)
+        await peer.send(response(1, b"the versions"))
+        connection.expect(connection.next_correlation_id(), Waiter())
+        await until(lambda: not connection.in_flight)
+        if greeted:
+            connection.greeted_at = connection.bytes_received
+        if answered:
+            await peer.send(response(2, b"an answer"))
+            connection.expect(connection.next_correlation_id(), Waiter())
+            await until(lambda: not connection.in_flight)
+        peer.close()
+        await until(lambda: connection.closed)
+        hint = (
+            " at the first request: it has just stopped, or this port needs authentication (then set security.protocol "
+            "to SASL_PLAINTEXT or SASL_SSL)"
+        )
+        expected = "broker 1: the broker closed the connection" + (hint if greeted and not answered else "")
+        assert str(connection.closed) == expected
+
+
+async def test_who_authenticates_needs_no_hint() -> None:
+    async with connected() as (connection, peer):
+        sasl = SaslOptions(mechanism="PLAIN", username="u", password=Secret("p"))
+        connection.options = replace(connection.options, security=SecurityOptions(sasl=sasl))
+        await peer.send(response(1, b"the versions"))
+        connection.expect(connection.next_correlation_id(), Waiter())
+        await until(lambda: not connection.in_flight)
+        connection.greeted_at = connection.bytes_received
+        peer.close()
+        await until(lambda: connection.closed)
+        assert str(connection.closed) == "broker 1: the broker closed the connection"
 
 
 async def test_throttle() -> None:
