@@ -62,7 +62,7 @@ class _Partition(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Topic and partition: brokers refuse a request that names a partition twice."""
+        """Topic and partition: ListOffsets refuses a request that names a partition twice."""
         return self.topic, self.partition
 
 
