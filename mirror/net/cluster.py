@@ -177,7 +177,7 @@ class Cluster(Metadata):
             if key[0] != ANY_NODE:
                 dialling.cancel()
         for connection in [each for each in self._open if not each.closed]:
-            connection.close(ConnectionLost(f"{connection.name}: closed, to begin with the bootstrap servers again"))
+            connection.close(ConnectionLost(f"{connection.name}: closed, as the bootstrap servers are asked again"))
 
     # -- connections -------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ async def connect(
         async with asyncio.timeout(options.setup_timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except TimeoutError as error:
-        raise RequestTimedOut(f"{name}: its name was not resolved within {options.setup_timeout_s:g} s") from error
+        raise RequestTimedOut(f"{name}: the host name was not resolved within {options.setup_timeout_s:g} s") from error
     except OSError as error:
         raise ConnectionLost(f"{name}: {why(error)}") from error
     infos = list(dict.fromkeys(found))

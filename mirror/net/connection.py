@@ -107,8 +107,10 @@ class Connection(Stream):
         theirs = self.api_versions.get(api_key)
         version = common_version(ours, theirs)
         if version is None:
-            offered = f"{theirs.least} to {theirs.most}" if theirs else "no version"
-            raise Unsupported(f"{self.name}: {what} is spoken in {offered} there and {ours[0]} to {ours[1]} here")
+            offered = f"versions {theirs.least} to {theirs.most}" if theirs else "no version"
+            raise Unsupported(
+                f"{self.name}: the broker has {offered} of {what}, and the mirror needs one of {ours[0]} to {ours[1]}"
+            )
         return version
 
     async def call(self, request: Any, *, version: int | None = None, timeout_s: float | None = None) -> Any:
@@ -120,7 +122,7 @@ class Connection(Stream):
         kind = type(request)
         most = kind.max_version if version is None else min(version, kind.max_version)
         api = kind.name.removesuffix("Request")
-        version = self.version_of(kind.API_KEY, (0, most), kind.name)
+        version = self.version_of(kind.API_KEY, (0, most), api)
         if self._held is not None:
             await self._held.wait()
         try:

@@ -99,7 +99,7 @@ async def test_a_broker_asks_to_begin_with_the_bootstrap_servers_again() -> None
         fake.next("Metadata", refused(ErrorCode.REBOOTSTRAP_REQUIRED), node_id=2)
         before = len(fake.requests)
         await cluster.refresh([])
-        assert all("to begin with the bootstrap servers again" in str(each.closed) for each in used)
+        assert all("as the bootstrap servers are asked again" in str(each.closed) for each in used)
         asked = [seen for seen in fake.requests[before:] if seen.name == "Metadata"]
         assert [seen.node_id for seen in asked] == [2, 1]
         assert cluster.errors["Metadata", "rebootstrap_required"] == 1

@@ -24,10 +24,10 @@ def speaks(connection: Connection, least: int, most: int) -> None:
 async def test_no_common_version() -> None:
     """What both sides speak is in the message; nothing is sent."""
     async with connected() as (connection, _):
-        with pytest.raises(Unsupported, match="broker 1: MetadataRequest is spoken in no version there and 0 to"):
+        with pytest.raises(Unsupported, match="broker 1: the broker has no version of Metadata, and the mirror needs"):
             await connection.call(MetadataRequest())
         speaks(connection, 5, 9)
-        with pytest.raises(Unsupported, match="broker 1: Metadata is spoken in 5 to 9 there and 0 to 4 here"):
+        with pytest.raises(Unsupported, match="has versions 5 to 9 of Metadata, and the mirror needs one of 0 to 4"):
             connection.version_of(METADATA, (0, 4), "Metadata")
         assert connection.version_of(METADATA, (0, 7), "Metadata") == 7
         assert connection.in_flight == 0

@@ -90,14 +90,12 @@ def _made(options: TlsOptions) -> ssl.SSLContext:
 def _of_a_file(error: ssl.SSLError) -> str:
     """Returns what is wrong with a PEM file, in words."""
     if "PEM lib" in str(error):  # all that it says of a key that it cannot read
-        return "ssl.key.password does not open the private key, or it is no PEM text"
+        return "ssl.key.password does not open the private key, or it is not PEM text"
     return {
         "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
         "NO_CERTIFICATE_OR_CRL_FOUND": "there is no certificate in it; it has to be PEM text",
         "NO_START_LINE": "there is no certificate or no private key in it; both have to be PEM text",
-    }.get(
-        getattr(error, "reason", None) or "", f"it is not as it should be ({getattr(error, 'reason', None) or error})"
-    )
+    }.get(getattr(error, "reason", None) or "", f"it cannot be used ({getattr(error, 'reason', None) or error})")
 
 
 class TlsSocket:
@@ -274,8 +272,8 @@ def failed(name: str, error: Exception, *, shaking: bool = False) -> NetworkErro
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ssl.SSLZeroReturnError) and shaking:
         return TlsFailed(
-            f"{name}: the connection was closed during the TLS handshake; does this port speak TLS? One that does not "
-            "closes it so (security.protocol: PLAINTEXT or SASL_PLAINTEXT)"
+            f"{name}: the connection was closed during the TLS handshake: the broker has just stopped, or this port "
+            "does not speak TLS (then set security.protocol to PLAINTEXT or SASL_PLAINTEXT)"
         )
     if isinstance(error, ssl.SSLError):
         if reason in _NO_TLS:

@@ -314,7 +314,7 @@ class Hop(NamedTuple):
     def load(cls, row: object) -> Self:
         """Reads it from a record that has it in a list."""
         if type(row) is not list or len(row) != len(_HOP):
-            raise ValueError("a hop is no list of its fields")
+            raise ValueError("a hop is not a list of its fields")
         told = dict(zip(_HOP, row, strict=True))
         edge = Edge(
             flow=fields.label(told, "flow"),
@@ -353,7 +353,7 @@ class Upstream:
         """Reads what ``key`` and ``value`` made."""
         rows = value["hops"]
         if type(rows) is not list or len(rows) > MOST_HOPS:
-            raise ValueError(f"hops is no list of at most {MOST_HOPS}")
+            raise ValueError(f"hops is not a list of at most {MOST_HOPS}")
         hops = tuple(Hop.load(row) for row in rows)
         if len({hop.edge for hop in hops}) < len(hops):
             raise ValueError("a hop is there twice")

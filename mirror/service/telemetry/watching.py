@@ -122,7 +122,7 @@ class Watching:
 def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: EventLog) -> None:
     log.warning(
         "group_shared",
-        detail=f"group {settings.group_id} has members that are no mirrors of flow {settings.flow}, and hold "
+        detail=f"group {settings.group_id} has members that are not mirrors of flow {settings.flow}, and hold "
         f"partitions of it: {', '.join(strangers)}; nobody copies these partitions",
         remedy="stop them, or give them another group.id",
     )

@@ -177,7 +177,7 @@ async def test_over_http(
         (["t", "0"], Resumed([ResumeOutcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "no worker here has t-0"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "ask where they are copied"),
-        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "nobody may hold them now, and a halt stays as it is"),
+        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "perhaps nobody holds them now, and they stay halted"),
         (["t"], Resumed([ResumeOutcome("t", 0, ""), ResumeOutcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
         (["t"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
         (["--all"], Resumed([], []), 0, "nothing is halted"),

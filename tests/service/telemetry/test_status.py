@@ -46,7 +46,7 @@ def test_what_open_transactions_keep_back() -> None:
     remarks = told(found)["remarks"]
     assert [each.split(":")[0] for each in remarks[:-1]] == ["t-6", "t-5", "t-4", "t-3", "t-2"]
     assert "open at cluster source for 106 s or longer keeps back 1,006 offsets from 50 on" in remarks[0]
-    assert remarks[-1] == "and so 2 more partitions"
+    assert remarks[-1] == "and 2 more partitions"
     assert told(found)["ready"]
 
 
@@ -59,8 +59,8 @@ def test_topics_that_are_gone() -> None:
     assert sample(found, "mirror_topic_gone", source="source", target="destination", topic="b") == 1
     remarks = told(found)["remarks"]
     assert [each.split()[5] for each in remarks[:-1]] == ["a", "b", "c0", "c1", "c2"]
-    assert "cluster source has no topic a any more: what was copied stays where it is" in remarks[0]
-    assert remarks[-1] == "and so 2 more topics"
+    assert "cluster source has no topic a any more. Its copy stays." in remarks[0]
+    assert remarks[-1] == "and 2 more topics"
     assert "MirrorTopicGone" in firing(samples(exposed_of(found, "1").decode()))
     found.heard(1, snapshot())
     found.ended(2)
