@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
-    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
 
+from bench.data import certificates
 from mirror.net.security.options import SaslOptions, Secret, SecurityOptions, TlsOptions, TokenOptions
 from mirror.sandbox import Cluster
 from tests.patience import PATIENT
@@ -69,7 +69,7 @@ def made(
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     before = yesterday - datetime.timedelta(days=1)
     broker = authority.issue_cert(*hosts, not_before=before, not_after=yesterday if expired else None)
-    write_broker(found.broker, broker)
+    certificates.write_keystore(found.broker, broker)
     client = authority.issue_cert("client@example.org")
     found.client.write_bytes(b"".join(each.bytes() for each in client.cert_chain_pems))
     found.key.write_bytes(client.private_key_pem.bytes())
@@ -82,20 +82,13 @@ def made(
     return found
 
 
-def write_broker(path: Path, made: trustme.LeafCert) -> None:
-    """Writes a broker's keystore. Kafka takes private keys as PKCS #8 only."""
-    key = load_pem_private_key(made.private_key_pem.bytes(), None)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(pem + b"".join(each.bytes() for each in made.cert_chain_pems))
-
-
 def properties(files: Files, *, session_ms: int = 0) -> dict[str, str]:
     """The brokers' properties. ``session_ms``: clients have to authenticate again after this time; 0: never."""
     found: dict[str, str] = {}
     for name in (TLS, MUTUAL, SASL_TLS):
         at = f"listener.name.{name.lower()}"
-        found |= {f"{at}.ssl.keystore.type": "PEM", f"{at}.ssl.keystore.location": str(files.broker),
-                  f"{at}.ssl.truststore.type": "PEM", f"{at}.ssl.truststore.location": str(files.ca)}  # fmt: skip
+        found |= certificates.served(name, files.broker)
+        found |= {f"{at}.ssl.truststore.type": "PEM", f"{at}.ssl.truststore.location": str(files.ca)}
     found["listener.name.mutual.ssl.client.auth"] = "required"
     logins = {
         "plain": f'{_PREFIX}.plain.PlainLoginModule required user_{quoted(USER)}="{PASSWORD}";',

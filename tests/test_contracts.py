@@ -16,6 +16,8 @@ BREAKING = {
     "layers, the formats": ("mirror/records/content/opening.py", "import mirror.legacy.reading"),
     "layers, siblings": ("mirror/service/exits.py", "import mirror.audit.model"),
     "layers, a module in none of them": ("mirror/stray.py", ""),
+    "offsetmap, its rooms": ("mirror/offsetmap/entries/pins.py", "import mirror.offsetmap.internal.ledger"),
+    "offsetmap, siblings": ("mirror/offsetmap/compare/looks.py", "import mirror.offsetmap.internal.ledger"),
     "audit": ("mirror/audit/model.py", "import mirror.relay.halts"),
     "sandbox": ("mirror/sandbox/children/ports.py", "import mirror.wire.errors"),
     "pure, I/O": ("mirror/wire/errors.py", "import socket"),

@@ -14,7 +14,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-__all__ = ["Certificates", "made"]
+__all__ = ["TLS", "Certificates", "made", "served", "write_keystore"]
+
+TLS = "TLS"
+"""Name of a listener that speaks TLS with one of these certificates: ``Cluster(listeners={TLS: "SSL"})``."""
 
 
 class Certificates(NamedTuple):
@@ -28,13 +31,22 @@ class Certificates(NamedTuple):
 def made() -> Iterator[Certificates]:
     """Make certificates for 127.0.0.1 and localhost; the files are removed at the end."""
     authority = trustme.CA()
-    server = authority.issue_cert("127.0.0.1", "localhost")
-    # Kafka takes private keys as PKCS #8 only.
-    key = load_pem_private_key(server.private_key_pem.bytes(), None)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     with tempfile.TemporaryDirectory(prefix="mirror-certificates-") as folder:
         found = Certificates(Path(folder) / "broker.pem", Path(folder) / "ca.pem")
-        found.keystore.touch(mode=0o600)
-        found.keystore.write_bytes(pem + b"".join(each.bytes() for each in server.cert_chain_pems))
+        write_keystore(found.keystore, authority.issue_cert("127.0.0.1", "localhost"))
         authority.cert_pem.write_to_path(str(found.ca))
         yield found
+
+
+def write_keystore(path: Path, certificate: trustme.LeafCert) -> None:
+    """Write a broker's PEM file. Kafka takes private keys as PKCS #8 only."""
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.touch(mode=0o600)
+    path.write_bytes(pem + b"".join(each.bytes() for each in certificate.cert_chain_pems))
+
+
+def served(listener: str, keystore: Path) -> dict[str, str]:
+    """Returns the broker properties by which a listener (its name) speaks TLS with a keystore."""
+    at = f"listener.name.{listener.lower()}.ssl.keystore"
+    return {f"{at}.type": "PEM", f"{at}.location": str(keystore)}

@@ -69,7 +69,7 @@ class Side:
     def of(cls, cluster: Cluster, ca: Path | None = None, link: LongLink | None = None) -> Self:
         """Returns the side of a running cluster."""
         data_dir = cluster.brokers[0].data_dir
-        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.tls_bootstrap_servers, ca, link)
+        return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.servers(certificates.TLS), ca, link)
 
     def far_servers(self, round_trip_ms: float) -> str:
         """Returns the bootstrap servers of the long way, over which a round trip takes so much longer from now on."""
@@ -167,8 +167,9 @@ def pair(*, long_links: bool = False) -> Iterator[tuple[Side, Side]]:
             link = started.enter_context(LongLink()) if long_links else None
             cluster = started.enter_context(
                 Cluster(
-                    name, version=KAFKA_VERSION, properties=BROKER_SETTINGS, heap_mb=HEAP_MB,
-                    proxied=link.ports if link else (), tls=keys.keystore,
+                    name, version=KAFKA_VERSION, heap_mb=HEAP_MB, proxied=link.ports if link else (),
+                    properties={**BROKER_SETTINGS, **certificates.served(certificates.TLS, keys.keystore)},
+                    listeners={certificates.TLS: "SSL"},
                 )
             )  # fmt: skip
             if link:

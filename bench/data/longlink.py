@@ -8,12 +8,12 @@ near, so neither's socket buffers limit what is under way. Over a real line they
 import asyncio
 import contextlib
 import socket
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Self, cast
 
+from lab.loop_thread import LoopThread
 from mirror.sandbox import Cluster
 from mirror.sandbox.children.ports import Reservation
 
@@ -23,7 +23,6 @@ MOST_UNDER_WAY = 256 << 20
 """Bytes that are under way in one direction of a connection; the sender of more has to wait."""
 _TIMEOUT_S = 60.0
 _HOST = "127.0.0.1"
-T = TypeVar("T")
 
 
 class LongLink:
@@ -38,8 +37,8 @@ class LongLink:
         self.delay_s = 0.0
         self._reservation = Reservation()
         self._upstream = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="long link", daemon=True)
+        self._thread = LoopThread("long link", timeout_s=_TIMEOUT_S)
+        self._loop = self._thread.loop
         self._server: asyncio.Server | None = None
         self._ends: set[_End] = set()
         self._all_gone = asyncio.Event()
@@ -62,10 +61,8 @@ class LongLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_TIMEOUT_S)
-        self._loop.close()
+        self._thread.run(self._close())
+        self._thread.stop()
         self._reservation.release()
 
     def attach(self, cluster: Cluster) -> None:
@@ -77,7 +74,7 @@ class LongLink:
     def attach_port(self, port: int) -> None:
         """Connects to whatever listens on this port of 127.0.0.1."""
         self._upstream = port
-        self._run(self._listen())
+        self._thread.run(self._listen())
 
     async def _listen(self) -> None:
         listening = socket.socket()
@@ -120,9 +117,6 @@ class LongLink:
         self._ends.discard(end)
         if not self._ends:
             self._all_gone.set()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_S)
 
 
 class _End(asyncio.Protocol):

@@ -11,13 +11,13 @@ The proxy has a thread with an event loop of its own; the methods may be called 
 
 import asyncio
 import socket
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from lab.evidence import CONNECTIONS_CUT, HALF_CLOSED, RECONNECTED, Record
+from lab.loop_thread import LoopThread
 from lab.proxy.faults import WAIT_S, Action, Fault, Where
 from lab.proxy.frames import SIZE, Direction, Frame, answer_frame
 from lab.proxy.link import Link, Weather
@@ -67,8 +67,8 @@ class Proxy:
         self._links: dict[int, Link] = {}
         self._faults: list[Fault] = []
         self.made = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self._thread = LoopThread("fault proxy", timeout_s=WAIT_S)
+        self._loop = self._thread.loop
         self.seen: Counter[tuple[Direction, str]] = Counter()
         self.errors: list[BaseException] = []
 
@@ -113,12 +113,10 @@ class Proxy:
         """End everything. May be called twice."""
         for gate in self._gates.values():
             gate.reservation.release()
-        if not self._thread.is_alive():
+        if not self._thread.runs():
             return
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_S)
-        self._loop.close()
+        self._thread.run(self._close())
+        self._thread.stop()
 
     async def _close(self) -> None:
         for gate in self._gates.values():
@@ -163,7 +161,7 @@ class Proxy:
         Returns:
             The broker's answer, decoded.
         """
-        return answer_frame(self._run(self._replay(frame), timeout_s), frame).decode()
+        return answer_frame(self._thread.run(self._replay(frame), timeout_s), frame).decode()
 
     async def _replay(self, frame: Frame) -> bytes:
         reader, writer = await self._upstream(self._gates[frame.node_id])
@@ -351,13 +349,6 @@ class Proxy:
             "127.0.0.1", gate.upstream, limit=_STREAM_LIMIT, local_addr=(self._host, 0)
         )
 
-    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float = WAIT_S) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
-
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the proxy's thread; returns its result."""
-
-        async def run() -> T:
-            return function()
-
-        return self._run(run())
+        return self._thread.call(function)

@@ -24,7 +24,7 @@ def offsets() -> None:
 @click.option(
     "--direction",
     type=click.Choice(["source-to-destination", "destination-to-source"]),
-    help="[default: source-to-destination; of a group, nothing else]",
+    help="[default: source-to-destination; with --group, the only one]",
 )
 @click.option(
     "--group",
@@ -50,7 +50,7 @@ def translate(
     import asyncio
 
     from mirror.net.errors import NetworkError
-    from mirror.offsetmap.lockstep import Differs
+    from mirror.offsetmap.compare.alignment import Differs
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.offsets import translate as offsets
@@ -99,7 +99,7 @@ def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
     settings = resolve.sync_settings(flow, resolve.group_settings(flow, config).group_id)
     if not dry_run and not settings.anything:
         fail(
-            f"flow {flow.name} carries nothing over: set sync.group.offsets.enabled or sync.topic.acls.enabled; "
+            f"flow {flow.name} copies no offsets or ACLs: set sync.group.offsets.enabled or sync.topic.acls.enabled; "
             "--dry-run shows what they would do",
             EXIT_FAILED,
         )

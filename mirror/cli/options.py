@@ -28,7 +28,7 @@ AT = click.option(
 )
 
 FLOW = click.option(
-    "--flow", "name", metavar="NAME", default="", help="Which flow; needed if the configuration has several."
+    "--flow", "name", metavar="NAME", default="", help="The flow; required if the configuration has several."
 )
 ONLY_FLOW = click.option("--flow", "name", metavar="NAME", default="", help="Only this flow; all by default.")
 

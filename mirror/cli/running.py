@@ -14,13 +14,13 @@ from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 @click.option(
     "--workers",
     type=click.IntRange(min=1, max=256),
-    help="Worker processes that flows share; takes precedence over the key workers at the top.",
+    help="Number of worker processes that flows share. Overrides the key workers at the top.",
 )
 @click.option(
     "--fail-fast",
     is_flag=True,
-    help="For scripts, instead of waiting: end with exit code 1 at the first thing that keeps it from starting, with 2 "
-    "once every partition has halted.",
+    help="For scripts: do not wait. Exit with code 1 at the first obstacle to starting, and with 2 once every "
+    "partition has halted.",
 )
 def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain.
@@ -83,18 +83,18 @@ def partition() -> None:
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Skip what the source has deleted or lacks, this once; the halt's remedy says what that means there.",
+    help="Skip what the source has deleted or lacks, this time only. The halt's remedy says what that means.",
 )
 @click.option(
     "--accept-unproven",
     is_flag=True,
-    help="Take what stands at the destination for a copy of the source, or a flow the other way for one that has "
-    "ended, though nothing shows it, this once.",
+    help="Accept without proof, this time only, that the destination holds a copy of the source, or that a flow the "
+    "other way has ended.",
 )
 @click.option(
     "--accept-settings",
     is_flag=True,
-    help="Continue a copy that was made under another isolation.level, from here on under the current one.",
+    help="Continue a copy that was made with another isolation.level, with the current one from here on.",
 )
 def resume(
     path: Path,
@@ -126,7 +126,7 @@ def resume(
     if found.elsewhere:
         names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
         why = (
-            "nobody may hold them now, and a halt stays as it is: see `mirror status`, resume them once they are held"
+            "perhaps nobody holds them now, and they stay halted: resume them once `mirror status` shows them"
             if found.nobody
             else "ask where they are copied"
         )

@@ -1,4 +1,4 @@
-"""A cluster as a client sees it: its brokers, the leaders of its partitions, and a control connection to each broker.
+"""A cluster as a client sees it: what its brokers say of it (``net.metadata``), and a control connection to each.
 
 Metadata requests never create topics. Data connections are dialled by their users (``dial``). Requests that are not
 hot go through ``call``, on one connection per broker that is opened again when it is gone. Requests that a broker
@@ -9,54 +9,29 @@ not wait behind them.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connect import connect, first_of
-from mirror.net.connection import READ_AHEAD, Asked, Connection
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported, WrongCluster
+from mirror.net.connection import Connection, PendingRequest
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.health.unreached import Unreached
+from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
 from mirror.net.options import ClusterOptions, ConnectionOptions, address_text
-from mirror.net.rights import DENIED, DESCRIBE, TOPIC, Right
+from mirror.net.stream import READ_AHEAD
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
-from mirror.wire.versions import NULL_UUID
 
-ANY_NODE = -1
-CLUSTER_ID_SINCE = 2
-METADATA_ERROR_SINCE = 13
-LED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
-"""The error codes of a partition that has a leader: a missing follower does not concern a client."""
 T = TypeVar("T")
 
 
-class Leader(NamedTuple):
-    """The leader of a partition. ``node_id`` -1: there is none at present."""
-
-    node_id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic by a Metadata answer. ``topic_id`` is None before Kafka 2.8, and while the cluster has no ids yet."""
-
-    name: str
-    topic_id: bytes | None
-    internal: bool
-    leaders: dict[int, Leader] = field(default_factory=dict)
-    down: dict[int, str] = field(default_factory=dict)
-    """Partition without a leader -> a phrase for messages: the brokers of its replicas, and those that are down."""
-
-
-class Cluster:
+class Cluster(Metadata):
     """See the module's docstring. ``name`` is the alias in the config; it is in every message."""
 
     def __init__(
@@ -65,21 +40,14 @@ class Cluster:
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
-        asked: dict[object, Asked] | None = None,
+        asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.options = options
-        self.cluster_id = ""
-        self.controller_id = ANY_NODE
-        self.nodes: dict[int, Node] = {}
-        self.topics: dict[str, Topic] = {}
-        self.denied: set[str] = set()
-        """Topics that may not be described, as far as they were asked for by name: they may be there."""
-        self.refreshed_at = 0.0
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
         """Requests that failed, and error codes in answers, by API and stable name."""
-        self.asked: dict[object, Asked] = {} if asked is None else asked
+        self.asked: dict[object, PendingRequest] = {} if asked is None else asked
         """Requests without an answer yet, off the data path."""
         self.unreached = Unreached() if unreached is None else unreached
         """The brokers to which no connection could be made."""
@@ -98,7 +66,7 @@ class Cluster:
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
-        asked: dict[object, Asked] | None = None,
+        asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> Self:
         """Connects to the cluster and learns its id and brokers.
@@ -155,11 +123,6 @@ class Cluster:
         """Counts a failed request, or an error code in an answer. ``error``: its stable name."""
         self.errors[api, error] += 1
 
-    def _note_denied(self, name: str, code: int) -> None:
-        self.denied.discard(name)
-        if code in DENIED:
-            self.denied.add(name)
-
     async def check_denied(self, topics: Iterable[str]) -> None:
         """Asks for topics by name: ``denied`` then says which of them may not be described. The list of all topics
         leaves these out. Nothing else of the answer is stored.
@@ -169,9 +132,9 @@ class Cluster:
         """
         answer = await self._metadata(topics)
         for found in answer.topics:
-            self._note_denied(found.name, found.error_code)
+            self.note_denied(found.name, found.error_code)
 
-    # -- brokers and leaders ---------------------------------------------------------------------------------------
+    # -- metadata --------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, int]:
         """Asks for the metadata of these topics (None: of all), and stores it.
@@ -184,21 +147,8 @@ class Cluster:
             NetworkError: no broker answers.
         """
         answer = await self._metadata(topics)
-        self.controller_id = answer.controller_id if answer.version else ANY_NODE
-        self.nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
+        failed = self.store(answer, of_all=topics is None)
         self.unreached.keep(f"{self.name} broker ", [self._called(node) for node in self.nodes.values()])
-        failed: dict[str, int] = {}
-        before = dict(self.topics)
-        if topics is None:
-            self.topics.clear()
-        for found in answer.topics:
-            self._note_denied(found.name, found.error_code)
-            if found.error_code:
-                failed[found.name] = found.error_code
-                self.topics.pop(found.name, None)
-            else:
-                self.topics[found.name] = self._newest(_topic_of(found, self.nodes), before.get(found.name))
-        self.refreshed_at = time.monotonic()
         return failed
 
     async def _metadata(self, topics: Iterable[str] | None) -> Any:
@@ -212,13 +162,13 @@ class Cluster:
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         connection = await self.control_of_any()
         answer = await connection.call(request)
-        if _code_of(answer) == ErrorCode.REBOOTSTRAP_REQUIRED or self._is_strange(_cluster_id_of(answer)):
+        if code_of(answer) == ErrorCode.REBOOTSTRAP_REQUIRED or self.is_strange(cluster_id_of(answer)):
             if not connection.closed:  # else another task has begun anew
                 self._disconnect()
             answer = await (await self._connection_by_bootstrap()).call(request)
-        if _code_of(answer):
-            raise Refused(f"cluster {self.name}: Metadata", _code_of(answer))
-        self._identify(_cluster_id_of(answer))
+        if code_of(answer):
+            raise Refused(f"cluster {self.name}: Metadata", code_of(answer))
+        self.identify(cluster_id_of(answer))
         return answer
 
     def _disconnect(self) -> None:
@@ -227,48 +177,7 @@ class Cluster:
             if key[0] != ANY_NODE:
                 dialling.cancel()
         for connection in [each for each in self._open if not each.closed]:
-            connection.close(ConnectionLost(f"{connection.name}: closed, to begin with the bootstrap servers again"))
-
-    def _is_strange(self, cluster_id: str) -> bool:
-        return bool(self.cluster_id and cluster_id) and cluster_id != self.cluster_id
-
-    def _identify(self, cluster_id: str) -> None:
-        """Raises WrongCluster if the cluster's id has changed; else stores the id."""
-        if self._is_strange(cluster_id):
-            raise WrongCluster(
-                f"cluster {self.name} was {self.cluster_id}, and now {cluster_id} answers at its addresses; "
-                "check bootstrap.servers and the names it resolves to, then restart the mirror"
-            )
-        self.cluster_id = cluster_id or self.cluster_id
-
-    def _newest(self, topic: Topic, before: Topic | None) -> Topic:
-        """Returns ``topic`` with the leaders of the later epochs. A broker may be behind what another one told us
-        (``hint``): for the same topic id, the later leader epoch counts."""
-        if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
-            for partition, known in before.leaders.items():
-                told = topic.leaders.get(partition)
-                if told is not None and 0 <= told.epoch < known.epoch and known.node_id in self.nodes:
-                    topic.leaders[partition] = known
-        return topic
-
-    def leader(self, topic: str, partition: int) -> Leader | None:
-        """Returns the last known leader. None: the topic or partition is unknown, or has no leader."""
-        known = self.topics.get(topic)
-        leader = known.leaders.get(partition) if known else None
-        return leader if leader and leader.node_id in self.nodes else None
-
-    def hint(self, topic: str, partition: int, leader: tuple[int, int], nodes: Iterable[Node]) -> bool:
-        """Stores a leader that an answer names (KIP-951) if it is newer than the known one. Returns True if so."""
-        known = self.topics.get(topic)
-        if known is None:
-            return False
-        for node in nodes:
-            self.nodes[node.node_id] = node
-        old = known.leaders.get(partition)
-        if leader[0] not in self.nodes or (old is not None and old.epoch >= leader[1]):
-            return False
-        known.leaders[partition] = Leader(*leader)
-        return True
+            connection.close(ConnectionLost(f"{connection.name}: closed, as the bootstrap servers are asked again"))
 
     # -- connections -------------------------------------------------------------------------------------------------
 
@@ -310,7 +219,7 @@ class Cluster:
     async def _connect(self, host: str, port: int, *, name: str, **how: Any) -> Connection:
         """Raises NetworkError, as ``connect``."""
         key = object()
-        self.asked[key] = Asked(name, "Connect", time.monotonic())
+        self.asked[key] = PendingRequest(name, "Connect", time.monotonic())
         try:
             connection = await connect(host, port, name=name, **how)
         except NetworkError as error:
@@ -477,56 +386,3 @@ class Cluster:
         """Closes a connection that nobody has, since another one was made at the same moment."""
         if connection not in self._control.values():
             connection.close()
-
-
-def _code_of(answer: Any) -> int:
-    """Returns the error code of a Metadata answer as a whole."""
-    return answer.error_code or 0 if answer.version >= METADATA_ERROR_SINCE else 0
-
-
-def _cluster_id_of(answer: Any) -> str:
-    return answer.cluster_id or "" if answer.version >= CLUSTER_ID_SINCE else ""
-
-
-def not_described(cluster: str, name: str) -> Refused:
-    """Returns the error for a topic that may not be described, so that nobody can tell whether it is there."""
-    needs = Right(DESCRIBE, TOPIC, name, cluster)
-    return Refused(f"{cluster}: Metadata of {name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED, needs=needs)
-
-
-def no_leader(cluster: str, name: str, partition: int, topic: Topic | None) -> Unreachable:
-    """Returns the error for a partition without a leader, with the brokers that are down. ``topic``: as last known."""
-    down = topic.down.get(partition, "") if topic is not None else ""
-    return Unreachable(f"cluster {cluster}: {name}-{partition} has no leader at present{down}")
-
-
-def _down(replicas: Iterable[int], alive: Container[int]) -> str:
-    """Returns the end of a message about a missing leader: the replicas' brokers, and those not in the metadata."""
-    replicas = sorted(replicas)
-    missing = [str(node_id) for node_id in replicas if node_id not in alive]
-    told = f"; its replicas are on broker{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"
-    return told + (f", and {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} down" if missing else "")
-
-
-def _topic_of(found: Any, alive: Container[int]) -> Topic:
-    """Converts a topic of a Metadata answer. A partition without a leader (LEADER_NOT_AVAILABLE) is included: it
-    counts, and it comes back."""
-    topic_id = found.topic_id.bytes if found.topic_id is not None else None
-    leaders = {
-        partition.partition_index: Leader(
-            partition.leader_id if partition.error_code in LED else ANY_NODE,
-            partition.leader_epoch if partition.leader_epoch is not None else -1,
-        )
-        for partition in found.partitions
-    }
-    return Topic(
-        name=found.name,
-        topic_id=topic_id if topic_id != NULL_UUID else None,
-        internal=bool(found.is_internal),
-        leaders=leaders,
-        down={
-            partition.partition_index: _down(partition.replica_nodes or (), alive)
-            for partition in found.partitions
-            if leaders[partition.partition_index].node_id not in alive
-        },
-    )

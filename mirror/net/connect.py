@@ -7,18 +7,24 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from kafka.protocol.metadata import ApiVersionsRequest
+
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Connection, why
+from mirror.net.connection import Connection
 from mirror.net.errors import (
     AuthenticationFailed,
     ConnectionLost,
     NetworkError,
+    Refused,
     RequestTimedOut,
     TlsFailed,
     Unsupported,
 )
 from mirror.net.options import ConnectionOptions
 from mirror.net.security import tls
+from mirror.net.stream import READ_AHEAD, why
+from mirror.wire.errors import ErrorCode
+from mirror.wire.versions import API_NAMES, FETCH_KEY, FETCH_VERSIONS, PRODUCE_KEY, PRODUCE_VERSIONS, VersionRange
 
 NEXT_AFTER_S = 2.0
 """An attempt to connect that takes longer than this is joined by one to the next address: longer than a connection over
@@ -49,7 +55,7 @@ async def connect(
         async with asyncio.timeout(options.setup_timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except TimeoutError as error:
-        raise RequestTimedOut(f"{name}: its name was not resolved within {options.setup_timeout_s:g} s") from error
+        raise RequestTimedOut(f"{name}: the host name was not resolved within {options.setup_timeout_s:g} s") from error
     except OSError as error:
         raise ConnectionLost(f"{name}: {why(error)}") from error
     infos = list(dict.fromkeys(found))
@@ -137,7 +143,7 @@ async def _connect_to(
         raise ConnectionLost(f"{name}: {why(error)}") from error
     connection = _made(sock if secure is None else secure, name=name, options=options, read_ahead=read_ahead)
     try:
-        await connection.negotiate()
+        await negotiate(connection)
         if security.sasl is not None:
             # Only where it is needed: with all that it imports, it is 5 MB in every worker.
             from mirror.net.security import sasl
@@ -147,6 +153,37 @@ async def _connect_to(
         connection.close()
         raise
     return connection
+
+
+async def negotiate(connection: Connection) -> None:
+    """Asks which versions the broker speaks (KIP-35; 0.10 and later answer). The connection knows them from then on.
+
+    Raises:
+        Refused: the broker answers with an error.
+        Unsupported: the broker is from before Kafka 0.11.
+        NetworkError: the connection failed.
+    """
+    # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that holds their ranges.
+    request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
+    answer = await connection.exchange(request, 3)
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and not answer.api_keys:
+        answer = await connection.exchange(ApiVersionsRequest(), 0)
+    if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+        raise Refused(f"{connection.name}: ApiVersions", answer.error_code)
+    connection.api_versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+    _refuse_old(connection)
+    connection.greeted_at = connection.bytes_received
+
+
+def _refuse_old(connection: Connection) -> None:
+    """Raises one clear error for an old broker. Otherwise request after request would find no common version."""
+    for key, (least, _) in ((FETCH_KEY, FETCH_VERSIONS), (PRODUCE_KEY, PRODUCE_VERSIONS)):
+        theirs = connection.api_versions.get(key)
+        if theirs is not None and theirs.most < least:
+            raise Unsupported(
+                f"{connection.name}: the broker is from before Kafka 0.11 ({API_NAMES[key]} up to version "
+                f"{theirs.most}, and {least} is needed); upgrade it"
+            )
 
 
 def _made(sock: socket.socket | tls.TlsSocket, *, name: str, options: ConnectionOptions, read_ahead: int) -> Connection:

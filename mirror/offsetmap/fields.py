@@ -1,4 +1,4 @@
-"""The fields of the internal topic's keys and values, checked as they are read (``offsetmap.records``).
+"""The fields of the internal topic's keys and values, checked as they are read (``offsetmap.entries``).
 
 Anybody who may write to the topic may have written them. Each function raises ``ValueError`` for what no mirror writes.
 """
@@ -38,7 +38,7 @@ def numbers(fields: Fields, name: str, *bounds: tuple[int, int]) -> list[int]:
     """Returns a list of as many integers as there are bounds, each within its own (least, most)."""
     found = fields[name]
     if type(found) is not list or len(found) != len(bounds):
-        raise ValueError(f"{name} is no list of {len(bounds)} numbers")
+        raise ValueError(f"{name} is not a list of {len(bounds)} numbers")
     return [_number(each, name, *bound) for each, bound in zip(found, bounds, strict=True)]
 
 
@@ -54,7 +54,7 @@ def label(fields: Fields, name: str) -> str:
     """Returns a name: printable, and not too long for a message."""
     found = _text(fields[name], name)
     if len(found) > LONGEST_NAME or not found.isprintable():
-        raise ValueError(f"{name} is no name")
+        raise ValueError(f"{name} is not a name")
     return found
 
 
@@ -109,13 +109,13 @@ def digest(found: object) -> str:
 
 def _number(found: object, name: str, least: int, most: int) -> int:
     if type(found) is not int or not least <= found <= most:
-        raise ValueError(f"{name} is no integer from {least} to {most}")
+        raise ValueError(f"{name} is not an integer from {least} to {most}")
     return found
 
 
 def _text(found: object, name: str) -> str:
     if type(found) is not str:
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not text")
     return found
 
 

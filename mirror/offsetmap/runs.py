@@ -34,7 +34,7 @@ class Run(NamedTuple):
         return self.destination + self.length
 
 
-class Place(NamedTuple):
+class MappedOffset(NamedTuple):
     """The place of one side's offset on the other side. ``exact`` is False if the other side does not have it. Then
     ``offset`` is the next one that it has, which is what a consumer that asks for a hole gets."""
 
@@ -141,11 +141,11 @@ class OffsetMap:
 
     # -- look-ups ----------------------------------------------------------------------------------------------------
 
-    def to_destination(self, offset: int) -> Place | None:
+    def to_destination(self, offset: int) -> MappedOffset | None:
         """Returns where a source offset is at the destination; None behind the last run."""
         return _look_up(self._sources, self._destinations, self._lengths, offset)
 
-    def to_source(self, offset: int) -> Place | None:
+    def to_source(self, offset: int) -> MappedOffset | None:
         """Returns where a destination offset comes from; None behind the last run."""
         return _look_up(self._destinations, self._sources, self._lengths, offset)
 
@@ -179,10 +179,10 @@ class OffsetMap:
         return found
 
 
-def _look_up(here: "array[int]", there: "array[int]", lengths: "array[int]", offset: int) -> Place | None:
+def _look_up(here: "array[int]", there: "array[int]", lengths: "array[int]", offset: int) -> MappedOffset | None:
     at = bisect_right(here, offset) - 1
     if at >= 0 and offset < here[at] + lengths[at]:
-        return Place(there[at] + offset - here[at], exact=True)
+        return MappedOffset(there[at] + offset - here[at], exact=True)
     if at + 1 < len(here):
-        return Place(there[at + 1], exact=False)
+        return MappedOffset(there[at + 1], exact=False)
     return None

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirror.net.logs.log import PartitionLog
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.lockstep import Differs, LockStep
-from mirror.offsetmap.records import Side
-from mirror.offsetmap.runs import OffsetMap, Place
-from mirror.offsetmap.topic import State, whole_map
+from mirror.offsetmap.internal.maps import whole_map
+from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.runs import MappedOffset, OffsetMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +34,16 @@ class Translation:
     seen: int
     log_start: int
 
-    def to_destination(self, offset: int) -> Place | None:
+    def to_destination(self, offset: int) -> MappedOffset | None:
         """Returns where a reader of the source that goes on at ``offset`` goes on at the destination. None: the record
         that it would read next may not be copied yet."""
         if offset > self.source_end:
             return None
-        return self.map.to_destination(offset) or Place(self.seen, exact=False)
+        return self.map.to_destination(offset) or MappedOffset(self.seen, exact=False)
 
-    def to_source(self, offset: int) -> Place:
+    def to_source(self, offset: int) -> MappedOffset:
         """Returns where a reader of the destination that goes on at ``offset`` goes on at the source."""
-        return self.map.to_source(offset) or Place(self.source_end, exact=False)
+        return self.map.to_source(offset) or MappedOffset(self.source_end, exact=False)
 
 
 async def translation(

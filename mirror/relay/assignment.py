@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mirror.offsetmap import fields
+from mirror.offsetmap.entries.pins import header_digest
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.pins import header_digest
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition

@@ -15,7 +15,7 @@ from typing import Any
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.durable.loops import Loops

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mirror.net.buffers import Frame, FramePool
-from mirror.net.connection import Connection, Piece
+from mirror.net.connection import Connection
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.net.rights import TOPIC, WRITE, Right
+from mirror.net.stream import Piece
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE
 from mirror.records.intact import is_intact

@@ -29,7 +29,6 @@ class Broker:
         host: the loopback address on which it serves clients.
         port: likewise, the port.
         proxied_port: likewise, for connections through a proxy; None without such a listener.
-        tls_port: likewise, for TLS; None without such a listener.
         ports: likewise, of further listeners, by their names.
         data_dir: its log directory (``log.dirs``).
         log_path: the file with its output.
@@ -49,7 +48,6 @@ class Broker:
         self.host = host
         self.port = port
         self.proxied_port: int | None = None
-        self.tls_port: int | None = None
         self.ports: dict[str, int] = {}
         self.data_dir = folder / "data"
         self.log_path = folder / "broker.log"

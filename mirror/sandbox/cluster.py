@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,6 @@ class Cluster:
         proxied: ports of 127.0.0.1, one for each broker, that the brokers advertise on a second listener, for clients
             that must go through a proxy there; the proxy forwards to ``Broker.proxied_port``. Clients of
             ``Broker.port`` never see these ports. Kafka 1.0 and later.
-        tls: a PEM file with a private key (PKCS #8) and the chain of its certificates: each broker gets one more
-            listener, ``Broker.tls_port``, that speaks TLS with them. Kafka 3.9 and later.
         listeners: names (capital letters) and security protocols of further listeners of each broker, on
             ``Broker.ports``; ``properties`` has what they need (``listener.name.<name>...``).
         racks: ``broker.rack`` of each broker; none by default.
@@ -70,7 +68,6 @@ class Cluster:
         quick: bool = False,
         jvm_options: tuple[str, ...] = (),
         proxied: Sequence[int] = (),
-        tls: Path | None = None,
         listeners: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
         host: str = "127.0.0.1",
@@ -85,8 +82,6 @@ class Cluster:
             )
         if len(racks) not in (0, brokers):
             raise SandboxError(f"cluster {name}: {len(racks)} racks for {brokers} brokers", "give one for each")
-        if tls is not None and not tls.is_file():
-            raise SandboxError(f"cluster {name}: no file {tls}", "give a PEM file with a private key and certificates")
         self.name = name
         self.version = version
         self.properties = settings.check(properties or {})
@@ -95,7 +90,6 @@ class Cluster:
         self._release = release(version)
         self._count = brokers
         self._proxied = tuple(proxied)
-        self._tls = tls
         self._listeners = dict(listeners or {})
         self._racks = tuple(racks)
         self._host = host
@@ -108,11 +102,6 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """``host:port`` of every broker, joined by commas, as Kafka's clients take it."""
         return ",".join(broker.address for broker in self.brokers)
-
-    @property
-    def tls_bootstrap_servers(self) -> str:
-        """``host:port`` of every TLS listener, joined by commas."""
-        return ",".join(f"127.0.0.1:{broker.tls_port}" for broker in self.brokers if broker.tls_port is not None)
 
     def servers(self, listener: str) -> str:
         """Returns ``host:port`` of every broker's listener of this name, joined by commas."""
@@ -181,7 +170,6 @@ class Cluster:
         else:
             self._make_zookeeper(processes, classpath, ports)
         self._add_proxied_listeners()
-        self._add_tls_listeners()
         self._add_listeners()
         for broker in self.brokers:
             broker.start(wait=False)
@@ -191,42 +179,28 @@ class Cluster:
             self.cluster_id = view.cluster_id
 
     def _make_kraft(self, processes: Processes, classpath: str, ports: list[int]) -> None:
-        controller_ports = self._reserve(self._count)
-        self.brokers = [
-            self._broker(processes, classpath, node_id, port)
-            for node_id, port in enumerate(ports, start=1)
-        ]  # fmt: skip
-        for broker in self.brokers:
-            broker.properties = {
-                **kraft.properties(
-                    node_id=broker.node_id,
-                    address=broker.address,
-                    controller_ports=controller_ports,
-                    data_dir=broker.data_dir,
-                ),
-                **broker.properties,
-            }
+        self._make_brokers(
+            processes, classpath, ports, partial(kraft.properties, controller_ports=self._reserve(self._count))
+        )
         kraft.format_storage(
             self.brokers, cluster_id=kraft.new_cluster_id(), processes=processes, jvm=self._jvm, classpath=classpath,
             folder=processes.folder,
         )  # fmt: skip
 
+    def _make_brokers(
+        self, processes: Processes, classpath: str, ports: list[int], placed: Callable[..., dict[str, str]]
+    ) -> None:
+        """``placed``: the properties that place a broker, by node_id, address and data_dir; the caller's go first."""
+        self.brokers = [
+            self._broker(processes, classpath, node_id, port) for node_id, port in enumerate(ports, start=1)
+        ]
+        for broker in self.brokers:
+            place = placed(node_id=broker.node_id, address=broker.address, data_dir=broker.data_dir)
+            broker.properties = {**place, **broker.properties}
+
     def _make_zookeeper(self, processes: Processes, classpath: str, ports: list[int]) -> None:
         (zookeeper_port,) = self._reserve(1)
-        self.brokers = [
-            self._broker(processes, classpath, node_id, port)
-            for node_id, port in enumerate(ports, start=1)
-        ]  # fmt: skip
-        for broker in self.brokers:
-            broker.properties = {
-                **zookeeper.properties(
-                    node_id=broker.node_id,
-                    address=broker.address,
-                    zookeeper_port=zookeeper_port,
-                    data_dir=broker.data_dir,
-                ),
-                **broker.properties,
-            }
+        self._make_brokers(processes, classpath, ports, partial(zookeeper.properties, zookeeper_port=zookeeper_port))
         self._zookeeper = zookeeper.start(
             port=zookeeper_port, processes=processes, jvm=self._jvm, classpath=classpath,
             folder=processes.folder / "zookeeper",
@@ -239,14 +213,6 @@ class Cluster:
             broker.properties |= settings.proxied_listener(
                 broker.properties, port=port, advertised_port=advertised_port
             )
-
-    def _add_tls_listeners(self) -> None:
-        if self._tls is None:
-            return
-        for broker in self.brokers:
-            (port,) = self._reserve(1)
-            broker.tls_port = port
-            broker.properties |= settings.tls_listener(broker.properties, port=port, keystore=self._tls)
 
     def _add_listeners(self) -> None:
         for broker in self.brokers:

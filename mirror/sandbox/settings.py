@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from mirror.sandbox.errors import SandboxError
 
-__all__ = ["check", "listener", "proxied_listener", "small_cluster", "tls_listener"]
+__all__ = ["check", "listener", "proxied_listener", "small_cluster"]
 
 _PROXIED = "PROXIED"
-_TLS = "TLS"
 _OURS = frozenset({
     "advertised.listeners", "broker.id", "controller.listener.names", "controller.quorum.voters", "listeners",
     "log.dir", "log.dirs", "metadata.log.dir", "node.id", "port", "process.roles", "zookeeper.connect",
@@ -63,21 +61,6 @@ def proxied_listener(properties: Mapping[str, str], *, port: int, advertised_por
     does not have to rewrite responses.
     """
     return _another(properties, _PROXIED, "PLAINTEXT", port, advertised_port)
-
-
-def tls_listener(properties: Mapping[str, str], *, port: int, keystore: Path) -> dict[str, str]:
-    """Returns the properties that add a listener to a broker that speaks TLS on ``port``.
-
-    Args:
-        properties: the broker's present properties.
-        port: of 127.0.0.1.
-        keystore: a PEM file with a private key (PKCS #8) and the chain of its certificates.
-    """
-    return {
-        **_another(properties, _TLS, "SSL", port, port),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(keystore),
-    }
 
 
 def listener(properties: Mapping[str, str], name: str, protocol: str, *, port: int) -> dict[str, str]:

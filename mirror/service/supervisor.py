@@ -25,7 +25,7 @@ from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
 from mirror.service.flows.flow import Flow, told_of
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
 from mirror.service.http.routes import Pages
 from mirror.service.http.server import ListenFailed, Server
@@ -60,7 +60,7 @@ class Supervisor:
         self.commands = commands
         self._fail_fast = told.fail_fast
         self.flows: dict[str, Flow] = {}
-        self.processes = Processes()
+        self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
         self._pool: list[Child] = []
         """The workers that flows share; none if each flow has its own."""

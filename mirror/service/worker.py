@@ -21,7 +21,7 @@ from mirror.parent import die_with
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
-from mirror.service.flows.run import CURRENT, Failed, FlowRun, Join, join_group
+from mirror.service.flows.run import CURRENT, FlowFailure, FlowRun, Join, join_group
 from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.worker_settings import Handover
 
@@ -99,7 +99,7 @@ class Worker:
         run.stopped()
         self._end_if_stopped()
 
-    def _is_last(self, failed: Failed) -> bool:
+    def _is_last(self, failed: FlowFailure) -> bool:
         """Returns True if a failure ends the process: a new one has new everything, and no other flow is held up."""
         return self._unsafe or failed.stuck or len(self._runs) == 1
 

@@ -30,7 +30,7 @@ from mirror.audit.model import (
     Undecided,
     Verdict,
 )
-from mirror.offsetmap.records import in_words
+from mirror.offsetmap.entries.checkpoint import in_words
 
 
 def coverage(side: Side, topic: str, partition: int, *, complete: bool = True) -> Coverage:

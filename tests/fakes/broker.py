@@ -27,7 +27,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog
@@ -125,7 +125,7 @@ class FakeCluster:
         self.controller_id = min(self.brokers)
         self.unnoticed = False
         """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
-        self.remembered: list[Row] = []
+        self.remembered: list[KeyValue] = []
         """What mirrors have written down here (``tests.fakes.state``)."""
         self.followers: dict[str, int] = {}
         """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give no

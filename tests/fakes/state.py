@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from mirror.net.rights import Right
-from mirror.offsetmap.records import Entry, Flow, Ledger
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.internal.batches import KeyValue
+from mirror.offsetmap.internal.ledger import Ledger
 
 
 async def _at_once() -> None:
@@ -13,13 +15,13 @@ async def _at_once() -> None:
 
 
 class MemoryState:
-    """A ``offsetmap.topic.Memory``. Those that share ``rows`` see what the others write at their next ``load``.
+    """A ``Memory``. Those that share ``rows`` see what the others write at their next ``load``.
 
     ``exchange``: what a request takes, or the error that it ends with; awaited before anything is read or written."""
 
     topic = "mirror-internal.memory"
 
-    def __init__(self, rows: list[Row], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
+    def __init__(self, rows: list[KeyValue], exchange: Callable[[], Awaitable[None]] = _at_once) -> None:
         self.rows = rows
         self.ledger = Ledger(lean=True)
         self.lost: Ledger | None = None

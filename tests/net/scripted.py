@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from mirror.net.logs.log import PartitionLog, Segment
-from mirror.offsetmap.lockstep import LockStep
+from mirror.offsetmap.compare.lockstep import LockStep
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 from mirror.net.buffers import Frame
-from mirror.net.connection import READ_AHEAD, Connection
+from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError
 from mirror.net.options import ConnectionOptions
+from mirror.net.stream import READ_AHEAD
 
 
 class Peer:

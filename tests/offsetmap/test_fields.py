@@ -1,4 +1,4 @@
-"""Topic ids, stored and shown. Other fields: ``test_hostile_topic.py``."""
+"""Topic ids, stored and shown. Other fields: ``entries/test_hostile.py``."""
 
 import re
 from pathlib import Path

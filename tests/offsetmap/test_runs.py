@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsetmap.runs import MapError, OffsetMap, Place, Run
+from mirror.offsetmap.runs import MapError, MappedOffset, OffsetMap, Run
 
 GAPS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 6)), max_size=30
@@ -28,11 +28,11 @@ def built(gaps: list[tuple[int, int, int]], source: int = 0, destination: int = 
     return found, plain
 
 
-def expected(plain: dict[int, int], offset: int) -> Place | None:
+def expected(plain: dict[int, int], offset: int) -> MappedOffset | None:
     later = [known for known in plain if known >= offset]
     if not later:
         return None
-    return Place(plain[min(later)], exact=offset in plain)
+    return MappedOffset(plain[min(later)], exact=offset in plain)
 
 
 @given(GAPS)

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaException
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.lockstep import Originals
-from mirror.offsetmap.records import Side
+from mirror.offsetmap.compare.lockstep import Originals
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap
-from mirror.offsetmap.topic import State
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.partition.claim import Committed
 from mirror.relay.relay import Relay

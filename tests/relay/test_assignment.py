@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mirror.offsetmap.pins import header_digest
+from mirror.offsetmap.entries.pins import header_digest
 from mirror.records.header import BatchHeader
 from mirror.relay.assignment import Assignment, Committable, read_committed
 from mirror.relay.partition.phases import Phase

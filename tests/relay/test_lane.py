@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.net.connection import Piece, Waiter
 from mirror.net.options import ConnectionOptions
+from mirror.net.stream import Piece, Waiter
 from mirror.records.identity import Identity
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase

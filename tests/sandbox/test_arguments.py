@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -86,8 +85,3 @@ def test_a_proxied_port_for_each_broker() -> None:
         SandboxError, match="cluster cluster: 2 proxied ports for 3 brokers\n  remedy: give one for each"
     ):
         Cluster(brokers=3, proxied=(1, 2))
-
-
-def test_a_keystore_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match=r"cluster cluster: no file .*/broker.pem\n  remedy: give a PEM file"):
-        Cluster(tls=tmp_path / "broker.pem")

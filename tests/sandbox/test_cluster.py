@@ -282,17 +282,25 @@ def test_a_listener_speaks_tls(version: str) -> None:
     with (
         certificates.made() as keys,
         certificates.made() as others,
-        Cluster(name="secured", version=version, tls=keys.keystore, heap_mb=512, quick=True) as running,
+        Cluster(
+            name="secured",
+            version=version,
+            heap_mb=512,
+            quick=True,
+            listeners={certificates.TLS: "SSL"},
+            properties=certificates.served(certificates.TLS, keys.keystore),
+        ) as running,  # fmt: skip
     ):
         (broker,) = running.brokers
-        assert running.tls_bootstrap_servers == f"127.0.0.1:{broker.tls_port}" != running.bootstrap_servers
+        servers, port = running.servers(certificates.TLS), broker.ports[certificates.TLS]
+        assert servers == f"127.0.0.1:{port}" != running.bootstrap_servers
 
         def advertised(timeout_s: float, **settings: str) -> list[int]:
             named = {name.replace("_", "."): value for name, value in settings.items()}
-            admin = AdminClient({"bootstrap.servers": running.tls_bootstrap_servers, "log_level": 0, **named})
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0, **named})
             return [each.port for each in admin.list_topics(timeout=timeout_s).brokers.values()]
 
-        assert advertised(DEADLINE_S, security_protocol="SSL", ssl_ca_location=str(keys.ca)) == [broker.tls_port]
+        assert advertised(DEADLINE_S, security_protocol="SSL", ssl_ca_location=str(keys.ca)) == [port]
         for strange in ({}, {"security_protocol": "SSL", "ssl_ca_location": str(others.ca)}):
             with pytest.raises(KafkaException):
                 advertised(3.0, **strange)

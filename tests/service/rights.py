@@ -61,8 +61,9 @@ _RESOURCES = {
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One right. ``side``: of which cluster. ``name``: of the resource; with ``*`` at its end, of all that begin so.
-    TOPIC and FLOW in it stand for a topic and for the flow's id."""
+    """One right, as an ACL gives it. ``side``: of which cluster. ``name``: of the resource; with ``*`` at its end, of
+    all that begin so. TOPIC and FLOW in it stand for a topic and for the flow's id. (``mirror.net.rights.Right`` is
+    what the mirror says of one that it lacks.)"""
 
     side: str
     kind: ResourceType
@@ -99,14 +100,19 @@ def listed() -> list[Right]:
     (table,) = re.findall(r"^\| on \| rights \| for \|\n\|[ :|-]+\|\n((?:\|.*\n)+)", README.read_text(), re.MULTILINE)
     found = []
     for row in table.splitlines():
-        resource, rights, _ = (cell.strip() for cell in row.strip("|").split(" | ", 2))
+        resource, named, _ = (cell.strip() for cell in row.strip("|").split(" | ", 2))
         where = _RESOURCES[resource]
-        operations = [word for word in re.findall(r"\w+", rights) if word in OPERATIONS]
+        operations = [word for word in re.findall(r"\w+", named) if word in OPERATIONS]
         assert operations, row
         if where is not None:
-            found += [Right(*where, operation) for operation in operations]
+            found += rights(*where, *operations)
     assert len(found) == len(set(found))
     return found
+
+
+def rights(side: str, kind: ResourceType, name: str, *operations: str) -> list[Right]:
+    """Several rights to one resource."""
+    return [Right(side, kind, name, operation) for operation in operations]
 
 
 class Principals:
@@ -136,6 +142,16 @@ class Principals:
             bindings = [right.binding(user) for right in rights if right.side == side]
             for made in admin.create_acls(bindings, request_timeout=TIMEOUT_S).values() if bindings else ():
                 made.result(TIMEOUT_S)
+
+    def only(self, user: str, rights: Iterable[Right]) -> None:
+        """Gives these rights, and takes all others that anybody has."""
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        for admin in self._admins.values():
+            for taken in admin.delete_acls([everything], request_timeout=TIMEOUT_S).values():
+                taken.result(TIMEOUT_S)
+        self.grant(user, rights)
 
     def withdraw(self, user: str, rights: Iterable[Right]) -> None:
         """Takes these rights."""

@@ -13,16 +13,16 @@ from click.testing import CliRunner
 from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.cli import main
-from mirror.offsetmap.topic import StateUnusable
+from mirror.offsetmap.internal.memory import StateUnusable
 from mirror.reasons import HaltReason
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
-from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from tests.service.loading import base
 from tests.service.rows import row
+from tests.service.telemetry.fleets import fleet, snapshot
 from tests.service.telemetry.showing import status_of
-from tests.service.telemetry.test_fleet import fleet, snapshot
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
 
@@ -47,7 +47,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str) -> Resumed:
         asked.append((*of, *accept))
-        return Resumed([Outcome("orders", 7, "")], [])
+        return Resumed([ResumeOutcome("orders", 7, "")], [])
 
     monkeypatch.setattr(client, "resume", resume)
     for program, *words in typed(shown):

@@ -8,7 +8,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 
-from mirror.offsetmap.records import Ledger, Side
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.halts import Halted
 from mirror.relay.partition.partition import Partition

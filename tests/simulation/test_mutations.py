@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.records import Side
+from mirror.offsetmap.entries.keys import Side
 from mirror.records.identity import Identity
 from mirror.relay.durable import pins
 from mirror.relay.durable.pins import Pins

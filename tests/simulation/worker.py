@@ -14,8 +14,9 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from mirror.net import backoff
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Leader
 from mirror.reasons import is_durable
 from mirror.records import identity
 from mirror.records.admit import Terms

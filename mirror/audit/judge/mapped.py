@@ -16,11 +16,12 @@ from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.lockstep import Differs
-from mirror.offsetmap.records import Side as MapSide
-from mirror.offsetmap.records import StateError
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.entries.entry import StateError
+from mirror.offsetmap.entries.keys import Side as MapSide
+from mirror.offsetmap.internal.memory import StateUnusable
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap
-from mirror.offsetmap.topic import State, StateUnusable
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 

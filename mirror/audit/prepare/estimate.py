@@ -11,8 +11,8 @@ from mirror.audit.prepare.plan import Estimate
 from mirror.audit.read.fetching import send_fetch
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
-from mirror.net.connection import SIZE_ONLY
 from mirror.net.errors import NetworkError
+from mirror.net.stream import SIZE_ONLY
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.fetch import read_fetch_response
 from mirror.wire.primitives import MalformedFrame

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from mirror.net.admin.configs import Resource, describe_configs
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, describe_configs
 
 _POLICY = "cleanup.policy"
 

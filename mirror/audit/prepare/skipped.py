@@ -9,8 +9,9 @@ from typing import NamedTuple
 from mirror.audit.model import AuditRequest, Bounds, Skipped, Span
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.records import StateError, in_words
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.entries.checkpoint import in_words
+from mirror.offsetmap.entries.entry import StateError
+from mirror.offsetmap.internal.topic import State
 
 
 class Decisions(NamedTuple):

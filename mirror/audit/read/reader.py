@@ -25,8 +25,9 @@ from mirror.audit.spark.options import FETCH_BYTES
 from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
-from mirror.net.connection import SIZE_ONLY, Connection
+from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError
+from mirror.net.stream import SIZE_ONLY
 from mirror.offsetmap.fields import id_text
 from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
 from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fetch_response

@@ -1,7 +1,8 @@
 """All topics of a cluster, by name."""
 
-from mirror.net.cluster import ANY_NODE, Cluster
+from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost
+from mirror.net.metadata import ANY_NODE
 from mirror.wire.metadata import METADATA_FLEXIBLE, METADATA_VERSIONS, all_topics_request, read_topic_codes
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.versions import METADATA_KEY

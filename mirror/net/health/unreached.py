@@ -8,7 +8,7 @@ FRESH_S = 45.0
 """How long a failed attempt counts: longer than the pause before the next one and the timeout of that."""
 
 
-class Failed(NamedTuple):
+class FailedAttempt(NamedTuple):
     """The last attempt to connect, which failed."""
 
     why: str
@@ -20,11 +20,11 @@ class Unreached:
     """The unreached brokers of the clusters that share this object, by name."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, Failed] = {}
+        self._failed: dict[str, FailedAttempt] = {}
 
     def failed(self, broker: str, why: str) -> None:
         """Takes note of a failed attempt to connect."""
-        self._failed[broker] = Failed(why, time.monotonic())
+        self._failed[broker] = FailedAttempt(why, time.monotonic())
 
     def reached(self, broker: str) -> None:
         """Takes note of a successful attempt to connect."""

@@ -13,8 +13,9 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from mirror.net.batching import Batcher
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.metadata import Leader
 from mirror.net.rights import ALTER, CLUSTER, DESCRIBE, TOPIC, Right
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
@@ -61,7 +62,7 @@ class _Partition(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Topic and partition: brokers refuse a request that names a partition twice."""
+        """Topic and partition: ListOffsets refuses a request that names a partition twice."""
         return self.topic, self.partition
 
 

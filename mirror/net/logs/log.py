@@ -6,11 +6,12 @@ Off the data path: control requests, which partitions that ask the same share (`
 
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from mirror.net.cluster import Cluster, Leader, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.logs import leader_requests, reading
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.logs.reading import ONE_BATCH, Segment
+from mirror.net.metadata import Leader, Topic
 from mirror.net.rights import DELETE, TOPIC, WRITE, Right
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug

@@ -5,10 +5,11 @@ All of it is verified here, so that callers need not: checksums, and offsets as 
 
 from typing import NamedTuple
 
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
+from mirror.net.metadata import Leader
 from mirror.net.rights import READ, TOPIC, Right
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact

@@ -1,6 +1,6 @@
 """TLS on a connection's socket, without a transport or a thread: OpenSSL reads and writes the non-blocking socket.
 
-``TlsSocket`` has the few methods of a socket that ``net.connection`` uses. OpenSSL hands out one TLS record (16 KiB at
+``TlsSocket`` has the few methods of a socket that ``net.stream`` uses. OpenSSL hands out one TLS record (16 KiB at
 most) at a time, so it reads and writes until the buffer is full or nothing is left.
 """
 
@@ -15,6 +15,7 @@ from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError
 from mirror.net.options import ConnectionOptions
 from mirror.net.security.files import Stamp, stamp
 from mirror.net.security.options import TlsOptions
+from mirror.net.stream import Piece
 
 RECORD = 16 * 1024
 """Most bytes of a TLS record."""
@@ -22,7 +23,6 @@ JOINED = 256 * 1024
 """Small pieces are joined up to this size: each record costs a system call and a cipher's set-up."""
 HELD_BACK = RECORD + 1024
 """OpenSSL may hold a record of which not all has come: so much less may be left in the kernel than is missing."""
-Piece = bytes | bytearray | memoryview
 
 _SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (18, 19), (2, 20, 21), 10, 9, 62, 64
 """OpenSSL's codes for a certificate that was not accepted (X509_V_ERR_...)."""
@@ -90,14 +90,12 @@ def _made(options: TlsOptions) -> ssl.SSLContext:
 def _of_a_file(error: ssl.SSLError) -> str:
     """Returns what is wrong with a PEM file, in words."""
     if "PEM lib" in str(error):  # all that it says of a key that it cannot read
-        return "ssl.key.password does not open the private key, or it is no PEM text"
+        return "ssl.key.password does not open the private key, or it is not PEM text"
     return {
         "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
         "NO_CERTIFICATE_OR_CRL_FOUND": "there is no certificate in it; it has to be PEM text",
         "NO_START_LINE": "there is no certificate or no private key in it; both have to be PEM text",
-    }.get(
-        getattr(error, "reason", None) or "", f"it is not as it should be ({getattr(error, 'reason', None) or error})"
-    )
+    }.get(getattr(error, "reason", None) or "", f"it cannot be used ({getattr(error, 'reason', None) or error})")
 
 
 class TlsSocket:
@@ -274,8 +272,8 @@ def failed(name: str, error: Exception, *, shaking: bool = False) -> NetworkErro
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ssl.SSLZeroReturnError) and shaking:
         return TlsFailed(
-            f"{name}: the connection was closed during the TLS handshake; does this port speak TLS? One that does not "
-            "closes it so (security.protocol: PLAINTEXT or SASL_PLAINTEXT)"
+            f"{name}: the connection was closed during the TLS handshake: the broker has just stopped, or this port "
+            "does not speak TLS (then set security.protocol to PLAINTEXT or SASL_PLAINTEXT)"
         )
     if isinstance(error, ssl.SSLError):
         if reason in _NO_TLS:

@@ -116,7 +116,7 @@ def _from_endpoint(options: TokenOptions, now: float) -> Token:
         value = told["access_token"]
         life_s = float(told.get("expires_in") or 0)
         if not isinstance(value, str) or not value:
-            raise ValueError("access_token is no text")
+            raise ValueError("access_token is not text")
     except urllib.error.HTTPError as error:
         with error:
             raise AuthenticationFailed(

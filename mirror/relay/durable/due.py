@@ -10,12 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Topic, no_leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import Topic, no_leader
+from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.pins import HALTED, LastCopied, Note
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
 from mirror.relay.halts import Halted

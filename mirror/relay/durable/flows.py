@@ -16,10 +16,13 @@ from typing import NamedTuple
 from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, Flow
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.pins import DIGEST_SIZE, AcceptedLoop, Flow
-from mirror.offsetmap.records import Entry, Ledger, Side
-from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
+from mirror.offsetmap.internal.topic import Shared, State
 from mirror.reasons import GAPS, HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner

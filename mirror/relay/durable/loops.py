@@ -6,7 +6,7 @@ the destination of the flows that feed this one is our source. So their internal
 are looked for, and for a partition that was never copied before once more *behind* its own first entry. Of two mirrors
 that begin at the same moment, at least one sees the other's entry.
 
-A flow also writes down what it finds there (``offsetmap.pins.Upstream``): the flows that feed its source, with those
+A flow also writes down what it finds there (``entries.pins.Upstream``): the flows that feed its source, with those
 that feed theirs. So each flow hands on the way of the records to the next one, and in a ring of any number of flows it
 comes round to each of them.
 """
@@ -18,11 +18,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mirror.net.admin.names import topic_codes
-from mirror.net.cluster import not_described
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
-from mirror.offsetmap.pins import AcceptedLoop, Edge, Flow, Hop, Upstream
-from mirror.offsetmap.records import Checkpoint, Entry, KeptHalt, Note, Pin, Side
-from mirror.offsetmap.topic import PREFIX, UNREADABLE, Memory, Shared, State, passes, state_topic
+from mirror.net.metadata import not_described
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, Flow, Hop, KeptHalt, Note, Pin, Upstream
+from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
+from mirror.offsetmap.internal.topic import Shared, State
 from mirror.reasons import GAPS, HaltReason
 from mirror.relay.durable.flows import digest_of, digest_of_text
 from mirror.relay.durable.rings import Place, begin_of, end_of, nearest, newest, on_the_way, way

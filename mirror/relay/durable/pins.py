@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.pins import Flow, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.pins import Flow, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
-from mirror.offsetmap.records import Checkpoint, Entry
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to

@@ -7,10 +7,10 @@ show it: later records are written there all the same, and a later reader takes 
 import asyncio
 
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.pins import KeptHalt
-from mirror.offsetmap.records import Ledger
+from mirror.offsetmap.entries.pins import KeptHalt
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import Memory, StateUnusable
 from mirror.offsetmap.runs import MapError
-from mirror.offsetmap.topic import Memory, StateUnusable
 from mirror.reasons import HaltReason
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted

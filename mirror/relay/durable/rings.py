@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from mirror.offsetmap.pins import MOST_HOPS, Edge, Hop
+from mirror.offsetmap.entries.pins import MOST_HOPS, Edge, Hop
 
 
 class Place(NamedTuple):

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Iterable
 
-from mirror.offsetmap.records import Entry, Side, Skipped
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.entries.checkpoint import Skipped
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import HaltReason
 from mirror.relay.events import EventLog
 

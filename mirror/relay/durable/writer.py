@@ -6,8 +6,9 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.records import Side
-from mirror.offsetmap.topic import Memory, State
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.memory import Memory
+from mirror.offsetmap.internal.topic import State
 from mirror.relay.durable.pins import Pins, is_first
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP

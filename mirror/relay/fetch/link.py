@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.net.backoff import Backoff
 from mirror.net.buffers import OVERHEAD, Frame
-from mirror.net.connection import SIZE_ONLY, Connection
+from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError
+from mirror.net.stream import SIZE_ONLY
 from mirror.relay.fetch.sizes import LEAST_FETCH
 from mirror.relay.holes.parking import worth_asking
 from mirror.relay.hot.link import Link

@@ -17,7 +17,7 @@ import asyncio
 
 from mirror.net.errors import Damaged, Refused, Unreachable
 from mirror.net.logs.log import SourceLog
-from mirror.offsetmap.lockstep import Originals
+from mirror.offsetmap.compare.lockstep import Originals
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import NOT_SEEN

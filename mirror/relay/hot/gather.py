@@ -6,7 +6,7 @@ In two forms, like the inner loop (``relay.hot.plain``): compiled in ``_gather.c
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from mirror.net.connection import Piece
+from mirror.net.stream import Piece
 from mirror.relay.hot.native import compiled_if
 from mirror.relay.partition.queue import Queue
 from mirror.wire.header import FRAME_HEAD, LAST_CORRELATION_ID, SIZE

@@ -15,13 +15,13 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
+from mirror.net.admin.configs import Resource, alter_configs
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import Refused
 from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
+from mirror.offsetmap.entries.pins import Suspended
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.pins import Suspended
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.halts import PartitionHalted, halted_by_lack
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Unreachable
 from mirror.net.logs.leader_requests import EpochEnd
-from mirror.offsetmap.pins import LastCopied, header_digest
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.reasons import HaltReason
 from mirror.records.header import DELETE_HORIZON, NO_LEADER_EPOCH, BatchHeader
 from mirror.relay.halts import halt

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.logs.log import PartitionLog, SourceLog
+from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id

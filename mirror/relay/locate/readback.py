@@ -3,7 +3,7 @@ where the next batch belongs."""
 
 from typing import NamedTuple
 
-from mirror.offsetmap.survivors import cleaned
+from mirror.offsetmap.compare.survivors import cleaned
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import Halted, halt

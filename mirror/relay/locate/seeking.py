@@ -6,8 +6,9 @@ import time
 from typing import Self
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreadable, Unsupported
+from mirror.net.metadata import Leader
 from mirror.net.rights import Right
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Segment
-from mirror.offsetmap.survivors import STEPS
+from mirror.offsetmap.compare.survivors import STEPS
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader
 from mirror.records.transactions import Aborted

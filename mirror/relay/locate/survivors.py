@@ -1,11 +1,11 @@
 """Compares a batch at the destination with the source's: byte for byte, or, if a log cleaner has changed either or the
-copy was rewritten on its way, by the records that both still have (``mirror.offsetmap.survivors``)."""
+copy was rewritten on its way, by the records that both still have (``mirror.offsetmap.compare.survivors``)."""
 
 import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from mirror.offsetmap.survivors import cleaned, in_common
+from mirror.offsetmap.compare.survivors import cleaned, in_common
 from mirror.records.content.opening import NotOpened, opened
 from mirror.records.content.raw import placed_records
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import PartitionLog, SourceLog
+from mirror.offsetmap.compare.lockstep import is_fence, lost_from
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Chunk
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.lockstep import is_fence, lost_from
-from mirror.offsetmap.records import Checkpoint, Chunk, Ledger
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.maps import joined_map
+from mirror.offsetmap.internal.memory import Memory
 from mirror.offsetmap.runs import MapError, OffsetMap, Run
-from mirror.offsetmap.topic import Memory, joined_map
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.durable.pins import MAPPED

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from mirror.offsetmap.chunks import ChunkId
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import CHUNK_RUNS, Chunk, ChunkId, Order
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.pins import LastCopied, header_digest
-from mirror.offsetmap.records import CHUNK_RUNS, Checkpoint, Chunk, Entry, Order, Side
+from mirror.offsetmap.internal.memory import Memory
 from mirror.offsetmap.runs import OffsetMap, Run
-from mirror.offsetmap.topic import Memory
 from mirror.records.admit import Cause
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity

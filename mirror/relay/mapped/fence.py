@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Marker, PartitionLog, Producer
-from mirror.offsetmap.records import Checkpoint, Remembered, Side
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import Remembered
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
 from mirror.relay.locate.resync import POLL_S, barrier

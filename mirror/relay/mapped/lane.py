@@ -3,7 +3,8 @@
 It is a class of its own, so that the lane for exact offsets pays nothing for it.
 """
 
-from mirror.net.connection import Connection, Piece
+from mirror.net.connection import Connection
+from mirror.net.stream import Piece
 from mirror.relay.hot.acks import Acknowledged, bases_of
 from mirror.relay.locate.owners import FENCED
 from mirror.relay.orchestrator import Orchestrator

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, SourceLog
-from mirror.offsetmap.alignment import Alignment, Differs
-from mirror.offsetmap.looks import Batch, Fit, fit
-from mirror.offsetmap.pins import LastCopied, header_digest
+from mirror.offsetmap.compare.alignment import Alignment, Differs
+from mirror.offsetmap.compare.looks import Batch, Fit, fit
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader

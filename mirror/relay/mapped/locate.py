@@ -14,9 +14,11 @@ from typing import Any
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
-from mirror.offsetmap.lockstep import LockStep
-from mirror.offsetmap.records import Checkpoint, Order
-from mirror.offsetmap.topic import Memory, joined_map
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.internal.maps import joined_map
+from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity

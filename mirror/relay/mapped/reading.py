@@ -1,7 +1,7 @@
 """Reads both logs of a partition side by side (``offsets: mapped``), and halts where they contradict each other or what
 was written down of the copy.
 
-``offsetmap.lockstep`` and ``offsetmap.alignment`` find which copy is of which original; ``relay.mapped.lastcopy`` says
+``offsetmap.compare`` (lockstep, alignment) find which copy is of which original; ``relay.mapped.lastcopy`` says
 what it means for the source. Here is what a partition does with it.
 """
 
@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
-from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
-from mirror.offsetmap.lockstep import LockStep
-from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Checkpoint
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH

@@ -5,8 +5,8 @@
 
 from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.records import Ledger
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others

@@ -7,7 +7,7 @@ All use the methods; nothing outside this module assigns the attributes (``tests
 from typing import NamedTuple
 
 from mirror.net.coordinator import Ownership
-from mirror.offsetmap.records import Pin
+from mirror.offsetmap.entries.pins import Pin
 from mirror.relay.halts import Suspicion
 from mirror.relay.leading.filler import Begun
 from mirror.relay.mapped.fence import Before

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mirror.net.cluster import Leader
+from mirror.net.metadata import Leader
 from mirror.records.admit import NOT_INSIDE
 from mirror.records.identity import Identity
 

@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from mirror.offsetmap.records import Side
+from mirror.offsetmap.entries.keys import Side
 from mirror.reasons import UNPLACED
 from mirror.records.admit import Cause, Terms
 from mirror.relay.halts import Halted

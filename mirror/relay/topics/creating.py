@@ -8,8 +8,9 @@ from typing import Any
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused, Unsupported
+from mirror.net.metadata import Topic
 from mirror.net.rights import ALTER, CREATE, DENIED, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.reasons import HaltReason

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from mirror.net.admin.configs import Resource, describe_configs
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, describe_configs
 from mirror.net.errors import NetworkError
 from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.relay.events import EventLog

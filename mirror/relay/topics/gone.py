@@ -7,10 +7,11 @@ for good, or by mistake, or may not be described any more: only an operator know
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from mirror.net.cluster import Cluster, Topic, not_described
+from mirror.net.cluster import Cluster
+from mirror.net.metadata import Topic, not_described
 from mirror.net.rights import DESCRIBE, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirror.net.cluster import Cluster, Topic, not_described
+from mirror.net.cluster import Cluster
+from mirror.net.metadata import Topic, not_described
 from mirror.net.rights import DENIED, Right
 from mirror.offsetmap.fields import INTERNAL_PREFIXES, is_topic
 from mirror.reasons import HaltReason

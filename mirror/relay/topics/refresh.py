@@ -6,8 +6,9 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, not_described
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import not_described
 from mirror.net.rights import DESCRIBE, TOPIC, Right
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings

@@ -10,11 +10,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from mirror.net.cluster import Cluster, Topic
-from mirror.net.configs import Resource, alter_configs
+from mirror.net.admin.configs import Resource, alter_configs
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Topic
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mirror.net.cluster import Cluster, Leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Leader
 from mirror.relay.partition.partition import Partition
 
 

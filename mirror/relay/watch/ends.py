@@ -7,9 +7,9 @@ whatever its backlog.
 
 import time
 
-from mirror.net.cluster import Leader
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST
+from mirror.net.metadata import Leader
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch.asking import Asking

@@ -7,9 +7,9 @@ is not where the next batch belongs is checked as everywhere (``relay.locate.rea
 With mapped offsets others may write: there, only a log that ends before the last copy has changed in a wrong way.
 """
 
-from mirror.net.cluster import Leader
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
+from mirror.net.metadata import Leader
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase

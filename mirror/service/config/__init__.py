@@ -1,7 +1,7 @@
 """The configuration file: its content (`model`), how it is read (`document`), how errors are reported (`load`)."""
 
 from mirror.service.config.cluster import ClusterSettings
-from mirror.service.config.errors import ConfigError, Finding
+from mirror.service.config.errors import ConfigError, ConfigFinding
 from mirror.service.config.flow import DESTINATION_TOPIC_CONFIGS, FlowSettings
 from mirror.service.config.kinds import HostPort
 from mirror.service.config.load import json_schema, load
@@ -12,7 +12,7 @@ __all__ = [
     "ClusterSettings",
     "Config",
     "ConfigError",
-    "Finding",
+    "ConfigFinding",
     "FlowNotChosen",
     "FlowSettings",
     "HostPort",

@@ -79,7 +79,7 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
             if topic:
                 yield Conflict(
                     path=("flows", other, "topics"),
-                    problem=f"{topic} would be copied back by this flow, which flow {name} copies: a loop",
+                    problem=f"flow {name} copies {topic}, and this flow would copy it back: a loop",
                     remedy="take it out of one of the two, or set offsets: mapped and replication.policy: prefix on "
                     "both",
                 )

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError, YAMLWarning
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mirror.service.config.errors import ConfigError, Finding, Path, elide, key_text
+from mirror.service.config.errors import ConfigError, ConfigFinding, Path, elide, key_text
 from mirror.service.config.settings import Resolved
 
 FILE_MAX_BYTES = 2**20
@@ -44,7 +44,7 @@ class Document:
     lines: dict[Path, int] = field(default_factory=lambda: {(): 1})
     shown: dict[Path, str] = field(default_factory=dict)
     broken: set[Path] = field(default_factory=set)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ConfigFinding] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
         """Returns the line of a key, or of the nearest thing around it that is in the file."""
@@ -57,7 +57,9 @@ class Document:
 
     def add(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
         self.findings.append(
-            Finding(file=self.file, line=line or self.line(path), key=key_text(path), problem=problem, remedy=remedy)
+            ConfigFinding(
+                file=self.file, line=line or self.line(path), key=key_text(path), problem=problem, remedy=remedy
+            )
         )
 
     def break_off(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
@@ -106,7 +108,7 @@ def _read_text(file: str) -> str:
 
 
 def _unreadable(file: str, line: int | None, problem: str, remedy: str) -> ConfigError:
-    return ConfigError([Finding(file=file, line=line, key="", problem=f"the file {problem}", remedy=remedy)])
+    return ConfigError([ConfigFinding(file=file, line=line, key="", problem=f"the file {problem}", remedy=remedy)])
 
 
 def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:

@@ -11,7 +11,7 @@ KEY_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ConfigFinding:
     """One thing that is wrong. `line` is None for a file that cannot be read at all."""
 
     file: str
@@ -29,7 +29,7 @@ class Finding:
 class ConfigError(Exception):
     """A configuration that cannot be used, with everything that is wrong with it, in the order of the file."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
+    def __init__(self, findings: Iterable[ConfigFinding]) -> None:
         self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
         super().__init__("\n".join(map(str, self.findings)))
 

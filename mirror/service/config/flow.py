@@ -67,7 +67,7 @@ def _check_synced(name: str) -> str:
     if name in NEVER_SYNCED:
         raise refused(f"is never copied: {NEVER_SYNCED[name]}", "take it off the list")
     if not is_topic_name(name):
-        raise refused("is no name of a topic config", "write a name such as retention.ms")
+        raise refused("is not the name of a topic config", "write a name such as retention.ms")
     return name
 
 

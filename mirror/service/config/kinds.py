@@ -340,7 +340,7 @@ def check_topic_entry(entry: str) -> str:
     if not entry:
         raise refused("is empty", remedy)
     if is_topic_name(entry) and (len(entry) > TOPIC_NAME_MAX or entry in (".", "..")):
-        raise refused(f'is no topic name (at most {TOPIC_NAME_MAX} characters, not "." or "..")', remedy)
+        raise refused(f'is not a topic name (at most {TOPIC_NAME_MAX} characters, not "." or "..")', remedy)
     if "," in entry and all(map(is_topic_name, entry.replace(" ", "").split(","))):
         raise refused("is several names in one", "write one list entry for each topic")
     try:

@@ -149,7 +149,7 @@ def conflicts(
         if not _ALIAS.fullmatch(alias):
             yield Conflict(
                 path=("clusters", alias),
-                problem="is no alias of a cluster",
+                problem="is not an alias of a cluster",
                 remedy="use letters, digits, dots, dashes and underscores",
             )
     for name, flow in flows.items():
@@ -164,7 +164,7 @@ def _flow_conflicts(
     path: Path = ("flows", name)
     source, arrow, destination = name.partition(ARROW)
     if not (arrow and _ALIAS.fullmatch(source) and _ALIAS.fullmatch(destination)):
-        yield Conflict(path=path, problem="is no name of a flow", remedy=_FLOW_REMEDY)
+        yield Conflict(path=path, problem="is not the name of a flow", remedy=_FLOW_REMEDY)
         return
     for alias in dict.fromkeys((source, destination)):
         if clusters and alias not in clusters:

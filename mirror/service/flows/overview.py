@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mirror.offsetmap.records import in_words
+from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.service.commands import Commands
 from mirror.service.telemetry.fleet import Fleet, WorkerView
 from mirror.service.telemetry.readiness import remarks, unready

@@ -17,7 +17,7 @@ OF_CLUSTERS = ("request_errors", "throttled_s")
 """Counters that have clusters as labels. Several flows may count for one cluster."""
 
 
-class Processes:
+class WorkerProcesses:
     """All worker processes of one supervisor, by number."""
 
     def __init__(self) -> None:

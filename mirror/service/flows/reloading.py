@@ -89,7 +89,7 @@ class Reloading:
             service.log.warning(
                 "reload_needs_restart",
                 keys=list(wanted.need_restart),
-                detail=f"changed, and used from the next start of the service on: {', '.join(wanted.need_restart)}",
+                detail=f"changed; used from the next start of the service: {', '.join(wanted.need_restart)}",
             )
         await service.apply(wanted)
         self.successful, self.succeeded_at = True, time.time()
@@ -123,7 +123,7 @@ async def _ask(asked: str) -> str:
     try:
         answer, errors = await asyncio.wait_for(process.communicate(asked.encode()), READ_S)
     except TimeoutError as error:
-        raise NotRead(f"the process that reads the configuration was not done within {READ_S:g} s") from error
+        raise NotRead(f"the process that reads the configuration did not finish within {READ_S:g} s") from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()

@@ -104,7 +104,7 @@ def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FlowFailure:
     """The reason why a flow cannot go on.
 
     Attributes:
@@ -167,7 +167,7 @@ class FlowRun:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    async def attempt(self) -> Failed | None:
+    async def attempt(self) -> FlowFailure | None:
         """Runs the flow. Returns None once it has stopped as told, or why it cannot go on."""
         CURRENT.set(self)
         self._running = asyncio.current_task()
@@ -178,7 +178,7 @@ class FlowRun:
             await self._run()
             return None
         except (NetworkError, SameCluster, NothingToMirror, NotJoined, PutOut) as error:
-            return Failed(
+            return FlowFailure(
                 reason=type(error).__name__, detail=str(error), final=isinstance(error, FINAL), stuck=self._is_stuck
             )
         except asyncio.CancelledError:
@@ -187,7 +187,7 @@ class FlowRun:
             return None  # told to stop before anything was copied: there is nothing to drain
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
-            return Failed(reason="bug", detail=detail, exception=traceback.format_exc(), stuck=self._is_stuck)
+            return FlowFailure(reason="bug", detail=detail, exception=traceback.format_exc(), stuck=self._is_stuck)
         finally:
             self._running = None
             tasks = list(self._tasks)
@@ -210,7 +210,7 @@ class FlowRun:
         """Reports that it has stopped as told, and that nothing of it is left: it may be handed over anew."""
         self._channel.send(say.STOPPED, drained=self._drained, pending=self._pending)
 
-    def tell(self, failed: Failed, *, again_s: float | None) -> None:
+    def tell(self, failed: FlowFailure, *, again_s: float | None) -> None:
         """Reports a failure. ``again_s``: seconds until the next attempt in this process; None: the process ends."""
         more = {"exception": failed.exception} if failed.exception else {}
         again = {"again_s": again_s} if again_s is not None else {}

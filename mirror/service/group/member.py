@@ -52,8 +52,8 @@ _NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER
 
 
 LOST = (
-    "the group has taken the partitions away without asking: this worker was not heard of for a session, or the topics "
-    "are others than they were; nothing more of them is copied here, and whoever gets them next goes on"
+    "the group has taken the partitions away: it heard no heartbeat of this worker for a session timeout, or the "
+    "topics have changed; nothing more of them is copied here, and the next owner goes on"
 )
 """The meaning of lost partitions, for the log (ConsumerRebalanceListener.onPartitionsLost)."""
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from mirror.net.options import address_text
 from mirror.service.http.server import GUARD
-from mirror.service.resume.resumption import Outcome, Resumed
+from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from mirror.service.telemetry.status import Status
 
 TIMEOUT_S = 75.0
@@ -49,7 +49,7 @@ def fetch_status(address: tuple[str, int], *, flows: Mapping[str, str] | None = 
     if isinstance(body, dict) and "error" in body:
         raise NotAnswered(f"the mirror at {_text(address)}: {body['error']}")
     if code != http.client.OK or not isinstance(body, dict):
-        raise NotAnswered(f"{_text(address)} answers with {code}: no mirror, it seems")
+        raise NotAnswered(f"{_text(address)} answers with {code}, and does not seem to be a mirror")
     running = {str(each["flow_id"]): str(each["flow"]) for each in body.get("flows", [])}
     if flows and running and not running.keys() & set(flows.values()):
         told = ", ".join(f"{name} (id {flow_id})" for flow_id, name in running.items())
@@ -85,9 +85,9 @@ def resume(
     if isinstance(body, dict) and "error" in body:
         raise NotDone(str(body["error"]))
     if not isinstance(body, dict) or "partitions" not in body:
-        raise NotAnswered(f"{_text(address)} answers with something else: no mirror, it seems")
+        raise NotAnswered(f"{_text(address)} answers with something else, and does not seem to be a mirror")
     return Resumed(
-        [Outcome(**each) for each in body["partitions"]],
+        [ResumeOutcome(**each) for each in body["partitions"]],
         [(each["topic"], each["partition"]) for each in body["elsewhere"]],
         body["nobody"],
     )

@@ -12,7 +12,7 @@ from mirror import DISTRIBUTION
 from mirror.service.commands import Commands
 from mirror.service.flows.flow import Flow
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
 from mirror.service.http.server import HTML, JSON, Request, Response
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, resume
@@ -23,7 +23,7 @@ class Served(Protocol):
     """The supervisor, as far as the pages need it."""
 
     flows: dict[str, Flow]
-    processes: Processes
+    processes: WorkerProcesses
     reloading: Reloading
     address: str
     """The host:port that the server listens on."""
@@ -103,7 +103,7 @@ class Pages:
         matter."""
         late = late_workers(self._served.processes.workers, time.time())
         if late:
-            text = f"not heard of: worker {', '.join(map(str, late))}\n"
+            text = f"no report from worker {', '.join(map(str, late))}\n"
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         return Response(HTTPStatus.OK, b"healthy\n")
 
@@ -113,7 +113,7 @@ class Pages:
         reasons = not_ready(flows, several=several)
         if reasons:
             if any(row.reason or row.waits for flow in flows for _, row in flow.fleet.rows):
-                reasons.append(self._served.commands.rendered("`mirror status` says more of each partition"))
+                reasons.append(self._served.commands.rendered("`mirror status` shows each partition"))
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
         lines = ["ready", *to_look_at(flows, several=several)]
         halted = sum(bool(row.reason) for flow in flows for _, row in flow.fleet.rows)
@@ -125,7 +125,7 @@ class Pages:
     async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
         """Resumes partitions. 200: all of them go on; 409: not all; 404: no worker was asked; 400: not understood."""
         if partition is not None and not partition.isdecimal():
-            return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is no partition"})
+            return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is not the number of a partition"})
         accept = {name for name, value in query.items() if value == "true" and name != "flow"}
         if accept - ACCEPTABLE:
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"unknown: {', '.join(sorted(accept - ACCEPTABLE))}"})

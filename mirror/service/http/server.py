@@ -159,10 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, method: str) -> str | None:
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")
         if self.own_host_only and host and not is_loopback(host):
-            return "this address is for this machine alone: ask for it by 127.0.0.1, [::1] or localhost"
+            return "this address serves this machine only: use 127.0.0.1, [::1] or localhost"
         if method == "POST":
             if not is_loopback(str(self.client_address[0])):
-                return "changes are taken from this machine alone"
+                return "changes are accepted from this machine only"
             if self.headers.get(GUARD) is None:
                 return f"the header {GUARD} is missing"
         return None

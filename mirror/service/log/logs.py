@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
-from mirror.service.log.outlet import Outlet
+from mirror.service.log.outlet import LogOutlet
 from mirror.service.log.plainlog import structlog
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _ToStructlog(logging.Handler):
 
 _limit: RepeatLimit | None = None
 """The limit set by the last `configure`. A process has one log, as it has one stdout."""
-_outlet: Outlet | None = None
+_outlet: LogOutlet | None = None
 """The writer to stdout; None with another stream, or if an object without a descriptor stands in for stdout."""
 
 
@@ -171,10 +171,10 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
         raise ValueError(f"unknown log level {level!r}: debug, info, warning or error")
     terminal = _is_terminal(sys.stdout if stream is None else stream)
     as_json = not terminal if json is None else json
-    out: TextIO | Outlet | None = stream
+    out: TextIO | LogOutlet | None = stream
     _outlet = None
     if out is None and (descriptor := _descriptor(sys.stdout)) is not None:
-        out = _outlet = Outlet(descriptor, _lost_as_json if as_json else _lost_as_text)
+        out = _outlet = LogOutlet(descriptor, _lost_as_json if as_json else _lost_as_text)
     _limit = RepeatLimit(lambda held: get_logger().warning(SUPPRESSED_EVENT, **held))
     structlog.configure(
         processors=[

@@ -29,7 +29,7 @@ def keep_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
-class Outlet:
+class LogOutlet:
     """A text stream, as far as a logger needs one, that never blocks and never raises.
 
     Args:

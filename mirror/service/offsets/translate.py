@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
 from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets
-from mirror.net.cluster import Cluster, no_leader
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.runs import Place
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.service.offsets.sides import FlowSides
@@ -44,7 +45,7 @@ class TranslatedRow(NamedTuple):
     partition: int
     offset: int
     destination: str
-    place: Place | None
+    place: MappedOffset | None
     deleted: bool = False
 
 
@@ -135,7 +136,7 @@ class Translator:
 
     # -- single offsets ------------------------------------------------------------------------------------------------
 
-    async def to_destination(self, topic: str, partition: int, offset: int) -> Place | None:
+    async def to_destination(self, topic: str, partition: int, offset: int) -> MappedOffset | None:
         """Returns where a reader of the source at ``offset`` goes on at the destination; None: not copied yet.
 
         Raises:
@@ -143,13 +144,13 @@ class Translator:
             NetworkError, Differs: see ``offsetmap.translation``.
         """
         if self.exact:
-            return Place(offset, exact=True)
+            return MappedOffset(offset, exact=True)
         return (await self.of(topic, partition)).to_destination(offset)
 
-    async def to_source(self, topic: str, partition: int, offset: int) -> Place:
+    async def to_source(self, topic: str, partition: int, offset: int) -> MappedOffset:
         """Returns where a reader of the destination at ``offset`` goes on at the source. Raises the same."""
         if self.exact:
-            return Place(offset, exact=True)
+            return MappedOffset(offset, exact=True)
         return (await self.of(topic, partition)).to_source(offset)
 
     async def of(self, topic: str, partition: int) -> Translation:
@@ -213,7 +214,7 @@ class Translator:
                 row = TranslatedRow(topic, partition, one.offset, selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
-                    row = row._replace(place=Place(log_start, exact=False), deleted=True)
+                    row = row._replace(place=MappedOffset(log_start, exact=False), deleted=True)
                 rows.append(row)
             else:
                 others.add(topic)
@@ -231,12 +232,12 @@ class Translator:
             raise GroupError(f"cannot read the offsets of group {group} at {cluster.name}: {found}") from found
         return found
 
-    async def _place(self, topic: str, partition: int, offset: int) -> tuple[Place | None, int]:
+    async def _place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
         """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
         is None if the destination's log ends before."""
         if self.exact:
             log = await self.log(self.destination, topic, partition)
-            place = Place(offset, exact=True) if offset <= await log.visible_end() else None
+            place = MappedOffset(offset, exact=True) if offset <= await log.visible_end() else None
             return place, await log.start()
         known = await self.of(topic, partition)
         return known.to_destination(offset), known.log_start
@@ -371,7 +372,7 @@ async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: 
         return _told(found, f"{topic}-{partition} has no record at offset {offset}, or none that is copied", "is")
 
 
-def _told(place: Place, why: str, there: str) -> str:
+def _told(place: MappedOffset, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 

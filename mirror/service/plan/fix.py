@@ -9,8 +9,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mirror.net.admin.configs import Resource, alter_configs
 from mirror.net.cluster import Cluster
-from mirror.net.configs import Resource, alter_configs
 from mirror.net.errors import NetworkError
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import create, grow

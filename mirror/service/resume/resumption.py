@@ -22,7 +22,7 @@ ANSWER_S = 60.0
 """Longest wait for a worker's answer; after that, the request counts as not answered."""
 
 
-class Outcome(NamedTuple):
+class ResumeOutcome(NamedTuple):
     """The outcome for one partition. ``why_not`` is empty if the partition goes on; ``flow`` if only one was asked."""
 
     topic: str
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 class Resumed(NamedTuple):
     """The outcome of a request."""
 
-    outcomes: list[Outcome]
+    outcomes: list[ResumeOutcome]
     elsewhere: list[Key]
     """Requested partitions that no worker here has at present."""
     nobody: bool = False
@@ -98,12 +98,12 @@ class Resumption:
             sorted(each for some in found for each in some), elsewhere, bool(elsewhere and self._fleet.unassigned)
         )
 
-    async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[Outcome]:
+    async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[ResumeOutcome]:
         try:
             answer = await self._ask(number, say.RESUME, keys=keys, **wish)
         except NotAsked as error:
-            return [Outcome(*key, str(error)) for key in keys]
-        return [Outcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
+            return [ResumeOutcome(*key, str(error)) for key in keys]
+        return [ResumeOutcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
 
     async def has(self, topic: str) -> bool:
         """Returns True if the flow has this topic, as far as its workers know. Raises NotAsked: none can tell."""
@@ -169,7 +169,7 @@ async def resume(
 
 async def _resume_each(flows: Mapping[str, Resumption], accept: list[str]) -> Resumed:
     """Resumes every halted partition of each flow. A flow without a worker that is ready has none here."""
-    outcomes: list[Outcome] = []
+    outcomes: list[ResumeOutcome] = []
     elsewhere: list[Key] = []
     nobody, refused = False, list[NotAsked]()
     for name, each in flows.items():

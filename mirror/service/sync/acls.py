@@ -22,7 +22,7 @@ from mirror.net.admin.acls import (
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.records import Ledger
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.sync.offsets import needed
 from mirror.wire.errors import ErrorCode

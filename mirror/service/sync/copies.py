@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import NetworkError
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.fields import id_shown, id_text
-from mirror.offsetmap.lockstep import Differs
-from mirror.offsetmap.records import Side
 from mirror.offsetmap.translation import Translation
 from mirror.reasons import ELSEWHERE
 from mirror.service.offsets.translate import NotTranslated, Translator

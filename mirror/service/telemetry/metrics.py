@@ -25,7 +25,7 @@ from mirror.service.telemetry.readiness import unready
 from mirror.service.telemetry.rows import resident_bytes
 
 if TYPE_CHECKING:
-    from mirror.service.flows.processes import Processes
+    from mirror.service.flows.processes import WorkerProcesses
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,19 +37,26 @@ SUPERVISOR = "supervisor"
 _TOTALS = (
     (
         "mirror_replicated_records",
-        "Source offsets with a record that the destination has, by its positions: also what landed while a partition "
-        "had no owner.",
+        "Records that the destination has, by its positions. Includes records that arrived while no worker owned the "
+        "partition.",
     ),
-    ("mirror_replicated_batches", "Record batches that the destination has acknowledged to an owner."),
+    (
+        "mirror_replicated_batches",
+        "Record batches that the destination has acknowledged to a worker that owned the partition.",
+    ),
     ("mirror_replicated_bytes", "Bytes of these record batches, as stored."),
     (
         "mirror_filled_offsets",
-        "Source offsets without a record, filled at the destination, or (offsets: mapped) left out.",
+        "Source offsets without a record: filled at the destination, or left out with offsets: mapped.",
     ),
 )
 _FLOW_COUNTERS = (
-    ("mirror_unproven_positions", "unproven", "Positions where the last batch could not be compared with the source."),
-    ("mirror_oversize_fetches", "oversize_frames", "Fetch answers larger than a frame of the pool."),
+    (
+        "mirror_unproven_positions",
+        "unproven",
+        "Positions at which the last batch could not be compared with the source.",
+    ),
+    ("mirror_oversize_fetches", "oversize_frames", "Fetch responses larger than a frame of the buffer pool."),
     (
         "mirror_batch_splits",
         "split_batches",
@@ -64,56 +71,71 @@ REWRITTEN = tuple(
 _CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
 """Causes of doubt that come from the network. Brokers' error codes are added as they occur."""
 _FLOW_LABELLED = (
-    ("mirror_resyncs", "resyncs", "cause", _CAUSES, "Doubts about a partition's position, by what caused them."),
+    ("mirror_resyncs", "resyncs", "cause", _CAUSES, "Times that a partition's position became uncertain, by cause."),
     ("mirror_halts", "halts", "reason", REASONS, "Partitions that halted, by reason."),
     (
         "mirror_rebalances",
         "rebalances",
         "event",
         ("assigned", "revoked", "lost"),
-        "What the group told our members: assigned, revoked, lost.",
+        "Rebalance events of the flow's group: partitions assigned, revoked or lost.",
     ),
-    ("mirror_offset_commits", "commits", "result", ("ok", "failed"), "Commits of the group's offsets at the source."),
+    (
+        "mirror_offset_commits",
+        "commits",
+        "result",
+        ("ok", "failed"),
+        "Offset commits of the flow's group at the source, by result.",
+    ),
 )
 _SYNC_RESULTS = ("failed", "ok")
 _SYNCS = (
-    ("mirror_group_offset_syncs", "group_offsets", "Looks at the groups whose offsets are carried over, by result."),
-    ("mirror_topic_acl_syncs", "topic_acls", "Looks at the ACLs of topics, by result; off: a cluster has no ACLs."),
+    ("mirror_group_offset_syncs", "group_offsets", "Rounds of copying the offsets of consumer groups, by result."),
+    (
+        "mirror_topic_acl_syncs",
+        "topic_acls",
+        "Rounds of copying the ACLs of topics, by result; off: a cluster has no authorizer.",
+    ),
 )
 _SYNC_COUNTERS = (
-    ("mirror_synced_group_offsets", "synced_offsets", "Offsets committed at the destination for groups."),
+    ("mirror_synced_group_offsets", "synced_offsets", "Offsets committed at the destination for consumer groups."),
     ("mirror_created_topic_acls", "created_acls", "ACLs created at the destination."),
 )
 _SYNC_GAUGES = (
     (
         "mirror_group_offsets_last_success_timestamp_seconds",
         "synced_at_s/group_offsets",
-        "When groups' offsets were last carried over without a failure, or this began. Absent where another process "
-        "does it.",
+        "Time of the last successful round of copying group offsets; the start time before the first. Absent where "
+        "another process does it.",
     ),
     (
         "mirror_topic_acls_last_success_timestamp_seconds",
         "synced_at_s/topic_acls",
-        "When ACLs were last carried over without a failure, or this began. Absent where another process does it.",
+        "Time of the last successful round of copying ACLs; the start time before the first. Absent where another "
+        "process does it.",
     ),
 )
 _WORKER_COUNTERS = (
-    ("mirror_fetched_bytes", "fetched_bytes", "Bytes received in fetch answers."),
+    ("mirror_fetched_bytes", "fetched_bytes", "Bytes received in Fetch responses."),
     ("mirror_fetch_requests", "fetch_requests", "Fetch requests sent to the source."),
     ("mirror_produce_requests", "produce_requests", "Produce requests sent to the destination."),
 )
 _BUFFER_GAUGES = (
-    ("mirror_buffer_bytes", "buffer_bytes", "Bytes fetched and not yet acknowledged, with the room reserved."),
+    (
+        "mirror_buffer_bytes",
+        "buffer_bytes",
+        "Bytes that are fetched and not yet acknowledged, and room reserved for responses.",
+    ),
     (
         "mirror_buffer_limit_bytes",
         "buffer_limit_bytes",
-        "The most that mirror_buffer_bytes can be: the sum of the buffer.memory of the worker's flows.",
+        "Upper limit of mirror_buffer_bytes: the sum of buffer.memory over the worker's flows.",
     ),
 )
 _GC_COUNTERS = (
     ("python_gc_collections", "gc_collections", "Runs of the garbage collector."),
-    ("python_gc_objects_collected", "gc_collected", "Objects that it collected."),
-    ("python_gc_objects_uncollectable", "gc_uncollectable", "Objects that it found uncollectable."),
+    ("python_gc_objects_collected", "gc_collected", "Objects that the garbage collector freed."),
+    ("python_gc_objects_uncollectable", "gc_uncollectable", "Objects that the garbage collector could not free."),
 )
 
 
@@ -135,7 +157,7 @@ class ServiceCollector(Collector):
     """Collects all metrics: those of each flow, and those of the processes."""
 
     def __init__(
-        self, flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None
+        self, flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None
     ) -> None:
         self._flows = [(flow, _labels(flow.fleet)) for flow in flows]
         self._fleets = [(flow.fleet, labels) for flow, labels in self._flows]
@@ -154,10 +176,12 @@ class ServiceCollector(Collector):
         yield from self._clusters()
         yield from self._workers()
         yield from self._processes()
-        build = GaugeMetricFamily("mirror_build_info", "Of what this is.", labels=["version", "python"])
+        build = GaugeMetricFamily(
+            "mirror_build_info", "The versions of mirror and Python; always 1.", labels=["version", "python"]
+        )
         build.add_metric([self._version, ".".join(map(str, sys.version_info[:3]))], 1)
         yield build
-        ready = GaugeMetricFamily("mirror_ready", "1 while /-/ready says yes: every flow is ready. It says why not.")
+        ready = GaugeMetricFamily("mirror_ready", "1 while every flow is ready. If not, /-/ready says why.")
         of_flow = GaugeMetricFamily("mirror_flow_ready", "1 while the flow is ready.", labels=_OF_FLOW)
         are_ready = [not unready(flow.fleet, started=flow.started) for flow, _ in self._flows]
         ready.add_metric([], int(all(are_ready)))
@@ -165,7 +189,7 @@ class ServiceCollector(Collector):
             of_flow.add_metric(labels, int(is_ready))
         yield from (ready, of_flow)
         yield from self._of_reloads()
-        lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that stdout did not take.")
+        lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that could not be written to standard output.")
         lost.add_metric([], logs.lines_lost())
         yield lost
 
@@ -178,7 +202,7 @@ class ServiceCollector(Collector):
         successful.add_metric([], int(self._reloads.successful))
         at = GaugeMetricFamily(
             "mirror_config_last_reload_success_timestamp_seconds",
-            "When the configuration was last loaded with success, at the start or since.",
+            "Time when the configuration was last loaded successfully, at the start or by a reload.",
         )
         at.add_metric([], self._reloads.succeeded_at)
         yield from (successful, at)
@@ -193,19 +217,26 @@ class ServiceCollector(Collector):
             yield family
         lag = _gauge(
             "mirror_replication_lag_records",
-            "Source offsets that the destination is known to lack. Absent while that is not known; 0 only while the "
-            "source's end is heard of.",
+            "Source offsets that the destination is known to lack. Absent while this is unknown. 0 only while the "
+            "source reports where it ends.",
         )
         age = _gauge(
             "mirror_replication_lag_seconds",
-            "How long the oldest record that the destination lacks is known to wait, since this process first saw it. "
-            "Absent while the lag is not known.",
+            "Seconds since this process first saw the oldest record that the destination lacks. Absent while the lag "
+            "is unknown.",
         )
-        source_end = _gauge("mirror_source_end_offset", "What of the source can be copied, as last heard.")
-        target_end = _gauge("mirror_target_end_offset", "Source offset up to which all is copied, as last known.")
+        source_end = _gauge(
+            "mirror_source_end_offset",
+            "Source offset up to which records can be copied, as last reported by the source.",
+        )
+        target_end = _gauge(
+            "mirror_target_end_offset", "Source offset up to which everything is copied, as last known."
+        )
         committed = _gauge("mirror_committed_offset", "The offset that the flow's group has committed at the source.")
         halted = GaugeMetricFamily(
-            "mirror_partition_halted", "1 for a partition that has halted.", labels=[*_OF_PARTITION, "reason"]
+            "mirror_partition_halted",
+            "1 for each partition that has halted, with the reason.",
+            labels=[*_OF_PARTITION, "reason"],
         )
         now = time.time()
         for fleet, flow, row in [(each, flow, row) for each, flow in self._fleets for _, row in each.rows]:
@@ -222,12 +253,12 @@ class ServiceCollector(Collector):
         yield from (lag, age, source_end, target_end, committed, halted)
         skipped = CounterMetricFamily(
             "mirror_skipped_offsets",
-            "Source offsets never copied, or taken on trust, by decision.",
+            "Source offsets that were skipped, or accepted as copied without proof, by reason.",
             labels=[*_OF_PARTITION, "reason"],
         )
         last = GaugeMetricFamily(
             "mirror_last_skip_timestamp_seconds",
-            "When it was last decided that offsets of the partition are not copied, or are taken on trust.",
+            "Time of the last decision to skip offsets of the partition, or to accept them without proof.",
             labels=_OF_PARTITION,
         )
         for fleet, labels in self._fleets:
@@ -245,22 +276,22 @@ class ServiceCollector(Collector):
 
     def _whole_flow(self) -> Iterator[Metric]:
         partitions = GaugeMetricFamily(
-            "mirror_partitions", "Partitions that are copied here, by state.", labels=[*_OF_FLOW, "state"]
+            "mirror_partitions", "Partitions that this process copies, by state.", labels=[*_OF_FLOW, "state"]
         )
-        whole = GaugeMetricFamily("mirror_flow_partitions", "Partitions of the flow, whoever copies.", labels=_OF_FLOW)
+        whole = GaugeMetricFamily("mirror_flow_partitions", "Partitions of the flow, on all machines.", labels=_OF_FLOW)
         unassigned = GaugeMetricFamily(
             "mirror_unassigned_partitions",
-            "Partitions of the flow that no worker holds, on any machine. Absent while that is not known.",
+            "Partitions of the flow that no worker on any machine holds. Absent while this is unknown.",
             labels=_OF_FLOW,
         )
         unmatched = GaugeMetricFamily(
             "mirror_topic_unmatched",
-            "1 for an entry of topics, a name or a pattern, that no topic of the source matches.",
+            "1 for each entry of topics (a name or a pattern) that matches no topic of the source.",
             labels=[*_OF_FLOW, "pattern"],
         )
         gone = GaugeMetricFamily(
             "mirror_topic_gone",
-            "1 for a topic that was copied and that the source has no more, while the destination still has the copy.",
+            "1 for each topic that was copied and no longer exists at the source, while its copy exists.",
             labels=[*_OF_FLOW, "topic"],
         )
         batches = CounterMetricFamily(
@@ -313,14 +344,14 @@ class ServiceCollector(Collector):
         yield up
         errors = CounterMetricFamily(
             "mirror_request_errors",
-            "Requests without an answer, connections that could not be had, and error codes in answers.",
+            "Failed requests, failed connection attempts, and error codes in responses.",
             labels=["cluster", "api", "error"],
         )
         for label, count in self._processes_here.of_clusters("request_errors", fleets).items():
             errors.add_metric(label.rsplit("/", 2), count)
         yield errors
         throttled = CounterMetricFamily(
-            "mirror_throttled_seconds", "Time that a cluster's quotas told us to wait.", labels=["cluster"]
+            "mirror_throttled_seconds", "Seconds that the quotas of a cluster made the mirror wait.", labels=["cluster"]
         )
         seconds = dict.fromkeys(answers, 0.0) | self._processes_here.of_clusters("throttled_s", fleets)
         for cluster, count in seconds.items():
@@ -347,7 +378,9 @@ class ServiceCollector(Collector):
                     last.add_metric(labels, max(told))
             yield last
         groups = GaugeMetricFamily(
-            "mirror_synced_groups", "Groups by what the last look has found.", labels=[*_OF_FLOW, "state"]
+            "mirror_synced_groups",
+            "Consumer groups by state, as of the last round of copying offsets.",
+            labels=[*_OF_FLOW, "state"],
         )
         for fleet, labels in self._fleets:
             for state, count in fleet.gauges("synced_groups").items():
@@ -356,13 +389,13 @@ class ServiceCollector(Collector):
 
     def _workers(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("mirror_worker_up", "1 while the worker's process runs.", labels=["worker"])
-        restarts = CounterMetricFamily("mirror_worker_restarts", "Starts after the first.", labels=["worker"])
+        restarts = CounterMetricFamily("mirror_worker_restarts", "Restarts of the worker's process.", labels=["worker"])
         assigned = GaugeMetricFamily(
-            "mirror_assigned_partitions", "Partitions that the worker has.", labels=[*_OF_FLOW, "worker"]
+            "mirror_assigned_partitions", "Partitions assigned to the worker.", labels=[*_OF_FLOW, "worker"]
         )
         heard = GaugeMetricFamily(
             "mirror_worker_last_progress_timestamp_seconds",
-            "When the worker's event loop was last heard of, idle or not.",
+            "Time of the last report from the worker's event loop, idle or not.",
             labels=["worker"],
         )
         for worker in self._processes_here.workers.values():
@@ -420,7 +453,7 @@ class ServiceCollector(Collector):
                 family.add_metric([SUPERVISOR, str(generation)], own[generation][at])
             yield family
         pauses = HistogramMetricFamily(
-            "mirror_gc_pause_seconds", "What the garbage collector's runs took.", labels=labels
+            "mirror_gc_pause_seconds", "Duration of the garbage collector's runs.", labels=labels
         )
         bounds = [*map(str, BOUNDS_S), "+Inf"]
         for worker in workers:
@@ -443,7 +476,9 @@ def _labels(fleet: Fleet) -> list[str]:
     return [here, there]
 
 
-def render(flows: Sequence[Watched], processes: "Processes", version: str, *, reloads: Reloads | None = None) -> bytes:
+def render(
+    flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None = None
+) -> bytes:
     """Returns the text that Prometheus scrapes (``CONTENT_TYPE``)."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(flows, processes, version, reloads=reloads))

@@ -35,12 +35,12 @@ def remarks(fleet: Fleet) -> list[str]:
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
     unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
     gone = [
-        f"cluster {source} has no topic {topic} any more: what was copied stays where it is (if the mirror may not "
-        "describe it, the log has topic_hidden); if that is for good, "
-        f"delete the copy or add {topic} to exclude, and this goes away"
+        f"cluster {source} has no topic {topic} any more. Its copy stays. If the topic is gone for good, delete the "
+        f"copy or add {topic} to exclude; this message then goes away. (If the mirror only lacks the right to describe "
+        "the topic, the log has topic_hidden.)"
         for topic in fleet.gone_topics
     ]
-    more = [f"and so {len(gone) - MOST} more topics"] if len(gone) > MOST else []
+    more = [f"and {len(gone) - MOST} more topics"] if len(gone) > MOST else []
     return [*down, *unmatched, *gone[:MOST], *more, *_held_back(fleet, source)]
 
 
@@ -52,11 +52,11 @@ def _held_back(fleet: Fleet, source: str) -> list[str]:
     rows = sorted(held, key=lambda row: row.held_since)
     told = [
         f"{row.topic}-{row.partition}: a transaction that is open at cluster {source} for {now - row.held_since:.0f} s "
-        f"or longer keeps back {row.held_back:,} offsets from {row.source_end:,} on, here and for every read_committed "
-        "consumer; if nobody ends it, kafka-transactions find-hanging names it"
+        f"or longer keeps back {row.held_back:,} offsets from {row.source_end:,} on, for the mirror and for every "
+        "read_committed consumer; kafka-transactions find-hanging names it"
         for row in rows[:MOST]
     ]
-    return [*told, *([f"and so {len(rows) - MOST} more partitions"] if len(rows) > MOST else [])]
+    return [*told, *([f"and {len(rows) - MOST} more partitions"] if len(rows) > MOST else [])]
 
 
 def unready(fleet: Fleet, *, started: bool) -> list[str]:
@@ -76,7 +76,7 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
         reasons += _idle(fleet)
         reasons += [f"cluster {name} does not answer" for name, up in fleet.clusters.items() if not up]
         reasons += [
-            f"worker {worker.number} has told nothing for {worker.quiet_s:.0f} s: it is stopped, or stuck"
+            f"worker {worker.number} has not reported for {worker.quiet_s:.0f} s: it is stopped or stuck"
             if worker.quiet_s
             else f"worker {worker.number} is not in the group"
             for worker in fleet.workers.values()

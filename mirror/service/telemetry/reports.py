@@ -55,7 +55,7 @@ class Reports:
                 detail=self.commands.rendered(
                     "every partition here is halted, nothing is copied; see the lines above, or `mirror status`"
                 ),
-                remedy=self.commands.rendered("see to the reasons, then run `mirror partition resume --all`"),
+                remedy=self.commands.rendered("resolve the causes, then run `mirror partition resume --all`"),
             )
         self._all_halted = none_goes_on
 
@@ -66,7 +66,7 @@ class Reports:
         if new:
             told = [f"{broker} cannot be reached: {why}" for broker, why in list(new.items())[:NAMED]]
             more = f"; and {len(new) - NAMED} more" if len(new) > NAMED else ""
-            detail = f"{'; '.join(told)}{more}. What it leads waits until it is back, or another broker leads it"
+            detail = f"{'; '.join(told)}{more}. Its partitions wait until it is back, or another broker leads them"
             self._log.warning("broker_unreachable", brokers=len(new), detail=detail)
         self._unreached = set(unreached)
 

@@ -149,7 +149,6 @@ class Snapshots:
             "fetch_requests": stats.fetch_requests,
             "oversize_frames": stats.oversize_frames,
             "unproven": stats.unproven,
-            "filled": stats.filled,
             **{f"throttled_s/{cluster}": seconds for cluster, seconds in stats.throttled_s.items()},
             **{f"opened/{reason}": count for reason, count in relay.rewriter.opened.items()},
             **{f"resyncs/{cause}": count for cause, count in stats.resyncs.items()},

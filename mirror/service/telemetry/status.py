@@ -62,7 +62,7 @@ def _counts(found: Mapping[str, float]) -> str:
     return ", ".join(f"{_number(count)} {name}" for name, count in sorted(found.items())) or "none"
 
 
-LEFT_HALTED = "halted when a worker here had them last, and not held here now"
+LEFT_HALTED = "halted while a worker here had them, and held by none here now"
 _HALTED_HEADS = ("FLOW", "TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
 Table = tuple[str, Sequence[str], list[list[str]]]
 """A title, the columns' heads, and the rows."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from mirror.net.cluster import Cluster
-from mirror.net.connection import Asked
+from mirror.net.connection import PendingRequest
 from mirror.net.errors import NetworkError
 from mirror.net.health.pulse import Pulse
 from mirror.net.health.unreached import Unreached
@@ -32,7 +32,7 @@ class Watching:
 
     def __init__(self) -> None:
         self._errors: dict[str, Counter[tuple[str, str]]] = {}
-        self.asked: dict[object, Asked] = {}
+        self.asked: dict[object, PendingRequest] = {}
         """Unanswered requests to either cluster, except those of the data path."""
         self.unreached = Unreached()
         """Brokers of either cluster that cannot be connected to."""
@@ -103,7 +103,7 @@ class Watching:
     def silent(self) -> list[tuple[str, str, float]]:
         """Brokers that have owed an answer for a while: (broker, its oldest request, seconds)."""
         now = time.monotonic()
-        oldest: dict[str, Asked] = {}
+        oldest: dict[str, PendingRequest] = {}
         for asked in self.asked.values():
             if now - asked.at_s >= SILENT_S and asked.at_s < oldest.setdefault(asked.broker, asked).at_s:
                 oldest[asked.broker] = asked
@@ -122,7 +122,7 @@ class Watching:
 def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: EventLog) -> None:
     log.warning(
         "group_shared",
-        detail=f"group {settings.group_id} has members that are no mirrors of flow {settings.flow}, and hold "
+        detail=f"group {settings.group_id} has members that are not mirrors of flow {settings.flow}, and hold "
         f"partitions of it: {', '.join(strangers)}; nobody copies these partitions",
         remedy="stop them, or give them another group.id",
     )

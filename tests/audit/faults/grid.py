@@ -15,10 +15,11 @@ from mirror.audit import job
 from mirror.audit.model import AuditRequest, Finding, Side
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.records import Checkpoint, Chunk, Order
-from mirror.offsetmap.records import Side as MapSide
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.keys import Side as MapSide
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap
-from mirror.offsetmap.topic import State
 from mirror.records.identity import Identity
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import addresses, endpoint

@@ -15,10 +15,11 @@ from mirror.audit.prepare.plan import copied
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.records import Checkpoint, Chunk, Order
-from mirror.offsetmap.records import Side as MapSide
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.keys import Side as MapSide
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap, Run
-from mirror.offsetmap.topic import State
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp

@@ -8,9 +8,10 @@ from mirror.audit.model import AuditRequest, Bounds, Endpoint, Skipped, Span
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.records import Side
-from mirror.offsetmap.records import Skipped as Written
-from mirror.offsetmap.topic import State, state_topic
+from mirror.offsetmap.entries.checkpoint import Skipped as Written
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.memory import state_topic
+from mirror.offsetmap.internal.topic import State
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import create, endpoint
 

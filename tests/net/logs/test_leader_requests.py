@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Cluster, Leader, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, Producer, describe_producers, list_offset
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import Leader, Topic
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mirror.net.cluster import Leader
 from mirror.net.errors import Refused, RequestTimedOut
 from mirror.net.logs.log import EpochEnd, Marker, PartitionLog, Producer
+from mirror.net.metadata import Leader
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.scan import NOT_SEEN

@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mirror.net.cluster import Cluster, Leader, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged
 from mirror.net.logs.log import PartitionLog, Segment
+from mirror.net.metadata import Leader, Topic
 from mirror.records.scan import NOT_SEEN
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import raw_batch

@@ -155,8 +155,8 @@ async def test_the_wrong_port(brokers: Cluster, files: Files) -> None:
         ("", tls, "security.protocol: PLAINTEXT or SASL_PLAINTEXT"),
         ("", SecurityOptions(sasl=secured.sasl("PLAIN")), "this port takes no authentication"),
         (TLS, PLAINTEXT, "set security.protocol to SSL or SASL_SSL"),
-        (SASL_PLAIN, PLAINTEXT, "does this port need authentication"),
-        (SASL_TLS, tls, "does this port need authentication"),
+        (SASL_PLAIN, PLAINTEXT, "or this port needs authentication"),
+        (SASL_TLS, tls, "or this port needs authentication"),
         (
             SASL_PLAIN,
             SecurityOptions(sasl=SaslOptions(mechanism="GSSAPI")),

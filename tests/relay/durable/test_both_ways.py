@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap.topic import state_topic
+from mirror.offsetmap.internal.memory import state_topic
 from mirror.relay.durable import writer
 from mirror.relay.durable.loops import Loops
 from mirror.relay.locate import resync

@@ -8,8 +8,8 @@ import pytest
 
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.pins import Note
-from mirror.offsetmap.records import Entry
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.pins import Note
 from mirror.relay.durable.due import Due
 from mirror.relay.durable.flows import has_map
 from mirror.relay.partition.partition import Partition

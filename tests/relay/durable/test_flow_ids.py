@@ -3,8 +3,12 @@
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.records import Checkpoint, Flow, Order, Side
-from mirror.offsetmap.topic import State, state_topic
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.internal.memory import state_topic
+from mirror.offsetmap.internal.topic import State
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import Identity, producer_id

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.pins import HALTED, LastCopied
-from mirror.offsetmap.records import Entry, Flow, KeptHalt, Note, Pin, Side
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import HALTED, Flow, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.internal.topic import State
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.pins import Pins
 from mirror.sandbox import Cluster as Sandbox

@@ -8,7 +8,8 @@ import pytest
 
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import Marker, PartitionLog
-from mirror.offsetmap.records import KeptHalt, Ledger
+from mirror.offsetmap.entries.pins import KeptHalt
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap.lockstep import LockStep
+from mirror.offsetmap.compare.lockstep import LockStep
 from mirror.relay.durable.pins import Pins
 from mirror.sandbox import Cluster as Sandbox
 from tests.fakes.loop import until

@@ -12,8 +12,19 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.offsetmap.pins import MOST_HOPS, Edge, Hop, LastCopied, Upstream
-from mirror.offsetmap.records import AcceptedLoop, Flow, KeptHalt, Note, Pin, Side
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import (
+    MOST_HOPS,
+    AcceptedLoop,
+    Edge,
+    Flow,
+    Hop,
+    KeptHalt,
+    LastCopied,
+    Note,
+    Pin,
+    Upstream,
+)
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
 from mirror.relay.locate.position import Locator

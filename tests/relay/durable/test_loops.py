@@ -13,9 +13,12 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
-from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Checkpoint, Entry, Flow, KeptHalt, Note, Order, Pin, Side
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import Flow, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.internal.topic import State
 from mirror.records.identity import Identity
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops

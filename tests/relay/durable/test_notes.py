@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.coordinator import Ownership
-from mirror.offsetmap.pins import LastCopied
+from mirror.offsetmap.entries.pins import LastCopied
 from mirror.relay.durable.pins import Pins
 from mirror.relay.locate.owners import Owners
 from mirror.relay.partition.partition import Partition

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mirror.offsetmap.records import Side
-from mirror.offsetmap.topic import state_topic
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.memory import state_topic
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
 from mirror.sandbox import Cluster as Sandbox

@@ -8,9 +8,11 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.pins import KeptHalt
-from mirror.offsetmap.records import Ledger, Side
-from mirror.offsetmap.topic import State, state_topic
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import KeptHalt
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import state_topic
+from mirror.offsetmap.internal.topic import State
 from mirror.relay.durable import writer
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP

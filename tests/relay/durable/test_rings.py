@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsetmap.pins import MOST_HOPS, Edge, Hop
+from mirror.offsetmap.entries.pins import MOST_HOPS, Edge, Hop
 from mirror.relay.durable.rings import Place, begin_of, end_of, feeding, nearest, newest, on_the_way, way
 
 

@@ -7,7 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.records import Checkpoint, Chunk, Order
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Chunk, Order
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 from mirror.relay.durable import pins

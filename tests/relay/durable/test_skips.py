@@ -3,7 +3,9 @@
 import pytest
 
 from mirror.net.errors import ConnectionLost
-from mirror.offsetmap.records import Entry, Side, Skipped
+from mirror.offsetmap.entries.checkpoint import Skipped
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN, Skips
 from tests.relay.flows import Log
 

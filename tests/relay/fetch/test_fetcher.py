@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from mirror.net.buffers import Frame
-from mirror.offsetmap.topic import PREFIX
+from mirror.offsetmap.internal.memory import PREFIX
 from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
 from mirror.relay.partition.cursor import CAUGHT_UP_BYTES, Cursor
 from mirror.relay.partition.phases import Phase

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirror.net.logs.log import Marker, PartitionLog
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.locate import position
 from mirror.relay.mapped import locate as mapped_mode
 from mirror.relay.relay import Relay

@@ -2,150 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
-from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.topic import Memory, Row
-from mirror.records.filler import filler_batch, filler_id
-from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
-from mirror.records.identity import producer_id
+from mirror.net.errors import NetworkError, Unreachable
+from mirror.records.filler import filler_batch
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.leading.cleanup import Cleanup, Cleanups
-from mirror.relay.leading.filler import Begun, Lead, lead
-from mirror.relay.topics.syncing import FOR_EVER
+from mirror.relay.leading.filler import Begun
 from mirror.sandbox import Cluster as Sandbox
-from tests.fakes.loop import some_turns, until
-from tests.fakes.state import MemoryState
-from tests.net.real import create, log_of, opened, records
+from tests.fakes.loop import until
+from tests.net.real import create, opened, records
 from tests.patience import KEEPING, PATIENT
-from tests.records.builders import Record, kafka_batch
-from tests.relay.flows import Log
+from tests.relay.leading.leads import OLD, Leading, Source, configs_of, leading
 
 pytestmark = pytest.mark.broker
 
 FIFTY_MILLION = 50_000_000
-SETTLE_S = 1.0
-OLD = 1_700_000_000_000
-SYNCED = ("cleanup.policy", "retention.ms")
-
-
-class Source:
-    """A source's log, as far as leading looks at it."""
-
-    def __init__(self, start: int, timestamp: int = OLD) -> None:
-        self.begin = start
-        self.timestamp = timestamp
-
-    async def start(self) -> int:
-        return self.begin
-
-    async def batch_at(self, offset: int) -> Any:
-        batch = kafka_batch([Record(0, self.timestamp, b"k", b"v")], base_offset=offset)
-        return BatchHeader.read(batch), batch
-
-
-class Leading:
-    """One partition to lead."""
-
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        cluster: Cluster,
-        topic: str,
-        source: Source,
-        partition: int = 0,
-        state: Memory | None = None,
-    ) -> None:
-        self.sandbox = sandbox
-        self.cluster = cluster
-        self.topic = topic
-        self.partition = partition
-        self.source = source
-        self.log = Log()
-        parts: dict[str, Any] = {"flow": "a->b", "cluster_id": "c", "topic": topic, "partition": partition}
-        self.rules = Lead(
-            name=f"{topic}-{partition}", owner=producer_id(**parts), filler=filler_id(**parts), most=10**9
-        )
-        self.cleanup = Cleanup(cluster, cluster, topic, SYNCED, MemoryState([]) if state is None else state)
-        self.begun = Begun()
-        self.owned = True
-        self.sent = 0
-
-    async def there(self) -> PartitionLog:
-        return await log_of(self.cluster, self.topic, self.partition)
-
-    async def lead(self) -> None:
-        """One pass, as at a start."""
-        there = await self.there()
-
-        async def settled() -> int:
-            end = -1
-            while (again := await barrier()) != end:
-                end = again
-                await asyncio.sleep(SETTLE_S)
-            return end
-
-        async def barrier() -> int:
-            while (end := await there.true_end()) != await there.visible_end():
-                await some_turns()
-            return end
-
-        async def owns() -> bool:
-            self.sent += 1
-            return self.owned
-
-        await lead(
-            self.source,
-            there,
-            self.rules,
-            self.begun,
-            settled=settled,
-            owns=owns,
-            cleanup=self.cleanup,
-            log=self.log,
-        )
-
-    async def led(self) -> None:
-        """Again until it is not in doubt."""
-        while True:
-            try:
-                await self.lead()
-                return
-            except NetworkError as error:
-                self.log.info("doubt", error=error)
-                await asyncio.sleep(0.05)
-
-    async def bounds(self) -> tuple[int, int]:
-        there = await self.there()
-        return await there.start(), await there.visible_end()
-
-    async def append(self, offset: int, *, sequence: int = 0, timestamp: int = OLD) -> None:
-        """A batch of three records of the flow's own, where it has to land."""
-        batch = kafka_batch(
-            [Record(number, timestamp, b"k", b"data") for number in range(3)],
-            leader_epoch=NO_LEADER_EPOCH,
-            producer_id=self.rules.owner,
-            producer_epoch=0,
-            base_sequence=sequence,
-        )
-        assert await (await self.there()).produce(batch) == offset
-
-
-@asynccontextmanager
-async def leading(sandbox: Sandbox, topic: str, start: int, **configs: str) -> AsyncIterator[Leading]:
-    """A new topic at the destination, and a source that begins at ``start``."""
-    create(sandbox, topic, 1, replicas=1, **configs)
-    async with opened(sandbox) as cluster:
-        yield Leading(sandbox, cluster, topic, Source(start))
 
 
 def first_record(sandbox: Sandbox, topic: str) -> tuple[int, bytes | None]:
@@ -162,28 +37,6 @@ def first_record(sandbox: Sandbox, topic: str) -> tuple[int, bytes | None]:
         return offset, value
     finally:
         consumer.close()
-
-
-def configs_of(sandbox: Sandbox, topic: str) -> dict[str, str | None]:
-    """The topic's own values of what is suspended."""
-    admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
-    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    entries = future.result()
-    names = ("cleanup.policy", "retention.ms", "retention.bytes")
-    return {name: entries[name].value for name in names if entries[name].source == 1}
-
-
-FORGETFUL = {**PATIENT, "producer.id.expiration.check.interval.ms": "500"}
-"""Producers are forgotten as soon as they may be: when their records are a day old."""
-EAGER = {"log.retention.ms": "604800000", "log.retention.check.interval.ms": "700", "log.initial.task.delay.ms": "100"}
-"""Records are deleted as soon as they may be: when they are a week old."""
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    """A broker that forgets."""
-    with Sandbox(name="destination", quick=True, properties=FORGETFUL) as cluster:
-        yield cluster
 
 
 async def test_fifty_million(sandbox: Sandbox, topic_name: str) -> None:
@@ -394,173 +247,3 @@ async def test_older_brokers(topic_name: str) -> None:
                 assert first_record(sandbox, topic_name) == (1_234_567, b"data")
                 await at.led()
                 assert configs_of(sandbox, topic_name)["cleanup.policy"] == policy
-
-
-# Compacted topics.
-
-
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-async def test_compacted(sandbox: Sandbox, topic_name: str, policy: str) -> None:
-    """Suspended while it is filled and trimmed, and as it was afterwards."""
-    async with leading(sandbox, topic_name, 1_500_000, cleanup_policy=policy, retention_ms="777") as at:
-        before = configs_of(sandbox, topic_name)
-        assert before == {"cleanup.policy": policy, "retention.ms": "777"}
-        await at.led()
-        assert await at.bounds() == (1_500_000, 1_500_000)
-        assert configs_of(sandbox, topic_name) == before
-        await at.append(1_500_000)
-        await at.led()
-
-
-async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -> None:
-    """
-    1. A predecessor died before it restored the topic, and wrote nothing down: the next process finishes it, as the
-       source has it.
-    2. While somebody in the process still leads, it stays suspended.
-    """
-    suspended = {"cleanup.policy": "delete", "retention.ms": FOR_EVER, "retention.bytes": FOR_EVER}
-    source = f"{topic_name}-source"
-    create(sandbox, source, cleanup_policy="compact,delete", retention_ms="12345")
-    async with leading(
-        sandbox, topic_name, 0, cleanup_policy="delete", retention_ms=FOR_EVER, retention_bytes=FOR_EVER
-    ) as at:
-        cleanups = Cleanups(at.cluster, at.cluster, SYNCED, MemoryState([]))
-        at.cleanup = cleanups.of(topic_name)
-        assert cleanups.of(topic_name) is at.cleanup
-        assert configs_of(sandbox, topic_name) == suspended
-        async with at.cleanup.suspended():
-            await at.cleanup.finish()
-            assert configs_of(sandbox, topic_name) == suspended
-        # The source of this one is itself, and is suspended, too: that it compacts is sure, the rest is not.
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
-
-
-async def test_left_suspended_it_gets_back_what_it_had(sandbox: Sandbox, topic_name: str) -> None:
-    """
-    1. A process dies before it restores the topic: the next one finishes it, by what was written down.
-    2. What was written of another topic of that name says nothing.
-    """
-    rows: list[Row] = []
-    had = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "5000000000"}
-    wanted = {name.replace(".", "_"): value for name, value in had.items()}
-    async with leading(sandbox, topic_name, 0, **wanted) as at:
-        await at.cluster.refresh([topic_name])
-
-        async def die() -> None:
-            async with Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).suspended():
-                raise Unreachable("killed")
-
-        with pytest.raises(Unreachable):
-            await die()
-        assert configs_of(sandbox, topic_name)["retention.ms"] == FOR_EVER
-        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).finish()
-        assert configs_of(sandbox, topic_name) == had
-        with pytest.raises(Unreachable):
-            await die()
-        (*_, (key, value)) = rows
-        assert value is not None
-        mine = at.cluster.topics[topic_name].topic_id
-        assert mine is not None
-        other = value.replace(mine.hex().encode(), bytes(16).hex().encode())
-        assert other != value
-        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState([(key, other)])).finish()
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
-
-
-async def test_compacted_by_two(sandbox: Sandbox, topic_name: str) -> None:
-    """Two processes lead a partition of the topic each; the first that is done is in the other's way for a moment."""
-    create(sandbox, topic_name, partitions=2, cleanup_policy="compact")
-    async with opened(sandbox) as one, opened(sandbox) as two:
-        workers = [
-            Leading(sandbox, cluster, topic_name, Source(start), partition)
-            for partition, (cluster, start) in enumerate(((one, 1_000), (two, 4_000_000)))
-        ]
-        await asyncio.gather(*(worker.led() for worker in workers))
-        assert [await worker.bounds() for worker in workers] == [(1_000, 1_000), (4_000_000, 4_000_000)]
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
-
-
-async def test_an_answer_is_lost(sandbox: Sandbox, topic_name: str) -> None:
-    """The connection breaks with a batch under way, again and again: it ends where it should."""
-    async with leading(sandbox, topic_name, 4_999_999) as at:
-        await _led_unanswered(at)
-        assert await at.bounds() == (4_999_999, 4_999_999)
-
-
-async def test_retention_takes_filler(topic_name: str) -> None:
-    """The same, at a broker whose retention takes the old filler while it is written, and that forgets at once who
-    wrote it: an empty log, of which only this process knows what was in it."""
-    eager = FORGETFUL | EAGER
-    with Sandbox(name="eager", quick=True, properties=eager) as sandbox:
-        async with leading(sandbox, topic_name, 2_999_999) as at:
-            await _led_unanswered(at)
-            assert await at.bounds() == (2_999_999, 2_999_999)
-
-
-async def test_a_late_batch_after_the_look(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the leader remembers is of after a late batch, the end of before: nothing is written on that."""
-    async with leading(sandbox, topic_name, 5_000) as at:
-        there = await at.there()
-        early, late = (
-            filler_batch(producer=at.rules.filler, offset=offset, count=1_000, timestamp=round(time.time() * 1000))
-            for offset in (0, 1_000)
-        )
-        assert await there.produce(early) == 0
-        await there.delete_before(1_000)
-        looked = PartitionLog.producers
-
-        async def producers(log: PartitionLog) -> Any:
-            assert await log.produce(late) == 1_000
-            return await looked(log)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(PartitionLog, "producers", producers)
-            with pytest.raises(Unreachable, match="ended at 1000 and has moved since"):
-                await at.lead()
-        assert at.sent == 0
-        await at.led()
-        assert await at.bounds() == (5_000, 5_000)
-
-
-async def test_displaced_beyond_the_start(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's filler comes just before ours, which then reaches beyond the source's first record: it halts at
-    once, whatever retention leaves for the next look."""
-    async with leading(sandbox, topic_name, 1_500) as at:
-        appended = PartitionLog.produce
-        other = filler_batch(producer=at.rules.filler + 1, offset=0, count=1_000, timestamp=OLD)
-
-        async def produce(log: PartitionLog, batch: bytes) -> int:
-            assert await appended(log, other) == 0
-            return await appended(log, batch)
-
-        monkeypatch.setattr(PartitionLog, "produce", produce)
-        with pytest.raises(PartitionHalted, match="begins at offset 1500, and filler at the destination ends at 2500"):
-            await at.lead()
-
-
-async def test_somebody_else_writes_meanwhile(
-    sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody else appends a record between two batches of filler: it halts, and the record is not deleted."""
-    async with leading(sandbox, topic_name, 2_500_000) as at:
-        appended = PartitionLog.produce
-
-        async def produce(log: PartitionLog, batch: bytes) -> int:
-            if at.sent == 2 and not at.log.of("intruded"):
-                at.log.info("intruded")
-                await asyncio.to_thread(records, sandbox, topic_name, ["of others"])
-            return await appended(log, batch)
-
-        monkeypatch.setattr(PartitionLog, "produce", produce)
-        with pytest.raises(PartitionHalted, match=r"foreign_writer: .* offset 1000000 is of producer id -1"):
-            await at.led()
-        assert await at.bounds() == (0, 2_000_001)
-
-
-async def _led_unanswered(at: Leading) -> None:
-    filling = asyncio.get_running_loop().create_task(at.led())
-    while not filling.done():
-        await asyncio.sleep(0.3)
-        for connection in at.cluster._writing.values():
-            connection.close(RequestTimedOut("as scripted"))
-    await filling

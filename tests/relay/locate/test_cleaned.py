@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.pins import halt_key
+from mirror.offsetmap.entries.pins import halt_key
 from mirror.records.header import DELETE_HORIZON, BatchHeader
 from mirror.relay.locate import compare, survivors
 from mirror.relay.locate.tails import batches

@@ -3,7 +3,7 @@
 import pytest
 
 from mirror.net.logs.leader_requests import EpochEnd
-from mirror.offsetmap.pins import LastCopied, header_digest
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import Known, Unseen, vouch

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
+from mirror.offsetmap.entries.pins import Flow, LastCopied, header_digest
 from mirror.offsetmap.fields import id_shown
-from mirror.offsetmap.pins import Flow, LastCopied, header_digest
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.internal.topic import State
 from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.position import MISSING_LOOKS

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.topic import PREFIX
+from mirror.offsetmap.internal.memory import PREFIX
 from mirror.relay.locate import seeking
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap.pins import LastCopied, Note, header_digest
+from mirror.offsetmap.entries.pins import LastCopied, Note, header_digest
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader

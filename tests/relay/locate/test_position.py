@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Leader
 from mirror.net.errors import Refused, Unreachable
+from mirror.net.metadata import Leader
 from mirror.records.identity import Identity
 from mirror.relay.locate import resync
 from mirror.relay.partition.location import Location

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
-from mirror.net.cluster import Leader
 from mirror.net.errors import ConnectionLost
+from mirror.net.metadata import Leader
 from mirror.reasons import HaltReason
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader

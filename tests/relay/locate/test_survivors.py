@@ -5,7 +5,7 @@ from unittest.mock import ANY, patch
 
 import pytest
 
-from mirror.offsetmap.survivors import Common
+from mirror.offsetmap.compare.survivors import Common
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader, Codec
 from mirror.relay.locate import compare, survivors

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.relay.mapped.beginning import Beginning
 from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster
@@ -165,7 +165,7 @@ async def test_copies_that_were_only_counted(*, rule: bool) -> None:
                 await until(lambda: flow.partition().queue.acknowledged == 15)
 
 
-def _as_unused(destination: FakeCluster) -> Row:
+def _as_unused(destination: FakeCluster) -> KeyValue:
     """The checkpoint as it would be, were what was counted no copy."""
     checkpoint = ledger(destination).checkpoint(SIDE)
     assert checkpoint is not None

@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsetmap.records import CHUNK_RUNS, Ledger, Order, Side
+from mirror.offsetmap.entries.chunks import CHUNK_RUNS, Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.offsetmap.topic import state_topic
+from mirror.offsetmap.internal.memory import state_topic
 from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
 from mirror.relay.partition.claim import Committed

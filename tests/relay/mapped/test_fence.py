@@ -11,8 +11,13 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, Producer
 from mirror.net.logs.reading import Segment
-from mirror.offsetmap.records import Checkpoint, Entry, Ledger, Order, Remembered, Side
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import Remembered
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.mapped import takeover

@@ -7,9 +7,8 @@ from confluent_kafka import Producer
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.alignment import Ambiguous
-from mirror.offsetmap.lockstep import Differs
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.translation import translation
 from mirror.relay.events import EventLog
 from mirror.relay.mapped import takeover

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from mirror.net.cluster import Leader
 from mirror.net.errors import Unreachable
-from mirror.offsetmap.pins import LastCopied, header_digest
-from mirror.offsetmap.records import Order, Side
+from mirror.net.metadata import Leader
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity

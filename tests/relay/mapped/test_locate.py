@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror.net.errors import Refused
+from mirror.offsetmap.internal.memory import state_topic
 from mirror.offsetmap.runs import Run
-from mirror.offsetmap.topic import state_topic
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.relay.durable.flows import Flows
 from mirror.relay.locate.owners import Owners

@@ -9,8 +9,8 @@ import pytest
 
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.lockstep import LockStep
-from mirror.offsetmap.records import Chunk
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.chunks import Chunk
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp

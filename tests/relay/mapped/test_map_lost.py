@@ -5,9 +5,11 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.records import Ledger, Side
-from mirror.offsetmap.runs import Place
-from mirror.offsetmap.topic import State, StateUnusable, state_topic
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import StateUnusable, state_topic
+from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.relay.durable import writer
 from mirror.relay.mapped import copied
@@ -75,7 +77,9 @@ async def test_a_part_of_the_map_is_lost(
         await translated(source_cluster, destination_cluster, topic_name)
     with patch.object(Ledger, "linked", lambda self, side, **_: self.chunks(side)):
         wrong = (await translated(source_cluster, destination_cluster, topic_name)).map
-    assert [wrong.to_destination(run.source) != Place(run.destination, exact=True) for run in whole].count(True) == 2
+    assert [wrong.to_destination(run.source) != MappedOffset(run.destination, exact=True) for run in whole].count(
+        True
+    ) == 2
     async with mapping(source_cluster, destination_cluster, topic_name) as flow:
         assert await flow.halted(topic_name) == "checkpoint_lost"
         assert await flow.relay.resume((topic_name, 0), accept_gap=True) == ""

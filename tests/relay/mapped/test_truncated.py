@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.pins import header_digest
+from mirror.offsetmap.entries.pins import header_digest
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable import pins

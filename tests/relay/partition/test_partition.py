@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.net.buffers import Frame, FramePool
-from mirror.net.cluster import Leader
+from mirror.net.metadata import Leader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
 from mirror.relay.partition.cursor import Mark

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ConfigSource,
 )
 
-from mirror.net.configs import Resource
+from mirror.net.admin.configs import Resource
 from mirror.net.errors import Refused, Unreachable
 from mirror.relay.topics import syncing
 from mirror.relay.topics.syncing import FOR_EVER, ConfigSync, TopicConfigs, changes_of

@@ -198,9 +198,9 @@ def test_any_entry_is_taken_or_refused(entry: str) -> None:
     ("entry", "problem"),
     [
         ("", "is empty"),
-        (".", "is no topic name"),
-        ("..", "is no topic name"),
-        ("x" * 250, "is no topic name"),
+        (".", "is not a topic name"),
+        ("..", "is not a topic name"),
+        ("x" * 250, "is not a topic name"),
         ("a,b", "is several names in one"),
         ("a, b, c", "is several names in one"),
         ("(", "is not a valid regular expression"),

@@ -220,7 +220,7 @@ def test_python_names_are_not_yaml_keys(loading: Load) -> None:
         (
             {"flow": "sync.topic.configs: [a b]"},
             FLOW,
-            AT_FLOW + "sync.topic.configs[0]: 'a b' is no name of a topic config",
+            AT_FLOW + "sync.topic.configs[0]: 'a b' is not the name of a topic config",
         ),
         (
             {"flow": "audit.accept: [unverifiable, extra]"},
@@ -310,7 +310,7 @@ def test_one_error(loading: Load, where: Mapping[str, str], line: int, expected:
         ),
         (base().replace("[orders]", "[]"), ["8: flows.source->destination.topics: names no topic; write at least one"]),
         (base().replace("[orders]", "[__x]"), ["8: flows.source->destination.topics[0]: '__x' is an internal topic"]),
-        (base().replace("->", "-"), ["7: flows.source-destination: is no name of a flow; write"]),
+        (base().replace("->", "-"), ["7: flows.source-destination: is not the name of a flow; write"]),
         (
             base().replace('"source->', '"sorce->'),
             ["7: flows.sorce->destination: there is no cluster sorce; did you mean"],
@@ -326,7 +326,7 @@ def test_one_error(loading: Load, where: Mapping[str, str], line: int, expected:
         ),
         (
             base().replace("  destination", "  a b: {bootstrap.servers: 'x:1'}\n  destination"),
-            ["5: clusters.a b: is no alias of a cluster; use letters"],
+            ["5: clusters.a b: is not an alias of a cluster; use letters"],
         ),
     ],
 )

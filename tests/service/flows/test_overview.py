@@ -5,15 +5,15 @@ from typing import Any
 
 from mirror.service.commands import Commands
 from mirror.service.flows.overview import status
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
 from mirror.service.telemetry.rows import Row
 from mirror.service.telemetry.status import as_html, as_text
 from tests.service.alerts import samples
 from tests.service.rows import row, stint
+from tests.service.telemetry.fleets import snapshot
 from tests.service.telemetry.showing import flow_of
-from tests.service.telemetry.test_fleet import snapshot
 
 NAMES = ("west->east", "west->hub")
 
@@ -23,9 +23,9 @@ def told(*rows: Row, partitions: int, up: bool = True) -> Any:
     return snapshot(*rows, fetch_requests=3) | clusters | {"flow_partitions": partitions}
 
 
-def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], Processes]:
+def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], WorkerProcesses]:
     """Two flows that share worker 1."""
-    processes, flows = Processes(), []
+    processes, flows = WorkerProcesses(), []
     processes.started(1, 11)
     for name, rows in zip(NAMES, (first, second), strict=True):
         found = Fleet(name)
@@ -37,7 +37,7 @@ def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[A
     return flows, processes
 
 
-def shown(flows: list[Any], processes: Processes) -> Any:
+def shown(flows: list[Any], processes: WorkerProcesses) -> Any:
     return status(flows, processes.workers, version="1", address="127.0.0.1:1", pid=7)
 
 

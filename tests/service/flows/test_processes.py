@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 
 
@@ -12,7 +12,7 @@ def snapshot(**counters: float) -> dict[str, Any]:
 
 def test_two_flows_in_one_process() -> None:
     """Each reports the same CPU time: it counts once. What a flow counts of itself is not the process's."""
-    found = Processes()
+    found = WorkerProcesses()
     found.started(1, 11)
     for reported in (1.0, 1.5):
         found.heard(1, snapshot(cpu_s=reported, fetch_requests=9) | {"flow": f"flow-{reported}"})
@@ -22,7 +22,7 @@ def test_two_flows_in_one_process() -> None:
 
 
 def test_a_process_after_the_other() -> None:
-    found = Processes()
+    found = WorkerProcesses()
     found.started(1, 11)
     found.heard(1, snapshot(**{"cpu_s": 2.0, "gc_collections/0": 3}))
     found.ended(1)
@@ -38,7 +38,7 @@ def test_a_process_after_the_other() -> None:
 
 def test_flows_of_one_cluster() -> None:
     """Failed requests are counted by cluster, over all flows, also those that were removed."""
-    found = Processes()
+    found = WorkerProcesses()
     fleets = [Fleet("west->east"), Fleet("west->hub")]
     for fleet, count in zip(fleets, (1, 2), strict=True):
         fleet.started(1, 11).counters = {"request_errors/west/Fetch/timeout": count, "throttled_s/west": 0.5}

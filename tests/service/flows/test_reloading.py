@@ -142,5 +142,5 @@ async def test_told_to_stop_while_the_file_hangs(tmp_path: Path, monkeypatch: py
         os.kill(int(pid.read_text()), signal.SIGKILL)
     monkeypatch.setattr(reloading, "program", lambda *_, **__: ["/bin/sleep", "600"])
     monkeypatch.setattr(reloading, "READ_S", 0.05)
-    with pytest.raises(NotRead, match="was not done within"):
+    with pytest.raises(NotRead, match="did not finish within"):
         await read(str(service.path), service.settings)

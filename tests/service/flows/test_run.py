@@ -1,6 +1,6 @@
 """Two flows in one worker, in this process and between fake clusters: what befalls one does not befall the other.
 
-One flow alone is in ``service.test_worker``.
+One flow alone is in ``tests.service.test_worker``.
 """
 
 import asyncio
@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from mirror.relay.relay import Relay
-from mirror.service.channel import Channel, ChannelLog
+from mirror.service.channel import Channel, Message
 from mirror.service.config import Config, load
 from mirror.service.config.resolve import handover
 from mirror.service.flows.run import FlowRun
-from mirror.service.worker_settings import Handover
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.flows import clusters
-from tests.service.test_worker import Here, Running, Seat, scene
+from tests.service.worker_here import Here, Running, Seat, scene, started
 
 FIRST, SECOND = "source->destination", "source->other"
 
@@ -32,7 +31,7 @@ class Both(Running):
 
     def __init__(self, worker: Here, task: "asyncio.Task[int]", channel: Channel) -> None:
         super().__init__(worker, task, channel)
-        self.seats_of: dict[str, list[Seat]] = {FIRST: [], SECOND: []}
+        self.seats_of: dict[str, list[Seat]] = {}
 
     def said_of(self, flow: str, kind: str) -> list[dict[str, Any]]:
         return [message for message in self.of(kind) if message["flow"] == flow]
@@ -66,36 +65,21 @@ async def both(
     config: Config, *, seat: Callable[[str, Relay], Seat] = lambda _, relay: Seat(relay)
 ) -> AsyncIterator[Both]:
     """The worker, told to run both flows and to join."""
-    mine, theirs = socket.socketpair()
-    loop = asyncio.get_running_loop()
-    handler = loop.get_exception_handler()
+    seats_of: dict[str, list[Seat]] = {FIRST: [], SECOND: []}
 
-    def take_seat(relay: Relay, told: Handover, _: ChannelLog) -> Seat:
-        found.seats_of[told.flow].append(seat(told.flow, relay))
-        return found.seats_of[told.flow][-1]
+    def take_seat(relay: Relay, flow: str) -> Seat:
+        seats_of[flow].append(seat(flow, relay))
+        return seats_of[flow][-1]
 
-    worker = Here(await Channel.open(theirs), join=take_seat)
-    channel = await Channel.open(mine)
-    found = Both(worker, loop.create_task(worker.run()), channel)
+    def hear(found: Both, message: Message) -> None:
+        if message["kind"] == "ready":
+            found.channel.send("join", flow=message["flow"])
 
-    async def listen() -> None:
-        while (message := await channel.receive()) is not None:
-            found.said.append(message)
-            if message["kind"] == "ready":
-                channel.send("join", flow=message["flow"])
-
-    listening = loop.create_task(listen())
-    for name in (FIRST, SECOND):
-        found.add(config, name)
-    try:
+    async with started(Both, take_seat, hear) as found:
+        found.seats_of = seats_of
+        for name in (FIRST, SECOND):
+            found.add(config, name)
         yield found
-    finally:
-        if not found.task.done():
-            found.task.cancel()
-        await asyncio.gather(found.task, return_exceptions=True)
-        await listening
-        await channel.close()
-        loop.set_exception_handler(handler)
 
 
 def nobody() -> str:

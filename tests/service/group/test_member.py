@@ -153,7 +153,7 @@ async def test_a_lost_session_is_no_seat() -> None:
     assert seat.counters == {"rebalances/assigned": 2, "rebalances/lost": 2}
     (line,) = log.of("partitions_lost")
     assert (line["count"], line["assignment"]) == (1, {"t": [0]})
-    assert "not heard of for a session, or the topics are others" in line["detail"]
+    assert "no heartbeat of this worker for a session timeout, or the topics have changed" in line["detail"]
 
 
 class Client(Assigned):

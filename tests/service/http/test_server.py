@@ -101,7 +101,7 @@ async def test_something_else_listens_there() -> None:
     """The command line says so, instead of showing nonsense."""
     async with serving() as (server, _):
         where = ("127.0.0.1", int(server.address.rpartition(":")[2]))
-        with pytest.raises(client.NotAnswered, match="no mirror, it seems"):
+        with pytest.raises(client.NotAnswered, match="does not seem to be a mirror"):
             await asyncio.to_thread(client.fetch_status, where)
 
 

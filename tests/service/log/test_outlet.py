@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mirror.sandbox import Cluster
-from mirror.service.log.outlet import NOT_READ, Outlet
+from mirror.service.log.outlet import NOT_READ, LogOutlet
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
 
@@ -24,8 +24,8 @@ SOON_S = 60.0
 FULL = Path("/dev/full")
 
 
-def outlet(descriptor: int, **options: Any) -> Outlet:
-    return Outlet(descriptor, lambda count, why: f"lost {count}: {why}\n", **options)
+def outlet(descriptor: int, **options: Any) -> LogOutlet:
+    return LogOutlet(descriptor, lambda count, why: f"lost {count}: {why}\n", **options)
 
 
 @pytest.fixture

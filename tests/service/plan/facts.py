@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mirror.net.cluster import Leader, Topic
+from mirror.net.metadata import Leader, Topic
 from mirror.records.admit import Terms
 from mirror.relay.topics.pairing import Pair
 from mirror.service.plan.model import ClusterFacts, FlowFacts, PartitionFacts, Sample, TopicFacts

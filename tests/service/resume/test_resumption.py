@@ -18,7 +18,7 @@ from mirror.service.http import client
 from mirror.service.http.routes import Pages
 from mirror.service.http.server import Request
 from mirror.service.resume import resumption
-from mirror.service.resume.resumption import NotAsked, Outcome, Resumed, Resumption
+from mirror.service.resume.resumption import NotAsked, Resumed, ResumeOutcome, Resumption
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.rows import Row
 from tests.service import rows
@@ -85,11 +85,11 @@ async def test_by_partition_topic_and_all() -> None:
     """Each worker is asked for its own, and for what is halted alone, unless one partition is named."""
     workers = spread()
     found = await workers.resumption.resume("orders", None, ())
-    assert found == Resumed([Outcome("orders", 0, "")], [("orders", 2)])
+    assert found == Resumed([ResumeOutcome("orders", 0, "")], [("orders", 2)])
     found = await workers.resumption.resume(None, None, ())
-    assert found == Resumed([Outcome("orders", 0, ""), Outcome("users", 0, "")], [("orders", 2)])
+    assert found == Resumed([ResumeOutcome("orders", 0, ""), ResumeOutcome("users", 0, "")], [("orders", 2)])
     found = await workers.resumption.resume("orders", 1, ())
-    assert found == Resumed([Outcome("orders", 1, "")], [])
+    assert found == Resumed([ResumeOutcome("orders", 1, "")], [])
     assert await workers.resumption.resume("orders", 2, ()) == Resumed([], [("orders", 2)])
     assert [each for each in workers.asked if each[1] == "resume"] == [
         (1, "resume", [("orders", 0)]),
@@ -173,15 +173,20 @@ async def test_over_http(
 @pytest.mark.parametrize(
     ("arguments", "found", "code", "said"),
     [
-        (["t", "0"], Resumed([Outcome("t", 0, "")], []), 0, "t-0 is resumed"),
-        (["t", "0"], Resumed([Outcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
+        (["t", "0"], Resumed([ResumeOutcome("t", 0, "")], []), 0, "t-0 is resumed"),
+        (["t", "0"], Resumed([ResumeOutcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "no worker here has t-0"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "ask where they are copied"),
-        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "nobody may hold them now, and a halt stays as it is"),
-        (["t"], Resumed([Outcome("t", 0, ""), Outcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
-        (["t"], Resumed([Outcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
+        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "perhaps nobody holds them now, and they stay halted"),
+        (["t"], Resumed([ResumeOutcome("t", 0, ""), ResumeOutcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
+        (["t"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
         (["--all"], Resumed([], []), 0, "nothing is halted"),
-        (["--all", "--accept-gap"], Resumed([Outcome("t", 0, "x"), Outcome("t", 1, "x")], []), 1, "t-0 is not"),
+        (
+            ["--all", "--accept-gap"],
+            Resumed([ResumeOutcome("t", 0, "x"), ResumeOutcome("t", 1, "x")], []),
+            1,
+            "t-0 is not",
+        ),
     ],
 )
 def test_on_the_command_line(

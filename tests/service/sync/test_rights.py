@@ -1,71 +1,45 @@
 """The rights that the README lists for groups and ACLs suffice to carry them over; each that is missing is named."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
-    ResourceType,
 )
 
 from mirror.sandbox import Cluster
 from tests import secured
-from tests.secured import PASSWORD, SASL_PLAIN, USER, Files
+from tests.secured import USER, Files
 from tests.service.kafka_side import create_topic, produce
-from tests.service.rights import AUTHORIZER, CLUSTER, GROUP, ID, TIMEOUT_S, TOPIC
-from tests.service.running import config_text, mirror
+from tests.service.rights import (
+    AUTHORIZER,
+    CLUSTER,
+    GROUP,
+    TIMEOUT_S,
+    TOPIC,
+    Principals,
+    Right,
+    config,
+    listed,
+    rights,
+)
+from tests.service.running import mirror
 from tests.service.runs.test_worker import caught_up
 from tests.service.sync.sides import commit, wait_committed
 
 pytestmark = pytest.mark.broker
-PRINCIPAL = f"User:{USER}"
+FLOW = "carried"
 
-
-@dataclass(frozen=True)
-class Right:
-    """One right. ``side``: of which cluster. ``name``: of the resource; with ``*`` at its end, of all that begin so."""
-
-    side: str
-    kind: ResourceType
-    name: str
-    operation: AclOperation
-
-    def binding(self, topic: str) -> AclBinding:
-        name = self.name.replace("TOPIC", topic)
-        pattern = ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
-        return AclBinding(
-            self.kind, name.removesuffix("*"), pattern,
-            PRINCIPAL, "*", self.operation, AclPermissionType.ALLOW,
-        )  # fmt: skip
-
-
-def rights(side: str, kind: ResourceType, name: str, *operations: str) -> list[Right]:
-    return [Right(side, kind, name, getattr(AclOperation, operation)) for operation in operations]
-
-
-ALL = [
-    *rights("source", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
-    *rights("source", GROUP, "mirror-source->destination", "READ"),
-    *rights("source", TOPIC, "mirror-internal.*", "READ", "DESCRIBE"),
-    *rights(
-        "destination", TOPIC, "TOPIC", "WRITE", "READ", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "ALTER", "DELETE"
-    ),
-    *rights("destination", TOPIC, "mirror-internal.*", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE"),
-    *rights("destination", ID, "mirror.source->destination.*", "WRITE", "DESCRIBE"),
-    *rights("destination", CLUSTER, "kafka-cluster", "ALTER", "DESCRIBE_CONFIGS"),
-]
 
 SYNC = [
-    *rights("source", GROUP, "TOPIC", "DESCRIBE"),
-    *rights("destination", GROUP, "TOPIC", "READ"),
-    *rights("source", CLUSTER, "kafka-cluster", "DESCRIBE"),
+    *rights("source", GROUP, "TOPIC", "Describe"),
+    *rights("destination", GROUP, "TOPIC", "Read"),
+    *rights("source", CLUSTER, "kafka-cluster", "Describe"),
 ]
 """What else is needed to carry offsets and ACLs over. The group of these tests has its topic's name."""
 
@@ -84,40 +58,6 @@ def both(files: Files) -> Iterator[dict[str, Cluster]]:
         yield {"source": source, "destination": destination}
 
 
-class Granted:
-    """Exactly these rights, and no other."""
-
-    def __init__(self, both: dict[str, Cluster], topic: str) -> None:
-        self.topic = topic
-        self.admins = {
-            side: AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) for side, cluster in both.items()
-        }
-
-    def only(self, wanted: Sequence[Right]) -> None:
-        everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
-        for admin in self.admins.values():
-            for deleted in admin.delete_acls([everything], request_timeout=TIMEOUT_S).values():
-                deleted.result(TIMEOUT_S)
-        self.add(wanted)
-
-    def add(self, wanted: Sequence[Right]) -> None:
-        for side, admin in self.admins.items():
-            bindings = [right.binding(self.topic) for right in wanted if right.side == side]
-            for made in admin.create_acls(bindings, request_timeout=TIMEOUT_S).values() if bindings else ():
-                made.result(TIMEOUT_S)
-
-
-def config(both: dict[str, Cluster], topic: str, **more: object) -> str:
-    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": USER,
-            "sasl.password": PASSWORD}  # fmt: skip
-    return config_text(
-        both["source"].servers(SASL_PLAIN), both["destination"].servers(SASL_PLAIN), [topic],
-        flow={"refresh.topics.interval.ms": 500} | more, clusters={"source": sasl, "destination": sasl},
-    )  # fmt: skip
-
-
 CARRIED = {
     "sync.group.offsets.enabled": True, "sync.group.offsets.interval.ms": 300, "sync.topic.acls.enabled": True,
     "sync.topic.acls.interval.ms": 300,
@@ -130,18 +70,20 @@ def with_group_and_reader(both: dict[str, Cluster], topic: str, granted: Sequenc
     create_topic(servers, topic)
     produce(servers, topic, 20)
     commit(both["source"], topic, topic, 10)
-    those = Granted(both, topic)
-    those.only(granted)
+    Principals(both).only(USER, [right.of(topic=topic, flow=FLOW) for right in granted])
     reader = AclBinding(
         TOPIC, topic, ResourcePatternType.LITERAL, "User:reader", "*", AclOperation.READ, AclPermissionType.ALLOW
     )
-    for made in those.admins["source"].create_acls([reader], request_timeout=TIMEOUT_S).values():
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_acls([reader], request_timeout=TIMEOUT_S).values():
         made.result(TIMEOUT_S)
 
 
 def test_the_list_is_enough_for_groups_and_acls(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
-    with_group_and_reader(both, topic_name, [*ALL, *SYNC])
-    with mirror(tmp_path / "mirror.yaml", config(both, topic_name, groups=[topic_name], **CARRIED)) as process:
+    with_group_and_reader(both, topic_name, [*listed(), *SYNC])
+    with mirror(
+        tmp_path / "mirror.yaml", config(both, USER, [topic_name], FLOW, groups=[topic_name], **CARRIED)
+    ) as process:
         wait_committed(both["destination"], topic_name, topic_name, 10)
         assert process.wait_event("topic_acls_synced")["acls"] == [f"User:reader may Read {topic_name}"]
         warned = [line for line in process.lines if line.get("level") in ("warning", "error")]
@@ -154,7 +96,11 @@ def test_the_list_is_enough_for_groups_and_acls(both: dict[str, Cluster], topic_
     [
         (SYNC[1], "group_offsets_not_synced", "Read on group TOPIC at destination"),
         (SYNC[2], "topic_acls_not_synced", "Describe on the cluster at source"),
-        (ALL[-2], "topic_acls_not_synced", "Describe on the cluster at destination"),
+        (
+            Right("destination", CLUSTER, "kafka-cluster", "Alter"),
+            "topic_acls_not_synced",
+            "Describe on the cluster at destination",
+        ),
         (SYNC[0], "group_offsets_not_synced", "Describe on group TOPIC at source"),
     ],
     ids=["group-there", "cluster-here", "cluster-there", "group-here"],
@@ -163,12 +109,14 @@ def test_a_right_that_is_missing_is_named(
     both: dict[str, Cluster], topic_name: str, tmp_path: Path, missing: Right, event: str, remedy: str
 ) -> None:
     """Once, however often it is tried; copying goes on, and what it keeps from being carried over is, once granted."""
-    with_group_and_reader(both, topic_name, [each for each in [*ALL, *SYNC] if each != missing])
-    with mirror(tmp_path / "mirror.yaml", config(both, topic_name, groups=[topic_name], **CARRIED)) as process:
+    with_group_and_reader(both, topic_name, [each for each in [*listed(), *SYNC] if each != missing])
+    with mirror(
+        tmp_path / "mirror.yaml", config(both, USER, [topic_name], FLOW, groups=[topic_name], **CARRIED)
+    ) as process:
         line = process.wait_event(event)
         assert line["remedy"] == f"grant the mirror's principal {remedy.replace('TOPIC', topic_name)}"
         caught_up(process, both["source"].bootstrap_servers, both["destination"].bootstrap_servers, topic_name, 1)
-        Granted(both, topic_name).add([missing])
+        Principals(both).grant(USER, [missing.of(topic=topic_name, flow=FLOW)])
         wait_committed(both["destination"], topic_name, topic_name, 10)
         assert len(process.of(event)) == 1
         assert process.stop() == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from mirror.service.commands import Commands
 from mirror.service.flows.overview import Status, status
-from mirror.service.flows.processes import Processes
+from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
 
@@ -14,8 +14,8 @@ def flow_of(found: Fleet, *, started: bool = True, group: str = "g", commands: C
     return SimpleNamespace(fleet=found, started=started, group=group, commands=commands or Commands())
 
 
-def processes_of(found: Fleet) -> Processes:
-    processes = Processes()
+def processes_of(found: Fleet) -> WorkerProcesses:
+    processes = WorkerProcesses()
     processes.workers = found.workers
     return processes
 

@@ -94,7 +94,7 @@ def told() -> dict[str, Any]:
         "counters": {
             "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "opened/sparse_batch": 4,
             "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
-            "filled": 33, "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
+            "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
             "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
             "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,
             "syncs/group_offsets/failed": 71, "syncs/group_offsets/ok": 72, "syncs/topic_acls/failed": 73,

@@ -78,6 +78,6 @@ async def test_strangers_in_the_group_are_told_once(monkeypatch: pytest.MonkeyPa
     finally:
         asking.cancel()
     (told,) = log.of("group_shared")
-    assert "no mirrors of flow west->east" in told["detail"]
+    assert "not mirrors of flow west->east" in told["detail"]
     assert "consumer at 192.0.2.1" in told["detail"]
     assert set(asked) == {"-group-of-west->east"}

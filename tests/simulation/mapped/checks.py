@@ -10,8 +10,10 @@ must halt. Nothing else is excused by it: no other batch, and no other source.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.records import Checkpoint, Ledger, Side
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap
 from tests.simulation.mapped.cluster import DestinationSite
 from tests.simulation.mapped.source import Source, generation, same

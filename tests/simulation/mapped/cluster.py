@@ -8,10 +8,12 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
-from mirror.offsetmap.records import Entry, Flow, Ledger
+from mirror.net.metadata import Leader, Topic
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
@@ -251,7 +253,7 @@ def _granted(result: Any) -> Ownership:
 
 
 class MappedState:
-    """The internal topic as a worker sees it: ``offsetmap.topic.State`` by its methods; a write may land twice."""
+    """The internal topic as a worker sees it: ``State`` by its methods; a write may land twice."""
 
     def __init__(self, cluster: Any, flow: str, *, lean: bool = False) -> None:
         self.topic = f"mirror-internal.{flow}"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from mirror.offsetmap.records import Ledger
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from tests.simulation import run as exact

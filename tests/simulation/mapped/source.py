@@ -4,7 +4,7 @@ import copy
 import random
 from typing import NamedTuple
 
-from mirror.offsetmap.looks import REWRITTEN
+from mirror.offsetmap.compare.looks import REWRITTEN
 from mirror.records.header import HEADER_SIZE
 from tests.simulation.model.broker import PartitionModel, Stored
 from tests.simulation.model.network import Trace

@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.alignment import Alignment
-from mirror.offsetmap.lockstep import LockStep
-from mirror.offsetmap.pins import LastCopied
-from mirror.offsetmap.records import Checkpoint, Ledger
+from mirror.offsetmap.compare.alignment import Alignment
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.pins import LastCopied
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.halts import PartitionHalted, halt
@@ -307,8 +308,9 @@ MUTATIONS = (
     Mutation("what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300),
 )
 """Of the rules that lock-step passes over a source batch only where the destination's offsets have a gap, and that one
-takeover's confirmed account counts, see ``tests/offsetmap/test_alignment.py`` and ``test_records.py``; of the rule that
-what was read before says nothing, which one run in thousands needs, ``tests/relay/mapped/test_truncated.py``."""
+takeover's confirmed account counts, see ``test_alignment.py`` and ``test_ledger.py`` in ``tests/offsetmap``; of the
+rule that what was read before says nothing, which one run in thousands needs, see
+``tests/relay/mapped/test_truncated.py``."""
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)

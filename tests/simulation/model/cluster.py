@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
+from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
-from mirror.offsetmap.records import Entry
-from mirror.offsetmap.topic import Row
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
@@ -304,7 +304,7 @@ class SimulatedState(MemoryState):
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Produce."""
-        rows: list[Row] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
+        rows: list[KeyValue] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
 
         def execute(reply: Reply) -> None:
             self._cluster.site.remember(rows)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mirror.net.buffers import Frame
-from mirror.net.cluster import Leader
-from mirror.net.connection import Piece, Waiter
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
+from mirror.net.metadata import Leader
 from mirror.net.options import ConnectionOptions
+from mirror.net.stream import Piece, Waiter
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
 from mirror.wire.header import SIZE

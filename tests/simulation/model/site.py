@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import Marker
-from mirror.offsetmap.topic import Row
+from mirror.net.metadata import Leader, Topic
+from mirror.offsetmap.internal.batches import KeyValue
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
 from tests.simulation.model.broker import Answer, CoordinatorModel, PartitionModel
@@ -97,7 +97,7 @@ class Site:
         """The followers do not follow."""
         self.owner: tuple[str, Ownership] | None = None
         """Who called InitProducerId last, and what it got."""
-        self.remembered: list[Row] = [] if beside is None else beside.remembered
+        self.remembered: list[KeyValue] = [] if beside is None else beside.remembered
         """What was written into the internal topic."""
         self.remembered_at: list[float] = [] if beside is None else beside.remembered_at
         """When, row by row."""
@@ -150,7 +150,7 @@ class Site:
         """It asks the coordinator who the owner is."""
         self.asked_at[who] = self._loop.time()
 
-    def remember(self, rows: list[Row]) -> None:
+    def remember(self, rows: list[KeyValue]) -> None:
         """A write to the internal topic."""
         self.remembered += rows
         self.remembered_at += [self._loop.time()] * len(rows)

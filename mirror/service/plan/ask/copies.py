@@ -11,10 +11,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
-from mirror.net.cluster import Leader, Topic, no_leader
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
 from mirror.net.logs.log import PartitionLog, SourceLog
+from mirror.net.metadata import Leader, Topic, no_leader
 from mirror.reasons import HaltReason
 from mirror.relay.durable.flows import has_map
 from mirror.relay.durable.loops import Loops

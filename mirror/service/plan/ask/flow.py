@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from mirror.net.cluster import Leader, Topic
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.topic import REPLICAS, StateUnusable
+from mirror.offsetmap.internal.memory import StateUnusable
+from mirror.offsetmap.internal.topic import REPLICAS
 from mirror.reasons import HaltReason
 from mirror.relay.assignment import Key
 from mirror.relay.locate.owners import transactional_id

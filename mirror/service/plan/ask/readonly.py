@@ -27,8 +27,9 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
-from mirror.offsetmap.records import Entry, Flow
-from mirror.offsetmap.topic import State
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.internal.topic import State
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.wire.versions import FETCH_KEY
 

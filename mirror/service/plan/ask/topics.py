@@ -5,8 +5,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from mirror.net.cluster import Cluster, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
+from mirror.net.metadata import Topic
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings

@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirror.net.errors import RequestTimedOut, Unreachable
-from mirror.offsetmap.records import Flow
+from mirror.offsetmap.entries.pins import Flow
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Untouched, WouldLead, only_asks
 from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from mirror.net.cluster import Leader
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import Segment
+from mirror.net.metadata import Leader
 from mirror.service.plan.ask.samples import MOST_AT_ONCE
 from mirror.service.plan.ask.speed import Stretch, measured
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook

@@ -1,6 +1,6 @@
 """P04 on real brokers with Kafka's own authorizer, and each of its rules by itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,19 @@ from mirror.sandbox import Cluster
 from mirror.service.plan.checks.rights import may_write_markers, of_flow, of_topic
 from mirror.service.plan.model import Level
 from tests import secured
-from tests.secured import Files
+from tests.secured import USER, Files
 from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.facts import APIS, EVERYTHING, flow, topic
 from tests.service.plan.planning import everything, plan
-from tests.service.rights import AUTHORIZER, CLUSTER, TOPIC
-from tests.service.sync.test_rights import ALL, Granted, config, rights
+from tests.service.rights import AUTHORIZER, CLUSTER, TOPIC, Principals, Right, config, listed, rights
 
 ASKING = [
-    *rights("source", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
-    *rights("destination", TOPIC, "TOPIC", "READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
-    *rights("destination", CLUSTER, "kafka-cluster", "DESCRIBE_CONFIGS"),
+    *rights("source", TOPIC, "TOPIC", "Read", "Describe", "DescribeConfigs"),
+    *rights("destination", TOPIC, "TOPIC", "Read", "Describe", "DescribeConfigs"),
+    *rights("destination", CLUSTER, "kafka-cluster", "DescribeConfigs"),
 ]
 """Nothing that writes."""
+FLOW = "asked"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,14 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster
         yield {"source": source, "destination": destination}
 
 
+def granted(both: dict[str, Cluster], topic: str, folder: Path, rights: Iterable[Right]) -> Path:
+    """Returns the configuration of a flow whose principal has these rights, and no other."""
+    Principals(both).only(USER, [right.of(topic=topic, flow=FLOW) for right in rights])
+    path = folder / "a.yaml"
+    path.write_text(config(both, USER, [topic], FLOW))
+    return path
+
+
 @pytest.mark.broker
 def test_with_rights_that_only_ask(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
     """
@@ -45,17 +53,16 @@ def test_with_rights_that_only_ask(both: dict[str, Cluster], topic_name: str, tm
     for cluster in both.values():
         create_topic(cluster.bootstrap_servers, topic_name)
     produce(both["source"].bootstrap_servers, topic_name, 40)
-    Granted(both, topic_name).only(ASKING)
-    (tmp_path / "a.yaml").write_text(config(both, topic_name))
+    config_path = granted(both, topic_name, tmp_path, ASKING)
     before = everything(both["source"]), everything(both["destination"])
-    found = plan(tmp_path / "a.yaml")
+    found = plan(config_path)
     assert (everything(both["source"]), everything(both["destination"])) == before
     assert found.code == 2
     own = found.rows(None, least="warns")
     assert own["P05"]["level"] == "refused"
     assert "TOPIC_AUTHORIZATION_FAILED" in own["P05"]["detail"]
     told = " ".join(row["detail"] for row in found.flow["findings"] if row["line"] == "P04")
-    for what in ("group mirror-source->destination at source: the principal may not read it", "may not write markers",
+    for what in ("group mirror-asked at source: the principal may not read it", "may not write markers",
                  "may not describe its transactional ids"):  # fmt: skip
         assert what in told, told
     (refused,) = found.rows(topic_name, least="refused").values()
@@ -69,9 +76,8 @@ def test_with_the_rights_that_the_mirror_needs(both: dict[str, Cluster], topic_n
     """Those that the README lists are enough to plan, and nothing is missed; also for a topic that is not there yet."""
     create_topic(both["source"].bootstrap_servers, topic_name)
     produce(both["source"].bootstrap_servers, topic_name, 40)
-    Granted(both, topic_name).only(ALL)
-    (tmp_path / "a.yaml").write_text(config(both, topic_name))
-    found = plan(tmp_path / "a.yaml")
+    config_path = granted(both, topic_name, tmp_path, listed())
+    found = plan(config_path)
     assert found.code == 0, found.flow["findings"]
     assert {row["line"] for row in found.flow["findings"] if row["level"] != "told"} == set()
     assert found.state(topic_name) == "created"

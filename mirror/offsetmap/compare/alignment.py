@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.offsetmap.looks import Batch, Fit, Gap, fit
+from mirror.offsetmap.compare.looks import Batch, Fit, Gap, fit
 from mirror.offsetmap.runs import Run
 
 MOST_PATHS = 256

@@ -3,7 +3,7 @@
 This is for ``offsets: mapped``: the destination's log holds other writers' batches between the flow's own, and the
 source's log holds batches that are not copied. The flow's batches are known by their producer ids, and each of them is
 the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a log
-cleaner or retention leaves a choice, ``offsetmap.alignment`` narrows it down.
+cleaner or retention leaves a choice, ``offsetmap.compare.alignment`` narrows it down.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.alignment import Alignment, Differs, NeverArrived
-from mirror.offsetmap.looks import Batch, Gap
+from mirror.offsetmap.compare.alignment import Alignment, Differs, NeverArrived
+from mirror.offsetmap.compare.looks import Batch, Gap
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.transactions import Aborted
 from mirror.wire.errors import ErrorCode
 
-__all__ = ["Differs", "Found", "LockStep", "Originals", "is_fence", "lost_from"]
+__all__ = ["Differs", "LockStep", "Originals", "StandingBatch", "is_fence", "lost_from"]
 
 READ_BYTES = 1 << 20
 _HALF = SEQUENCES // 2
 
 
-class Found(NamedTuple):
+class StandingBatch(NamedTuple):
     """A batch as it stands in a log. ``gaps``: those between it and the one before."""
 
     header: BatchHeader
@@ -43,7 +43,7 @@ class Originals:
         self._log = log
         self.offset = offset
         self._committed = committed
-        self._read: deque[Found] = deque()
+        self._read: deque[StandingBatch] = deque()
         self._gaps: list[Gap] = []
         self._behind: list[Gap] = []
 
@@ -52,7 +52,7 @@ class Originals:
         """The offsets behind the last of these batches that no batch takes, as of the last read."""
         return self._gaps + self._behind
 
-    async def next(self) -> Found | None:
+    async def next(self) -> StandingBatch | None:
         """Returns the next one; None at the current visible end. A later call may return more."""
         while not self._read:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
@@ -68,7 +68,7 @@ class Originals:
                 if aborted.follow(header, batch) or header.is_control:
                     pass
                 elif header.record_count:
-                    self._read.append(Found(header, batch, tuple(self._gaps)))
+                    self._read.append(StandingBatch(header, batch, tuple(self._gaps)))
                     self._gaps = []
                 else:
                     self._gaps.append(Gap(header.base_offset, header.last_offset_delta + 1, is_batch=True))

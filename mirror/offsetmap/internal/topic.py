@@ -9,34 +9,31 @@ writer's alone. The other records say the same again, or are written only by a p
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from kafka.protocol.admin import CreateTopicsRequest
-from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from mirror.net.admin.configs import Resource, describe_configs
 from mirror.net.backoff import Backoff
-from mirror.net.cluster import Cluster, Leader, Topic, no_leader, not_described
-from mirror.net.configs import Resource, describe_configs
-from mirror.net.errors import Damaged, NetworkError, Refused, Unreachable, Unreadable
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Refused, Unreachable
 from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
-from mirror.offsetmap.chunks import Chunk, joined
+from mirror.offsetmap.entries.entry import Entry, StateError
+from mirror.offsetmap.entries.pins import Flow
 from mirror.offsetmap.fields import is_topic
-from mirror.offsetmap.records import Entry, Flow, Ledger, Side, StateError
-from mirror.offsetmap.runs import MapError, OffsetMap
+from mirror.offsetmap.internal.batches import KeyValue, batches_of, records_of
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import RESTORE, StateUnusable, state_topic
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, Outcome, outcome_of
 
-PREFIX = "mirror-internal."
-"""Topics whose names begin so are never mirrored (``service.config``)."""
 REPLICAS = 3
 """Default replication factor of the internal topic; fewer if there are fewer brokers."""
-BATCH_BYTES = 256 * 1024
-"""Most bytes of keys and values in a batch, unless a single entry has more: well below any ``max.message.bytes``."""
 READ_BYTES = 1 << 20
 TRIES = 6
 LOOKS = 200
@@ -50,64 +47,7 @@ SEGMENT_BYTES = 16 << 20
 """``segment.bytes`` of the internal topic. Superseded records are not cleaned before their segment is rolled, and a
 start reads them all."""
 
-_RESTORE = (
-    "nobody but a mirror of this version may write there: restore the topic, or give the flow a new destination topic"
-)
-
-Row = tuple[bytes, bytes | None]
 _T = TypeVar("_T")
-
-
-class StateUnusable(NetworkError):
-    """The internal topic is not what it has to be; the message says what to do."""
-
-    slug = "state_unusable"
-
-
-UNREADABLE = (Refused, StateUnusable, Damaged)
-"""Errors by which another flow's internal topic cannot be read. They hold nobody up: see ``passes``."""
-
-
-def passes(error: NetworkError) -> bool:
-    """Returns True if asking again may help: not if it is forbidden, nor if the log is damaged on a broker's disk."""
-    return (
-        isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Outcome.HALT
-    )
-
-
-def state_topic(flow: str) -> str:
-    """Returns the internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
-    return PREFIX + flow.replace("->", "_to_")
-
-
-class Memory(Protocol):
-    """The mirror's memory at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
-    coroutine raises ``NetworkError``."""
-
-    topic: str
-    ledger: Ledger
-    lost: Ledger | None
-    """The ledger as of when the topic was found to have lost some of it; None again once that is repaired."""
-    lacks: Right | None
-    """The right to read its configs, if that is missing."""
-
-    async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """Finds or creates the topic, and reads it; False if there is none."""
-
-    async def load(self) -> None:
-        """Reads what others have written since."""
-
-    async def look(self, *, replication_factor: int = -1) -> None:
-        """Checks that it still has all that was read, and sets ``lost`` if not."""
-
-    async def put(self, entry: Entry) -> None:
-        """Writes one entry, together with those of others."""
-
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
-        """Writes entries, and takes keys away."""
-
-    async def claim(self, flow: Flow) -> None:
-        """Writes down which flow it belongs to, unless that is known."""
 
 
 class Shared:
@@ -281,10 +221,10 @@ class State:
         out: nothing is copied into it, and every reader would have to make sense of it."""
         entries = [entry for entry in entries if _can_be(entry)]
         forget = list(forget)
-        rows: list[Row] = [(entry.key(), entry.value()) for entry in entries]
+        rows: list[KeyValue] = [(entry.key(), entry.value()) for entry in entries]
         rows += [(key, None) for key in forget]
         async with self._lock:
-            for batch in _batches(rows):
+            for batch in batches_of(rows):
                 base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
                 # If the log does not grow, it has lost its end: then everything is read again.
                 behind = base + BatchHeader.read(batch).record_count
@@ -443,86 +383,12 @@ class State:
         if header.is_control or not header.record_count:
             return
         try:
-            for record in _records(batch):
+            for record in records_of(batch):
                 ledger.apply(record.key or b"", record.value)
         except StateError as error:
             raise StateUnusable(
-                f"topic {self.topic} at {self._cluster.name}, batch at offset {header.base_offset}: {error}; {_RESTORE}"
+                f"topic {self.topic} at {self._cluster.name}, batch at offset {header.base_offset}: {error}; {RESTORE}"
             ) from error
-
-
-def whole_map(topic: str, ledger: Ledger, side: Side, *, gone_to: int) -> OffsetMap:
-    """Returns a partition's map, from the internal topic. A lean ledger does not have it.
-
-    Args:
-        topic: the internal topic's name.
-        ledger: the topic's content.
-        side: the partition.
-        gone_to: where the destination's log starts.
-
-    Raises:
-        StateUnusable: its chunks do not make one map, or one is missing.
-    """
-    try:
-        chunks = ledger.linked(side, gone_to=gone_to)
-    except MapError as error:
-        raise StateUnusable(
-            f"topic {topic} lacks a part of the offset map of {side.name}: {error}; somebody has deleted what stood "
-            "there, so offsets of this partition cannot be translated. `mirror status` says whether it has halted, and "
-            "how to rebuild the map"
-        ) from error
-    return joined_map(topic, chunks)
-
-
-def joined_map(topic: str, chunks: Iterable[Chunk]) -> OffsetMap:
-    """Returns what ``joined`` does, for chunks that the internal topic has.
-
-    Raises:
-        StateUnusable: they do not make one map.
-    """
-    try:
-        return joined(chunks)
-    except MapError as error:
-        raise StateUnusable(f"topic {topic}: its records do not make one offset map: {error}; {_RESTORE}") from error
-
-
-def _records(batch: memoryview) -> list[DefaultRecord]:
-    """Returns the records of a batch that anybody may have written.
-
-    Raises:
-        StateError: they cannot be read.
-    """
-    try:
-        return list(DefaultRecordBatch(bytes(batch)))
-    except Exception as error:  # the bytes may be a stranger's, and each codec raises errors of its own
-        raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[bytes]:
-    """Yields the rows as record batches, in order."""
-    builder, size, count = _builder(), 0, 0
-    for key, value in rows:
-        grown = len(key) + len(value or b"")
-        if count and size + grown > BATCH_BYTES:
-            yield bytes(builder.build())
-            builder, size, count = _builder(), 0, 0
-        builder.append(count, round(time.time() * 1000), key, value, [])
-        size += grown
-        count += 1
-    if count:
-        yield bytes(builder.build())
-
-
-def _builder() -> DefaultRecordBatchBuilder:
-    return DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=False,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=1 << 30,
-    )
 
 
 def _can_be(entry: Entry) -> bool:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap import alignment, looks, survivors
-from mirror.offsetmap.alignment import Alignment, Ambiguous, Differs, NeverArrived
-from mirror.offsetmap.looks import Batch, Fit
+from mirror.offsetmap.compare import alignment, looks, survivors
+from mirror.offsetmap.compare.alignment import Alignment, Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.compare.looks import Batch, Fit
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 from tests.net.scripted import OWN, stepped

@@ -7,9 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.records import Checkpoint, Chunk, KeptHalt, Order, Pin, Side, Skipped
+from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
+from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import KeptHalt, Pin
+from mirror.offsetmap.internal.batches import BATCH_BYTES
+from mirror.offsetmap.internal.memory import StateUnusable, state_topic
+from mirror.offsetmap.internal.topic import Shared, State
 from mirror.offsetmap.runs import OffsetMap, Run
-from mirror.offsetmap.topic import BATCH_BYTES, Shared, State, StateUnusable, state_topic
 from mirror.records.identity import Identity
 from mirror.sandbox import Cluster as Sandbox
 from tests.net.real import create, opened, records
@@ -74,7 +79,7 @@ async def test_a_topic_that_no_cluster_can_have(
     """Nothing is written down about it. If it was once, whoever reads it passes over it: it kept a flow from starting,
     with all its other topics."""
     if not rule:
-        monkeypatch.setattr("mirror.offsetmap.topic._can_be", lambda _: True)
+        monkeypatch.setattr("mirror.offsetmap.internal.topic._can_be", lambda _: True)
     flow = f"{topic_name}->there"
     long = Side("t" * 249, 0, "west." + "t" * 249)
     halted = KeptHalt(side=long, reason="invalid_topic", detail="", remedy="", at_ms=1)

@@ -6,8 +6,9 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
-from mirror.net.cluster import ANY_NODE, Cluster
+from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
+from mirror.net.metadata import ANY_NODE
 from mirror.net.rights import ALTER_CONFIGS, DENIED, TOPIC, Right
 
 _SET, _DELETE = 0, 1

@@ -1,4 +1,4 @@
-"""The pieces of a partition's offset map, as the internal topic has them (``offsetmap.records``).
+"""The pieces of a partition's offset map, as the internal topic has them (``offsetmap.entries.entry``).
 
 Each writer has a chain of its own, numbered from 0, which goes on from the chain that it took over. A map that lacks a
 piece would give wrong offsets. So only pieces that follow each other, back to the beginning, are one map.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
 from mirror.offsetmap.runs import MapError, OffsetMap
 
 CHUNK_RUNS = 1024

@@ -1,8 +1,4 @@
-"""The records that the mirror writes down at the destination: checkpoints, offset maps, skipped ranges, and what flows
-and partitions are (``offsetmap.pins``).
-
-Each is one record of a compacted topic, key and value in JSON, so that operators can read it with any consumer. The
-newest record of a key counts, and one without a value takes the key away.
+"""All entries of the internal topic that count, and what they say together.
 
 Several workers may write about one partition at the same time: one that owns it, and one that has lost it and does not
 know yet. So no two of them share a key (``writer``), and in whatever order their records come, ``Ledger`` finds the
@@ -11,21 +7,19 @@ same truth: of two accounts of one partition the one with the higher ``order`` c
 Pure.
 """
 
-import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Self
 
-from mirror.offsetmap import fields
-from mirror.offsetmap.chunks import CHUNK_RUNS, Chunk, Order, joined, linked
-from mirror.offsetmap.keys import VERSION, Side, dump, key_of
-from mirror.offsetmap.pins import (
+from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
+from mirror.offsetmap.entries.chunks import Chunk, joined, linked
+from mirror.offsetmap.entries.entry import Entry, Pinned, read_entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import (
     HALTED,
     AcceptedLoop,
     Flow,
     KeptHalt,
-    LastCopied,
     Note,
     Pin,
     Remembered,
@@ -40,220 +34,6 @@ from mirror.offsetmap.pins import (
 )
 from mirror.offsetmap.runs import OffsetMap
 from mirror.reasons import ELSEWHERE
-from mirror.records.identity import Identity
-
-__all__ = [
-    "CHUNK_RUNS",
-    "AcceptedLoop",
-    "Checkpoint",
-    "Chunk",
-    "Entry",
-    "Flow",
-    "KeptHalt",
-    "Ledger",
-    "Note",
-    "Order",
-    "Pin",
-    "Remembered",
-    "Side",
-    "Skipped",
-    "StateError",
-    "Upstream",
-    "read_entry",
-]
-
-SHOWN = 500
-"""Bytes of a key that a message shows at most."""
-
-
-class StateError(ValueError):
-    """A record that no mirror of this version wrote. The message has its key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """Says that all before ``source_offset`` is at the destination, before ``destination_offset``, and that the flow's
-    batches from there on are the source's from ``source_offset`` on. It stays true: it is only ever superseded."""
-
-    side: Side
-    writer: str
-    order: Order
-    source_offset: int
-    source_epoch: int
-    """Leader epoch of the source's batch before ``source_offset``; -1 if not known."""
-    destination_offset: int
-    identity: Identity
-    """The identity of the next batch."""
-    source_id: str | None = None
-    """Topic id in hexadecimal, if the cluster has one."""
-    destination_id: str | None = None
-    at_ms: int = 0
-    own: tuple[int, ...] = ()
-    """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
-    versions that did not note them."""
-    closed: bool = False
-    """True if its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
-    confirmed: bool = True
-    """True if the partition was still its writer's after its first checkpoint; before that, nothing is sent."""
-    copied: LastCopied | None = None
-    """The note by which the source is checked for what was copied. None in records of versions that did not note it."""
-    isolation_level: str = ""
-    """The setting under which the partition is copied; empty in records of versions that did not note it."""
-    unused: bool = False
-    """True if nothing was copied up to here, by anybody; False in records of versions that did not note it."""
-
-    @property
-    def rank(self) -> tuple[int, bool, Order]:
-        """The checkpoint with the highest rank counts. All but one of a takeover's checkpoints were written by workers
-        that had lost the partition by then: that one is confirmed, or nobody has sent anything. Producer ids say
-        nothing, since a later one may be lower."""
-        return self.order.takeover, self.confirmed, self.order
-
-    def key(self) -> bytes:
-        """Returns the key: one for each writer."""
-        return key_of("checkpoint", self.side, writer=self.writer)
-
-    def value(self) -> bytes:
-        """Returns the value, in JSON."""
-        return dump(
-            {
-                "v": VERSION,
-                "order": self.order,
-                "source": self.source_offset,
-                "source_epoch": self.source_epoch,
-                "source_id": self.source_id,
-                "destination": self.destination_offset,
-                "destination_id": self.destination_id,
-                "identity": [self.identity.producer_id, self.identity.epoch, self.identity.sequence],
-                "at_ms": self.at_ms,
-                "own": self.own,
-                "closed": self.closed,
-                "confirmed": self.confirmed,
-                "copied": self.copied,
-                "isolation_level": self.isolation_level,
-                "unused": self.unused,
-            }
-        )
-
-    @classmethod
-    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """Reads what ``key`` and ``value`` made. Older versions did not write the last six."""
-        older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
-        value = older | {"unused": False} | dict(value)
-        return cls(
-            side=Side.of(key),
-            writer=fields.label(key, "writer"),
-            order=Order.load(value),
-            source_offset=fields.number(value, "source"),
-            source_epoch=fields.number(value, "source_epoch", least=-1, most=fields.MOST_I32),
-            source_id=fields.topic_id(value, "source_id"),
-            destination_offset=fields.number(value, "destination"),
-            destination_id=fields.topic_id(value, "destination_id"),
-            identity=Identity(
-                *fields.numbers(value, "identity", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32))
-            ),
-            at_ms=fields.at_ms(value),
-            own=tuple(fields.numbers(value, "own", *[(-1, fields.MOST)] * len(value["own"]))),
-            closed=fields.flag(value, "closed"),
-            confirmed=fields.flag(value, "confirmed"),
-            copied=LastCopied.load(value),
-            isolation_level=fields.label(value, "isolation_level"),
-            unused=fields.flag(value, "unused"),
-        )
-
-
-_WORDS = {
-    "on.gap": "could not be copied; going on without them was accepted",
-    "unproven": "not shown to be copied; taking that on trust was accepted",
-    "retention_overtook": "deleted by the source while the partition was halted, before they were copied",
-    "never_arrived": "refused by the destination; going on without them was accepted",
-}
-
-
-def in_words(cause: str) -> str:
-    """Returns the cause of a skipped range in words, for people."""
-    return _WORDS.get(cause, cause)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """Source offsets that were not copied, or not shown to be copied: ``start`` up to before ``end``. That was decided,
-    or the source deleted them while the partition was halted."""
-
-    side: Side
-    start: int
-    end: int
-    cause: str
-    """A stable name: ``on.gap``, or the reason of the halt that this went over (``in_words``)."""
-    at_ms: int
-
-    def key(self) -> bytes:
-        """Returns the key: one for each range."""
-        return key_of("skipped", self.side, start=self.start)
-
-    def value(self) -> bytes:
-        """Returns the value, in JSON."""
-        return dump({"v": VERSION, "end": self.end, "cause": self.cause, "at_ms": self.at_ms})
-
-    @classmethod
-    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """Reads what ``key`` and ``value`` made."""
-        start = fields.number(key, "start")
-        return cls(
-            side=Side.of(key),
-            start=start,
-            end=fields.number(value, "end", least=start),
-            cause=fields.label(value, "cause"),
-            at_ms=fields.at_ms(value),
-        )
-
-
-Pinned = Flow | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
-"""Entries of which the newest of a key counts, whatever else there is."""
-Entry = Checkpoint | Chunk | Skipped | Note | Pinned
-_KINDS: dict[str, type[Entry]] = {
-    "checkpoint": Checkpoint,
-    "map": Chunk,
-    "skipped": Skipped,
-    "flow": Flow,
-    "partition": Pin,
-    "copied": Note,
-    "halt": KeptHalt,
-    "loop": AcceptedLoop,
-    "upstream": Upstream,
-    "remembered": Remembered,
-    "suspended": Suspended,
-}
-
-
-def read_entry(key: bytes, value: bytes) -> Entry | None:
-    """Returns the entry of one record; None for a kind that this version does not know, and for a key that is not ours.
-
-    Raises:
-        StateError: the key is ours and the value is not, or the key is nearly one of ours.
-    """
-    try:
-        named = json.loads(key)
-    except (ValueError, RecursionError):
-        return None
-    kind = _KINDS.get(str(named.get("kind"))) if isinstance(named, dict) else None
-    if kind is None:
-        return None
-    shown = repr(key[:SHOWN]) + ("..." if len(key) > SHOWN else "")
-    try:
-        told = json.loads(value)
-        version = fields.number(told, "v")
-        if version != VERSION:
-            raise StateError(f"{shown} is of version {version}; this program knows {VERSION}")
-        entry = kind.load(named, told)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        if isinstance(error, StateError):
-            raise
-        raise StateError(f"{shown}: {type(error).__name__}: {error}") from error
-    if entry.key() != key:
-        # Otherwise one entry could have two records, and the tombstone of either would not take the other away.
-        raise StateError(f"{shown} is not written as {entry.key()!r}")
-    return entry
 
 
 @dataclass(slots=True)

@@ -10,14 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.keys import dump
-from mirror.offsetmap.pins import MOST_HOPS, AcceptedLoop, KeptHalt, LastCopied, Note, Pin, Suspended
-from mirror.offsetmap.records import Checkpoint, Entry, Flow, Ledger, StateError, read_entry
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.entry import Entry, StateError, read_entry
+from mirror.offsetmap.entries.keys import dump
+from mirror.offsetmap.entries.pins import MOST_HOPS, AcceptedLoop, Flow, KeptHalt, LastCopied, Note, Pin, Suspended
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import MapError, Run
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.assignment import read_committed
-from tests.offsetmap.test_records import (
+from tests.offsetmap.entries.test_entry import (
     FLOW,
     HALT,
     PIN,

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.offsetmap.chunks import NOT_NOTED, Chunk, ChunkId, Order, joined, linked
-from mirror.offsetmap.records import Checkpoint, Ledger, Side, read_entry
-from mirror.offsetmap.runs import MapError, OffsetMap, Place, Run
+from mirror.offsetmap.entries.checkpoint import Checkpoint
+from mirror.offsetmap.entries.chunks import NOT_NOTED, Chunk, ChunkId, Order, joined, linked
+from mirror.offsetmap.entries.entry import read_entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.runs import MapError, MappedOffset, OffsetMap, Run
 from mirror.records.identity import Identity
 
 SIDE = Side("t", 0, "t")
@@ -85,7 +88,9 @@ def test_a_chunk_that_is_missing(at: int) -> None:
     with pytest.raises(MapError, match=f"chunk {LINKED[at].number} of writer {LINKED[at].writer} is missing"):
         ledger(*left).linked(SIDE)
     behind = LINKED[at + 1].map[0].destination
-    assert joined(left).to_destination(LINKED[at].map[0].source) != Place(LINKED[at].map[0].destination, exact=True)
+    assert joined(left).to_destination(LINKED[at].map[0].source) != MappedOffset(
+        LINKED[at].map[0].destination, exact=True
+    )
     with pytest.raises(MapError):
         ledger(*left).linked(SIDE, gone_to=behind - 1)
     assert ledger(*left).linked(SIDE, gone_to=behind) == LINKED[at + 1 :]

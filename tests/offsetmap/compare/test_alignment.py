@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap import alignment
-from mirror.offsetmap.alignment import Ambiguous, Differs, NeverArrived
+from mirror.offsetmap.compare import alignment
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs, NeverArrived
 from mirror.offsetmap.runs import Run
 from mirror.records.identity import Identity
 from tests.net.scripted import OWN, stepped

@@ -6,7 +6,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple
 
-from mirror.offsetmap.survivors import cleaned, in_common
+from mirror.offsetmap.compare.survivors import cleaned, in_common
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.lockstep import Differs, Found, LockStep, Originals, lost_from
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.compare.lockstep import LockStep, Originals, StandingBatch, lost_from
 from mirror.offsetmap.runs import Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT, Identity
@@ -29,7 +30,7 @@ class Pair:
         self.identity = FIRST
         self._originals = Originals(source, 0, committed=True)
 
-    async def copy(self, count: int, *, spoil: bool = False) -> list[Found]:
+    async def copy(self, count: int, *, spoil: bool = False) -> list[StandingBatch]:
         """The next batches of the source; ``spoil`` changes the records, and the checksum with them."""
         copied = []
         for _ in range(count):
@@ -40,7 +41,7 @@ class Pair:
             copied.append(found)
         return copied
 
-    async def _put(self, found: Found, identity: Identity, *, spoil: bool) -> None:
+    async def _put(self, found: StandingBatch, identity: Identity, *, spoil: bool) -> None:
         header = restamp(found.header, identity, found.header.attributes & ~TRANSACTIONAL)
         batch = header.pack() + bytes(found.batch[HEADER_SIZE:])
         await self.destination.produce(sealed(batch.replace(b"value", b"VALUE")) if spoil else batch)

@@ -1,4 +1,4 @@
-"""The keys and values of the internal topic's records (``offsetmap.records``): JSON, which any consumer can read."""
+"""The keys and values of the internal topic's records: JSON, which any consumer can read."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The records of a flow that outlive every process: who the flow is, what each partition is, why it halted.
 
 A group's metadata cannot hold them, since a deleted topic takes that along. They stand in the internal topic beside
-checkpoints and maps (``offsetmap.records``). A program that does not know them ignores them.
+checkpoints and maps (``offsetmap.entries.checkpoint``). A program that does not know them ignores them.
 
 Pure.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
 from mirror.records.header import HEADER_SIZE, MAGIC_AT
 
 DIGEST_SIZE = 8
@@ -314,7 +314,7 @@ class Hop(NamedTuple):
     def load(cls, row: object) -> Self:
         """Reads it from a record that has it in a list."""
         if type(row) is not list or len(row) != len(_HOP):
-            raise ValueError("a hop is no list of its fields")
+            raise ValueError("a hop is not a list of its fields")
         told = dict(zip(_HOP, row, strict=True))
         edge = Edge(
             flow=fields.label(told, "flow"),
@@ -353,7 +353,7 @@ class Upstream:
         """Reads what ``key`` and ``value`` made."""
         rows = value["hops"]
         if type(rows) is not list or len(rows) > MOST_HOPS:
-            raise ValueError(f"hops is no list of at most {MOST_HOPS}")
+            raise ValueError(f"hops is not a list of at most {MOST_HOPS}")
         hops = tuple(Hop.load(row) for row in rows)
         if len({hop.edge for hop in hops}) < len(hops):
             raise ValueError("a hop is there twice")

@@ -10,10 +10,14 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.pins import KeptHalt, Pin
-from mirror.offsetmap.records import Chunk, Flow, Ledger, Order, Side
+from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.pins import Flow, KeptHalt, Pin
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.maps import whole_map
+from mirror.offsetmap.internal.memory import StateUnusable, state_topic
+from mirror.offsetmap.internal.topic import State
 from mirror.offsetmap.runs import OffsetMap, Run
-from mirror.offsetmap.topic import State, StateUnusable, state_topic, whole_map
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
 from tests.fakes.broker import FakeCluster

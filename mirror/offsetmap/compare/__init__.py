@@ -1,0 +1,1 @@
+"""Both logs compared: which batch is a copy of which."""

@@ -1,0 +1,1 @@
+"""The records of the internal topic: each as it is read and written. Pure."""
