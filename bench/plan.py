@@ -105,6 +105,8 @@ class Case:
         far: ``source``, ``destination`` or both.
         many: True if the cost is measured once all is copied, and the time until all partitions are active.
         records_per_s: written meanwhile, into ``written_partitions`` of them in turn.
+        large_share: share of the bytes that is in batches of four times the size, and of twice what the destination
+            takes, so that they have to be cut in pieces.
         flow: settings of mirror's flow.
     """
 
@@ -119,6 +121,7 @@ class Case:
     many: bool = False
     records_per_s: int = 0
     written_partitions: int = 0
+    large_share: float = 0.0
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -131,6 +134,11 @@ _MAPPED = {"offsets": "mapped"}
 CASES = (
     Case(name="exact-fresh", what="no holes, records of today", total_bytes=400_000_000),
     Case(name="exact-old", what="no holes, records two days old: one batch in flight", age_s=2 * 86_400.0),
+    Case(
+        name="exact-deep-2pc", what="2 % of the bytes in batches that the destination does not take",
+        total_bytes=1_000_000_000, large_share=0.02,
+    ),
+    Case(name="exact-deep-none", what="the same without such batches", total_bytes=1_000_000_000),
     Case(
         name="exact-txn-1000", what="a marker every 1,000 records", records_per_transaction=1_000,
         total_bytes=200_000_000,

@@ -25,6 +25,8 @@ __all__ = ["cost", "fill", "measure"]
 CODEC = "lz4"
 RECORD_BYTES = 1_000
 BATCH_BYTES = 16_384
+LARGE = 4
+"""How many times as large the batches are that the destination does not take."""
 _LOADERS = 2
 _TIMEOUT_S = 300.0
 
@@ -36,25 +38,32 @@ def fill(case: Case, source: Side, programs: Programs) -> Stored:
         BenchError: a loader failed, or the topic is empty.
     """
     source.create(case.topic, case.partitions)
+    written = _load(case, source, programs, BATCH_BYTES, case.total_bytes * (1 - case.large_share))
+    if case.large_share:
+        written += _load(case, source, programs, LARGE * BATCH_BYTES, case.total_bytes * case.large_share)
+    held = source.stored(case.topic, case.partitions)
+    if not held.records:
+        raise BenchError(f"{case.topic} holds nothing", "see the source's log")
+    return dataclasses.replace(held, records=written) if case.flow.get("offsets") == "mapped" else held
+
+
+def _load(case: Case, source: Side, programs: Programs, batch_bytes: int, total_bytes: float) -> int:
+    """Writes so many bytes in batches of this size. Returns the number of records."""
     loaders = []
     for number in range(min(_LOADERS, case.partitions)):
         partitions = list(range(number, case.partitions, _LOADERS))
         arguments = {
             "bootstrap_servers": source.bootstrap_servers, "topic": case.topic, "partitions": partitions,
-            "codec": CODEC, "batch_bytes": BATCH_BYTES, "record_bytes": RECORD_BYTES,
-            "total_bytes": case.total_bytes * len(partitions) // case.partitions, "age_s": case.age_s,
+            "codec": CODEC, "batch_bytes": batch_bytes, "record_bytes": RECORD_BYTES,
+            "total_bytes": int(total_bytes) * len(partitions) // case.partitions, "age_s": case.age_s,
             "records_per_transaction": case.records_per_transaction,
         }  # fmt: skip
         loaders.append(programs.start("loader", python_module("bench.data.load", json.dumps(arguments))))
     try:
-        written = sum(json.loads(loader.wait(_TIMEOUT_S).splitlines()[-1])["records"] for loader in loaders)
+        return sum(json.loads(loader.wait(_TIMEOUT_S).splitlines()[-1])["records"] for loader in loaders)
     finally:
         for loader in loaders:
             loader.kill()
-    held = source.stored(case.topic, case.partitions)
-    if not held.records:
-        raise BenchError(f"{case.topic} holds nothing", "see the source's log")
-    return dataclasses.replace(held, records=written) if case.flow.get("offsets") == "mapped" else held
 
 
 def measure(
@@ -73,7 +82,8 @@ def measure(
         else destination.bootstrap_servers,
     )  # fmt: skip
     copier: Copier = Mirror({**flow, **case.flow})
-    return copy(copier, job, held, destination=destination, programs=programs)
+    config = {"max.message.bytes": str(LARGE // 2 * BATCH_BYTES)} if case.large_share else {}
+    return copy(copier, job, held, destination=destination, programs=programs, config=config)
 
 
 def cost(case: Case, held: Stored, measured: Measured) -> Cost:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from mirror import DISTRIBUTION
 from mirror.audit.errors import AuditError
-from mirror.audit.judge.reencoded import counted
+from mirror.audit.judge.changed.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
 
 _OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]

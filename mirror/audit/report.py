@@ -9,7 +9,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from mirror.audit.judge.reencoded import counted
+from mirror.audit.judge.changed.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipped, Span, Undecided, Verdict
 from mirror.audit.spark.progress import Progress
 

@@ -238,6 +238,7 @@ async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: An
                         documentation=None,
                     )
                     for name, value in values.items()
+                    if name not in cluster.undescribed
                 ]
                 if topic and not code
                 else [],

@@ -136,6 +136,8 @@ class FakeCluster:
         """For ever: the timestamps of scripted batches are of no time in particular."""
         self.broker_configs: dict[str, str] = {}
         """The brokers' defaults for topics, by their own names; no others are known (``relay.topics.limits``)."""
+        self.undescribed: set[str] = set()
+        """Configs of topics that DescribeConfigs leaves out."""
         self.requests: list[Seen] = []
         self._faults: dict[str, deque[tuple[int | None, Fault]]] = defaultdict(deque)
         self._errors: list[BaseException] = []

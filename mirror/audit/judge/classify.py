@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.judge.cleaned import Opened, settled
+from mirror.audit.judge.changed.cleaned import Opened, settled
+from mirror.audit.judge.changed.reencoded import Reencoded
+from mirror.audit.judge.changed.reencoded import settled as settled_anew
 from mirror.audit.judge.fills import Explained, with_fills
-from mirror.audit.judge.reencoded import Reencoded
-from mirror.audit.judge.reencoded import settled as settled_anew
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, Codec
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.classify import Content, Place, Scene, joined, named
 from mirror.audit.judge.drill import by_content
 from mirror.audit.judge.looks import Looks, Passed
-from mirror.audit.judge.reencoded import suspects
 from mirror.audit.judge.regions import (
     Chunk,
     Followed,

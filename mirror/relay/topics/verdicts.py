@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 
 from mirror.reasons import HaltReason
+from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.orchestrator import Orchestrator
@@ -41,6 +42,8 @@ class Verdicts:
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
         self._looking: set[str] = set()
+        self._learned: dict[str, int] = {}
+        """Source topic -> the most bytes of a batch, by a refusal that the described limit does not explain."""
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
@@ -65,8 +68,9 @@ class Verdicts:
             return suspicion.halted
         if pair.halted is not None:
             return pair.halted
-        partition.judge_by(pair.terms)
-        if pair.terms != suspicion.terms:
+        terms = self._terms(pair)
+        partition.judge_by(terms)
+        if terms != suspicion.terms:
             self._relay.log.info(
                 "configs_changed",
                 topic=partition.topic,
@@ -77,6 +81,9 @@ class Verdicts:
         if _may_have_come_back(suspicion) and partition.claim.doubts < TRIES:
             return None
         if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
+            if terms.rewrites and not suspicion.halted.size and self._learn(pair, suspicion.size):
+                partition.judge_by(self._terms(pair))
+                return None
             return self._too_large(suspicion, pair, again=partition.claim.doubts < TRIES)
         return suspicion.halted
 
@@ -106,9 +113,26 @@ class Verdicts:
             if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
                 continue
             if pair.halted is None:
-                partition.judge_by(pair.terms)
+                partition.judge_by(self._terms(pair))
             elif pair.halted.reason in (HaltReason.DESTINATION_REWRITES.slug, HaltReason.NOT_STRICT.slug):
                 self._relay.halt(partition, pair.halted)
+
+    def _terms(self, pair: Pair) -> Terms:
+        """Returns a pair's terms, with the limit that was learned from a refusal."""
+        most, described = self._learned.get(pair.source.name), pair.terms.max_batch_size
+        if most is None or (described is not None and described <= most):
+            return pair.terms
+        return replace(pair.terms, max_batch_size=most)
+
+    def _learn(self, pair: Pair, size: int) -> bool:
+        """Learns from a refusal that batches of this size are too large, if what is described does not say so: the
+        limit may not be described, or is the broker's own. Batches are cut smaller and smaller then. Returns False if
+        the described limit says it."""
+        described = pair.terms.max_batch_size
+        if described is not None and size > described:
+            return False
+        self._learned[pair.source.name] = size - 1
+        return True
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
         """Returns the halt for a batch that is too large, with the numbers and the command that fixes it. None if the

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.audit.judge.cleaned import Opened, settled
+from mirror.audit.judge.changed.cleaned import Opened, settled
 from mirror.audit.judge.fills import Explained
 from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 

@@ -5,12 +5,15 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from mirror.relay.topics.limits import AFTER
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.records.builders import Record, kafka_batch
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
 
 LARGE = 2_000_000
@@ -110,6 +113,33 @@ async def test_a_broker_that_has_not_heard_of_the_new_limit() -> None:
             source.store("t", 0, *batches(3, first=15))
             await flow.copied()
             assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("described", [True, False])
+async def test_a_limit_that_nobody_describes_is_learned(described: bool) -> None:
+    """
+    1. A broker refuses batches that the described limit allows, or no limit is described; batches may be rewritten.
+    2. They are cut smaller, until it takes them; later ones at once.
+    3. A single record that it refuses halts.
+    """
+    async with clusters() as (source, destination):
+        add(source, destination)
+        if not described:
+            destination.undescribed.add("max.message.bytes")
+        destination.log("t").max_batch_size = 1_000
+        async with mirroring(source, destination, rewrites=True) as flow:
+            records = [Record(at, 1_700_000_000_000, b"k%d" % at, b"%d" % at * 150) for at in range(16)]
+            source.store("t", 0, kafka_batch(records, leader_epoch=1))
+            await until(lambda: destination.log("t").end == 16)
+            assert not flow.log.of("halted")
+            assert max(map(len, destination.log("t").batches)) <= 1_000
+            refused = flow.relay.destination.errors["Produce", "message_too_large"]
+            source.store("t", 0, kafka_batch(records, base_offset=16, leader_epoch=1))
+            await until(lambda: destination.log("t").end == 32)
+            assert flow.relay.destination.errors["Produce", "message_too_large"] == refused
+            large = [Record(0, 1_700_000_000_000, b"k", bytes(3_000))]
+            source.store("t", 0, kafka_batch(large, base_offset=32, leader_epoch=1))
+            assert await flow.halted() == "too_large"
 
 
 async def test_timestamps_that_are_refused_and_then_are_not() -> None:

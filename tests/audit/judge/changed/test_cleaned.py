@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.judge import cleaned
+from mirror.audit.judge.changed import cleaned
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Span, Verdict
 from mirror.audit.prepare import plan
 from mirror.audit.spark import by_record

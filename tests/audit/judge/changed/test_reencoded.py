@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.judge.cleaned import GONE_HERE
-from mirror.audit.judge.reencoded import APPENDED, CUT, SPARSE, counted, settled, suspects
+from mirror.audit.judge.changed.cleaned import GONE_HERE
+from mirror.audit.judge.changed.reencoded import APPENDED, CUT, SPARSE, counted, settled, suspects
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,

@@ -9,7 +9,7 @@ Only a batch with a cause is excused: one in other batches, or one whose header 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from mirror.audit.judge.cleaned import GONE_HERE, GONE_THERE, is_excused
+from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused
 from mirror.audit.judge.spans import less, overlapping
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME
