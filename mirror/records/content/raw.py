@@ -25,6 +25,9 @@ MOST_RECORD = 64 << 20
 """Limit for a record in bytes. Nothing else bounds it: a megabyte of compressed zeros can be one of a gigabyte."""
 
 
+_ATTRIBUTES = [bytes([value]) for value in range(256)]
+
+
 class RawRecord(NamedTuple):
     """One record as it stands in its batch.
 
@@ -38,11 +41,7 @@ class RawRecord(NamedTuple):
 
     def stored(self, offset_delta: int, timestamp_delta: int) -> bytes:
         """Returns the record as it is stored in a batch in which it has these deltas."""
-        front = (
-            self.attributes.to_bytes(1, "big", signed=False)
-            + write_varint(timestamp_delta)
-            + write_varint(offset_delta)
-        )
+        front = _ATTRIBUTES[self.attributes] + write_varint(timestamp_delta) + write_varint(offset_delta)
         return write_varint(len(front) + len(self.content)) + front + self.content
 
 

@@ -85,12 +85,12 @@ def rewrite(
             stands before it was yielded.
     """
     writer = _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits())
-    appended_at = header.attributes & LOG_APPEND_TIME
+    appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
     for record in raw_records(header, records):
-        offset = header.base_offset + record.offset_delta
+        offset = base + record.offset_delta
         if offset < due:
             continue
-        if not writer.has_room(offset, record):
+        if offset != writer.next_offset or len(record.content) > writer.room:
             yield from writer.end()
         # A consumer sees the time of the append. The producer's own stands in the record, where nobody sees it.
         writer.add(offset, record, 0 if appended_at else record.timestamp_delta)
@@ -109,38 +109,38 @@ class _Writer:
         self._splits = splits
         self._plain = bytearray()
         self._base = 0
-        self._count = 0
         self._newest = 0
-
-    def has_room(self, offset: int, record: RawRecord) -> bool:
-        """Returns True if the record can go into the batch: it is the next one, and the batch does not become too
-        large, as far as can be estimated."""
-        if not self._count:
-            return True
-        if offset != self._base + self._count:
-            return False
-        size = len(self._plain) + len(record.content)
-        if size > MOST_PLAIN:
-            return False
-        return (
-            self._most_size is None
-            or HEADER_SIZE + size * self._ratios.estimated(self._codec) <= self._most_size - _FRONT
-        )
+        self.next_offset = -1
+        """The offset that the next record of the batch has to have; -1: there is no batch yet."""
+        self.room = 0
+        """Bytes of content that the batch can still take, as far as can be estimated."""
 
     def add(self, offset: int, record: RawRecord, timestamp_delta: int) -> None:
-        """Adds the record."""
-        if not self._count:
+        """Adds the record, as the first one of a batch or with the next offset."""
+        if self.next_offset < 0:
             self._base, self._newest = offset, timestamp_delta
-        self._plain += record.stored(offset - self._base, timestamp_delta)
-        self._count += 1
-        self._newest = max(self._newest, timestamp_delta)
+            self.room = self._most_plain()
+        stored = record.stored(offset - self._base, timestamp_delta)
+        self._plain += stored
+        self.room -= len(stored)
+        self.next_offset = offset + 1
+        if timestamp_delta > self._newest:
+            self._newest = timestamp_delta
+
+    def _most_plain(self) -> int:
+        """Returns how many bytes of records may become a batch that is not too large, less what stands in front of the
+        last one."""
+        if self._most_size is None:
+            return MOST_PLAIN
+        most = (self._most_size - HEADER_SIZE) / self._ratios.estimated(self._codec)
+        return min(MOST_PLAIN, int(most)) - _FRONT
 
     def end(self) -> Iterator[Piece]:
         """Yields the batch, or the batches into which it has to be split, and begins another one."""
-        if self._count:
-            plain, base, count, newest = bytes(self._plain), self._base, self._count, self._newest
+        if self.next_offset >= 0:
+            plain, base, count, newest = bytes(self._plain), self._base, self.next_offset - self._base, self._newest
             self._plain.clear()
-            self._count = 0
+            self.next_offset = -1
             yield from self._built(plain, base, count, newest)
 
     def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece]:
