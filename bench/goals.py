@@ -123,6 +123,8 @@ _CASE_GOALS = (
     ("100 records per second: 99 % within 100 ms", "trickle-2000p", "p99_ms", 100.0),
 )
 """The bound, the case, the figure's name in ``Cost``, and the most that it may be."""
+_DEEP, _SHALLOW, _MOST_DEEP = "exact-deep-2pc", "exact-deep-none", 1.5
+"""Two cases, and how many times the CPU per byte of the second the first may cost at most."""
 
 
 def compares(system: str, workload: Workload) -> bool:
@@ -151,6 +153,10 @@ def verdicts(results: Results) -> list[Verdict]:
         found = getattr(costs.get(case), figure, None)
         if found is not None:
             made.append(Verdict(what=what, workload=case, found=found, kept=found <= most))
+    deep, shallow = (getattr(costs.get(case), "cpu_s_per_gb", None) for case in (_DEEP, _SHALLOW))
+    if deep and shallow:
+        what = f"2 % of the bytes cut in pieces: at most {_MOST_DEEP} x the CPU"
+        made.append(Verdict(what=what, workload=_DEEP, found=deep / shallow, kept=deep / shallow <= _MOST_DEEP))
     return made
 
 

@@ -13,7 +13,7 @@ from bench.cases import latency
 from bench.data.stored import Stored
 from bench.plan import all_workloads
 from bench.report import chart, table
-from bench.report.results import load, row, save
+from bench.report.results import Cost, load, row, save
 from tests.bench import samples
 
 
@@ -90,6 +90,16 @@ def test_bounds_are_judged_where_there_are_figures() -> None:
     assert not kept["200 ms to the source, 64 partitions: at least 150 MB/s", "16KB-lz4-64p-far-source"]
     assert not kept["200 ms to the source: at least 2 x as fast as MirrorMaker 2", "16KB-lz4-64p-far-source"]
     assert not kept["idle: at most 2 % of a core", "idle-2000p"]
+
+
+@pytest.mark.parametrize(("cost", "kept"), [(1.49, [True]), (1.51, [False]), (None, [])])
+def test_what_cutting_batches_costs_is_judged_against_a_copy_without(cost: float | None, kept: list[bool]) -> None:
+    found = samples.results(only="none of them")
+    found.costs = [
+        Cost(case=case, what="", partitions=8, cpu_s_per_gb=figure)
+        for case, figure in (("exact-deep-2pc", cost), ("exact-deep-none", 1.0))
+    ]
+    assert [verdict.kept for verdict in goals.verdicts(found) if "pieces" in verdict.what] == kept
 
 
 def test_what_failed_and_what_was_missed_is_no_success() -> None:
