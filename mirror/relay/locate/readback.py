@@ -1,6 +1,7 @@
 """Checks the destination beside the data path: that an acknowledged batch is what was sent, and that a log still ends
 where the next batch belongs."""
 
+import asyncio
 from typing import NamedTuple
 
 from mirror.offsetmap.compare.survivors import cleaned
@@ -14,6 +15,7 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
 from mirror.wire.produce import checksum_of
 
+CUT_POLL_S = 0.1
 CLEANED = "cleaned"
 REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
@@ -24,6 +26,7 @@ class Sent(NamedTuple):
 
     base_offset: int
     crc: int
+    records: int
     rewritten: bool
 
 
@@ -39,6 +42,7 @@ class ReadBack:
         sent = Sent(
             base_offset,
             checksum_of(batch[0]),  # the hot path builds plain tuples: no names
+            batch[2],
             rewritten=partition.cursor.is_rewritten(base_offset),
         )
         self._relay.work(partition, self._read_back(partition, sent, partition.positions))
@@ -53,6 +57,19 @@ class ReadBack:
         partition.queue.prove()
         partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
         self._offer(partition)
+        if partition.cursor.source_start < sent.base_offset + sent.records <= partition.cursor.floor:
+            # The source begins inside of its first batch, and this was a piece that ends before that.
+            self._relay.work(partition, self._cut_later(partition, position))
+
+    async def _cut_later(self, partition: Partition, position: int) -> None:
+        """Moves the destination's log start once the copy has come to where the source begins."""
+        while partition.positions == position and partition.phase is Phase.ACTIVE:
+            if partition.queue.acknowledged > partition.cursor.floor:
+                stopped = await attempted(self._relay.locator.cut(partition, partition.queue.acknowledged))
+                if stopped is not None and partition.positions == position:
+                    self._relay.act(partition, stopped)
+                return
+            await asyncio.sleep(CUT_POLL_S)
 
     async def _compare(self, partition: Partition, sent: "Sent", position: int) -> None:
         """Compares the batch at the destination with what was sent.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from mirror.sandbox import Cluster
@@ -21,6 +21,7 @@ from tests.service.kafka_side import (
     end_of,
     produce,
     read_log,
+    start_of,
 )
 from tests.service.running import Mirror, config_text, get, mirror, status
 from tests.service.runs.test_holes import consumed
@@ -239,3 +240,24 @@ def test_other_batches_stay_identical(sides: Sides, topic_name: str, tmp_path: P
         assert status(process)["flows"][0]["opened"] == {}
         assert process.stop() == 0
     assert assert_identical(source, destination, [topic_name]) > 5
+
+
+def test_a_source_that_begins_inside_of_a_batch_that_is_cut(sides: Sides, topic_name: str, tmp_path: Path) -> None:
+    """Consumers of the copy find the same first record, although its batch came in several pieces before that."""
+    source, destination = sides
+    create_topic(source, topic_name)
+    create_topic(destination, topic_name, max_message_bytes="1500")
+    produce(source, topic_name, 40, size=1_000, least=900)
+    produce(source, topic_name, 40, size=60, seed=1)
+    first = HEADER.unpack_from(read_log(source, topic_name)[0])
+    floor = first[LAST_DELTA] - 1
+    assert floor > 4
+    admin = AdminClient({"bootstrap.servers": source})
+    for deleted in admin.delete_records([TopicPartition(topic_name, 0, floor)]).values():
+        deleted.result(PATIENCE_S)
+    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name])) as process:
+        wait_equal(process, sides, topic_name)
+        process.wait_for(lambda: start_of(destination, topic_name) == floor, "the same first record")
+        assert process.stop() == 0
+        assert not process.of("halted")
+    assert as_read(destination, topic_name) == as_read(source, topic_name)
