@@ -22,7 +22,7 @@ from mirror.net.errors import (
 )
 from mirror.net.options import ConnectionOptions
 from mirror.net.security import tls
-from mirror.net.stream import READ_AHEAD, why
+from mirror.net.stream import READ_AHEAD, error_text
 from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import API_NAMES, FETCH_KEY, FETCH_VERSIONS, PRODUCE_KEY, PRODUCE_VERSIONS, VersionRange
 
@@ -57,7 +57,7 @@ async def connect(
     except TimeoutError as error:
         raise RequestTimedOut(f"{name}: the host name was not resolved within {options.setup_timeout_s:g} s") from error
     except OSError as error:
-        raise ConnectionLost(f"{name}: {why(error)}") from error
+        raise ConnectionLost(f"{name}: {error_text(error)}") from error
     infos = list(dict.fromkeys(found))
     attempts = [partial(_connect_to, info, host, name=name, options=options, read_ahead=read_ahead) for info in infos]
     connection, failures = await first_of(attempts, spare=_close, final=AuthenticationFailed)
@@ -140,7 +140,7 @@ async def _connect_to(
     except TimeoutError as error:
         raise RequestTimedOut(f"{name}: no connection within {options.setup_timeout_s:g} s") from error
     except OSError as error:
-        raise ConnectionLost(f"{name}: {why(error)}") from error
+        raise ConnectionLost(f"{name}: {error_text(error)}") from error
     connection = _made(sock if secure is None else secure, name=name, options=options, read_ahead=read_ahead)
     try:
         await negotiate(connection)

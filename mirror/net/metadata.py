@@ -75,7 +75,9 @@ class Metadata:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
             else:
-                self.topics[found.name] = self._newest(_topic_of(found, self.nodes), before.get(found.name))
+                self.topics[found.name] = self._with_newest_leaders(
+                    _topic_of(found, self.nodes), before.get(found.name)
+                )
         self.refreshed_at = time.monotonic()
         return failed
 
@@ -98,7 +100,7 @@ class Metadata:
             )
         self.cluster_id = cluster_id or self.cluster_id
 
-    def _newest(self, topic: Topic, before: Topic | None) -> Topic:
+    def _with_newest_leaders(self, topic: Topic, before: Topic | None) -> Topic:
         """Returns ``topic`` with the leaders of the later epochs. A broker may be behind what another one told us
         (``hint``): for the same topic id, the later leader epoch counts."""
         if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
@@ -150,7 +152,7 @@ def no_leader(cluster: str, name: str, partition: int, topic: Topic | None) -> U
     return Unreachable(f"cluster {cluster}: {name}-{partition} has no leader at present{down}")
 
 
-def _down(replicas: Iterable[int], alive: Container[int]) -> str:
+def _told_down(replicas: Iterable[int], alive: Container[int]) -> str:
     """Returns the end of a message about a missing leader: the replicas' brokers, and those not in the metadata."""
     replicas = sorted(replicas)
     missing = [str(node_id) for node_id in replicas if node_id not in alive]
@@ -175,7 +177,7 @@ def _topic_of(found: Any, alive: Container[int]) -> Topic:
         internal=bool(found.is_internal),
         leaders=leaders,
         down={
-            partition.partition_index: _down(partition.replica_nodes or (), alive)
+            partition.partition_index: _told_down(partition.replica_nodes or (), alive)
             for partition in found.partitions
             if leaders[partition.partition_index].node_id not in alive
         },

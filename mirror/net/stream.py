@@ -312,7 +312,7 @@ class Stream:
 
     def _lost(self, error: OSError) -> NetworkError:
         """Returns what an error of the socket means."""
-        return ConnectionLost(f"{self.name}: {why(error)}")
+        return ConnectionLost(f"{self.name}: {error_text(error)}")
 
     # -- deadlines and the end ---------------------------------------------------------------------------------------
 
@@ -358,7 +358,7 @@ def _unexpected(correlation_id: int) -> MalformedFrame:
     return MalformedFrame(f"correlation id {correlation_id} was not the next one expected")
 
 
-def why(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Returns the system's error text, which asyncio replaces by "Connect call failed"."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)

@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,23 +97,35 @@ def produce(
 
 
 @contextmanager
-def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
-    """A producer that writes all the time, in one codec after the other, until the block is left."""
+def repeated(step: Callable[[int], None], *, pause_s: float = 0.0) -> Iterator[None]:
+    """Runs ``step`` in a thread again and again, with 0, 1, 2, and so on, until the block is left."""
     stop = threading.Event()
 
-    def write() -> None:
-        seed = 1
-        while not stop.is_set():
-            produce(bootstrap, topic, 300, partitions=partitions, codec=CODECS[seed % 5], size=2_000, seed=seed)
-            seed += 1
+    def run() -> None:
+        number = 0
+        while not stop.wait(pause_s):
+            step(number)
+            number += 1
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    thread = threading.Thread(target=run)
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        writer.join()
+        thread.join()
+
+
+@contextmanager
+def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
+    """A producer that writes all the time, in one codec after the other, until the block is left."""
+
+    def write(number: int) -> None:
+        seed = number + 1
+        produce(bootstrap, topic, 300, partitions=partitions, codec=CODECS[seed % 5], size=2_000, seed=seed)
+
+    with repeated(write):
+        yield
 
 
 # Reading.

@@ -7,7 +7,8 @@ prints its trace.
 import asyncio
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import NamedTuple, TypeVar
 
 from mirror.records import identity
 from mirror.records.admit import Terms
@@ -426,14 +427,30 @@ class Run:
         )
 
 
+R = TypeVar("R", bound=Run)
+
+
 def play(seed: int, make: Callable[[int, VirtualLoop], Run] = Run) -> Outcome:
-    """One run.
+    """One run. Raises as ``played``."""
+    return played(seed, make, simulated).outcome()
+
+
+def played(seed: int, make: Callable[[int, VirtualLoop], R], within: Callable[[], AbstractContextManager[object]]) -> R:
+    """Plays a run.
+
+    Args:
+        seed: everything is drawn from it.
+        make: the run, not begun.
+        within: what holds while it is played.
+
+    Returns:
+        The run, at its end.
 
     Raises:
         Violation: with the seed and the whole trace in its message.
     """
     chance = random.Random(seed)
-    runs: list[Run] = []
+    runs: list[R] = []
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -442,11 +459,11 @@ def play(seed: int, make: Callable[[int, VirtualLoop], Run] = Run) -> Outcome:
         await runs[0].play()
 
     try:
-        with simulated():
+        with within():
             run_virtually(main(), chance)
     except (Violation, Stuck) as error:
         raise Violation(f"seed {seed}: {error}\n{runs[0].trace}\nseed {seed}: {error}") from None
     except Exception as error:
         error.add_note(f"seed {seed}\n{runs[0].trace if runs else ''}\nseed {seed}: {error!r}")
         raise
-    return runs[0].outcome()
+    return runs[0]

@@ -16,8 +16,7 @@ from mirror.relay.locate.compare import Comparison
 from tests.records.builders import raw_batch
 from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored
-from tests.simulation.model.clock import VirtualLoop, run_virtually
-from tests.simulation.run import PATIENCE_S, Run
+from tests.simulation.run import PATIENCE_S, Run, played
 from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated
 
@@ -120,20 +119,8 @@ def _alone(self: Recipe, chance: random.Random, mixed: Callable[..., Recipe] = R
 
 def play(seed: int) -> Shared:
     """One run."""
-    runs: list[Shared] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        runs.append(Shared(seed, loop))
-        await runs[0].play()
-
-    try:
-        with simulated(), patch.object(Recipe, "mixed", _alone):
-            run_virtually(main(), random.Random(seed))
-    except Violation as error:
-        raise Violation(f"seed {seed}: {error}\n{runs[0].trace}\nseed {seed}: {error}") from None
-    return runs[0]
+    with patch.object(Recipe, "mixed", _alone):
+        return played(seed, Shared, simulated)
 
 
 @pytest.mark.long

@@ -5,10 +5,9 @@ number must then end in a violation.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 
@@ -29,19 +28,11 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Queue
 from mirror.relay.sink import Lane
-from tests.simulation.run import Violation, play
+from tests.simulation.mutation import Mutation, find
+from tests.simulation.run import play
 from tests.simulation.source import Recipe
 
 pytestmark = pytest.mark.long
-
-
-class Mutation(NamedTuple):
-    """What is replaced by what; ``within``: so many seeds must show it, from ``first`` on."""
-
-    rule: str
-    patches: tuple[tuple[Any, str, Any], ...]
-    within: int
-    first: int = 1
 
 
 async def _true_end(there: Any, log: Any) -> int:
@@ -277,12 +268,4 @@ MUTATIONS = (
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
 def test_without_the_rule_something_is_found(mutation: Mutation) -> None:
-    with ExitStack() as stack:
-        for owner, name, replacement in mutation.patches:
-            stack.enter_context(patch.object(owner, name, replacement))
-        for seed in range(mutation.first, mutation.first + mutation.within):
-            try:
-                play(seed)
-            except Violation:
-                return
-    pytest.fail(f"no violation in {mutation.within} runs without the rule: {mutation.rule}")
+    find(mutation, play)

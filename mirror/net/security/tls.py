@@ -204,7 +204,7 @@ class TlsConnection(Connection):
         self._secure.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, low_water - HELD_BACK))
 
     def _lost(self, error: OSError) -> NetworkError:
-        return failed(self.name, error)
+        return failure_of(self.name, error)
 
 
 async def secured(sock: socket.socket, host: str, *, name: str, options: TlsOptions) -> TlsSocket:
@@ -228,12 +228,12 @@ async def secured(sock: socket.socket, host: str, *, name: str, options: TlsOpti
         raise TlsFailed(f"{name}: {error}") from None
     except (OSError, ValueError) as error:
         sock.close()
-        raise failed(name, error) from error
+        raise failure_of(name, error) from error
     try:
         await _handshake(secure)
     except OSError as error:
         secure.close()
-        raise failed(name, error, shaking=True) from error
+        raise failure_of(name, error, shaking=True) from error
     except BaseException:
         secure.close()
         raise
@@ -265,7 +265,7 @@ def _wake(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def failed(name: str, error: Exception, *, shaking: bool = False) -> NetworkError:
+def failure_of(name: str, error: Exception, *, shaking: bool = False) -> NetworkError:
     """Returns what an error of TLS means, in words, with what to do. ``shaking``: it came during the handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailed(f"{name}: the broker's certificate is not accepted: {_unaccepted(error)}")

@@ -152,7 +152,7 @@ async def test_the_wrong_port(brokers: Cluster, files: Files) -> None:
     """One that speaks something else than was set."""
     tls = SecurityOptions(tls=TlsOptions(ca_file=str(files.ca)))
     cases = [
-        ("", tls, "security.protocol: PLAINTEXT or SASL_PLAINTEXT"),
+        ("", tls, "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"),
         ("", SecurityOptions(sasl=secured.sasl("PLAIN")), "this port takes no authentication"),
         (TLS, PLAINTEXT, "set security.protocol to SSL or SASL_SSL"),
         (SASL_PLAIN, PLAINTEXT, "or this port needs authentication"),

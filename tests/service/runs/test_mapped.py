@@ -1,7 +1,6 @@
 """``offsets: mapped`` as its users run it: processes that are killed, others that write, and offsets translated."""
 
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from mirror.service.config import load
 from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
 from tests.relay.mapping import assert_exact, written_map
-from tests.service.kafka_side import CODECS, create_topic, produce
+from tests.service.kafka_side import CODECS, create_topic, produce, repeated
 from tests.service.running import MIRROR, Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
@@ -70,23 +69,13 @@ def translate(config: Path, *arguments: str) -> tuple[int, str]:
 @contextmanager
 def writing(sandbox: Sandbox, *topics: str) -> Iterator[None]:
     """Somebody writes to these topics all the time, a batch now and then."""
-    stop = threading.Event()
 
-    def write() -> None:
-        number = 0
-        while not stop.wait(0.05):
-            for topic in topics:
-                codec = CODECS[number % len(CODECS)]
-                produce(sandbox.bootstrap_servers, topic, 9, codec=codec, seed=number)
-            number += 1
+    def write(number: int) -> None:
+        for topic in topics:
+            produce(sandbox.bootstrap_servers, topic, 9, codec=CODECS[number % len(CODECS)], seed=number)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with repeated(write, pause_s=0.05):
         yield
-    finally:
-        stop.set()
-        writer.join()
 
 
 async def test_killed_again_and_again_while_others_write(

@@ -7,7 +7,6 @@ or not at all. ``python -m tests.simulation.mapped.run SEED`` prints a run, ``FI
 """
 
 import asyncio
-import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from tests.simulation.mapped.cluster import Blocks, DestinationSite, MappedClust
 from tests.simulation.mapped.events import things_happen
 from tests.simulation.mapped.source import TOPICS, Source, Taste
 from tests.simulation.mapped.worker import MappedWorker, mapped
-from tests.simulation.model.clock import Stuck, VirtualLoop, run_virtually
+from tests.simulation.model.clock import VirtualLoop
 from tests.simulation.model.network import Process, Trace, Weather
 from tests.simulation.run import PATIENCE_S, Run, Violation
 from tests.simulation.source import Recipe
@@ -257,29 +256,8 @@ def _written(partition: Partition) -> bool:
 
 
 def play(seed: int, make: Callable[[int, VirtualLoop], MappedRun] = MappedRun) -> exact.Outcome:
-    """One run.
-
-    Raises:
-        Violation: with the seed and the whole trace in its message.
-    """
-    chance = random.Random(seed)
-    runs: list[MappedRun] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        runs.append(make(seed, loop))
-        await runs[0].play()
-
-    try:
-        with mapped():
-            run_virtually(main(), chance)
-    except (Violation, Stuck) as error:
-        raise Violation(f"seed {seed}: {error}\n{runs[0].trace}\nseed {seed}: {error}") from None
-    except Exception as error:
-        error.add_note(f"seed {seed}\n{runs[0].trace if runs else ''}\nseed {seed}: {error!r}")
-        raise
-    return runs[0].outcome()
+    """One run. Raises as ``tests.simulation.run.played``."""
+    return exact.played(seed, make, mapped).outcome()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@
 
 import os
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -35,7 +34,7 @@ from mirror.relay.outcome import NotOurs
 from mirror.relay.topics.ids import Ids
 from tests.simulation.mapped.run import play
 from tests.simulation.mapped.source import Taste
-from tests.simulation.run import Violation
+from tests.simulation.mutation import Mutation, find
 
 pytestmark = pytest.mark.long
 
@@ -66,15 +65,6 @@ def test_what_comes_back_with_another_leader_is_left_out() -> None:
 
 
 # -- rules taken away ------------------------------------------------------------------------------------------------
-
-
-class Mutation(NamedTuple):
-    """What is replaced by what; ``within``: so many seeds must show it."""
-
-    rule: str
-    patches: tuple[tuple[Any, str, Any], ...]
-    within: int
-    first: int = 1
 
 
 async def _unreplicated(there: Any, log: Any) -> Before:
@@ -315,12 +305,4 @@ rule that what was read before says nothing, which one run in thousands needs, s
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
 def test_without_the_rule_something_is_found(mutation: Mutation) -> None:
-    with ExitStack() as stack:
-        for owner, name, replacement in mutation.patches:
-            stack.enter_context(patch.object(owner, name, replacement))
-        for seed in range(mutation.first, mutation.first + mutation.within):
-            try:
-                play(seed)
-            except Violation:
-                return
-    pytest.fail(f"no violation in {mutation.within} runs from {mutation.first} on without the rule: {mutation.rule}")
+    find(mutation, play)
