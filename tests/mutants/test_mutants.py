@@ -89,3 +89,10 @@ def test_a_copy_is_complete(tmp_path: Path) -> None:
     copy = copy_to(tmp_path / "copy")
     assert (copy / "mirror" / "relay" / "relay.py").read_text() == (ROOT / "mirror" / "relay" / "relay.py").read_text()
     assert (copy / "tests" / "conftest.py").exists()
+
+
+def test_a_copy_has_every_package(tmp_path: Path) -> None:
+    """What tests import from here has to be there, or none of them passes there."""
+    here = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    there = {path.parent.name for path in copy_to(tmp_path / "copy").glob("*/__init__.py")}
+    assert there == here
