@@ -22,6 +22,11 @@ _RESUME = "`mirror partition resume TOPIC PARTITION`"
 _UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"
 _WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
 
+_DEEP = (
+    "set deep.path.enable: true for this flow (with offsets: exact and identity: stamped) and restart the mirror: it "
+    "copies the records in other batches"
+)
+
 
 class Heals(Enum):
     """The change that ends a halt without an operator's command."""
@@ -55,8 +60,8 @@ class HaltReason(Enum):
         "sparse_batch",
         "Compaction removed records from inside a batch of the source, and no broker takes such a batch in a Produce "
         "request.",
-        "exclude the topic",
-        None,
+        f"{_DEEP}; else exclude the topic",
+        Heals.RESTART,
     )
     NOT_STRICT = (
         "not_strict",
@@ -69,10 +74,10 @@ class HaltReason(Enum):
         "log_append_time",
         "The source's broker has put its own times into the batches (message.timestamp.type=LogAppendTime), and the "
         "destination would lose them.",
-        "exclude the topic. To copy only later records, set message.timestamp.type=CreateTime at the source, delete "
-        "what is stored there (kafka-delete-records), and run `mirror partition resume TOPIC`: what was deleted is not "
+        f"{_DEEP}. Else exclude the topic. To copy only later records, set message.timestamp.type=CreateTime at the "
+        "source, delete what is stored there (kafka-delete-records), and restart the mirror: what was deleted is not "
         "copied",
-        None,
+        Heals.RESTART,
     )
     UNKNOWN_ATTRIBUTES = (
         "unknown_attributes",
@@ -82,7 +87,8 @@ class HaltReason(Enum):
     )
     TOO_LARGE = (
         "too_large",
-        "A batch is larger than the destination topic's max.message.bytes.",
+        "A batch is larger than the destination topic's max.message.bytes, and cannot be cut (a single record, "
+        "offsets: mapped, identity: strict, or deep.path.enable: false).",
         "raise max.message.bytes of the destination topic to at least the source's value",
         Heals.TERMS,
     )

@@ -60,9 +60,11 @@ class Pins:
         ledger, side = self._state.ledger, partition.side
         halted = ledger.halt(side)
         if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
-            if halted.reason not in GAPS or not self._settings.accept_gaps:
+            accepted = halted.reason in GAPS and self._settings.accept_gaps
+            if is_durable(halted.reason) and not accepted:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
-            # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap.
+            # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap. Or it is of
+            # an earlier version, whose successors can do something about such batches.
             await self._state.save((), forget=[halted.key()])
         pin = ledger.pin(side)
         partition.claim.keep_pin(pin)

@@ -84,13 +84,13 @@ async def test_what_the_source_deletes_while_it_is_halted(trims: Iterator[list[F
 @pytest.mark.parametrize("durable", [False, True])
 async def test_with_a_restart_in_between(trims: Iterator[list[FakeCluster]], *, durable: bool) -> None:
     """The same, with halts of both kinds."""
-    reason = "sparse_batch" if durable else "too_large"
+    reason = "corrupt" if durable else "too_large"
     async with clusters() as (source, destination):
         next(trims).append(destination)
         if durable:
             source.add_topic("t")
-            sparse = raw_batch(b"x", base_offset=0, leader_epoch=0, last_offset_delta=2, record_count=2)
-            source.store("t", 0, sparse, *batches(10, first=3))
+            damaged = raw_batch(b"x", base_offset=0, leader_epoch=0, last_offset_delta=2, record_count=2)[:-1] + b"y"
+            source.store("t", 0, damaged, *batches(10, first=3))
         else:
             large(source, destination)
         async with mirroring(source, destination) as flow:

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror import reasons
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import Marker, PartitionLog
 from mirror.offsetmap.entries.pins import KeptHalt
@@ -14,6 +15,7 @@ from mirror.reasons import HaltReason, is_durable
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
+from tests.records.cleaner import cleaned, record, written
 from tests.relay.flows import batches, clusters, fill, mirroring
 from tests.relay.noting import FIRST, ledger, noted, recreate
 from tests.simulation.model.broker import marker_batch
@@ -215,6 +217,27 @@ async def test_a_larger_limit_heals_too_large() -> None:
             topic.configs["max.message.bytes"] = "100000"
             topic.logs[0].max_batch_size = 100_000
             await flow.copied()
+
+
+async def test_a_halt_that_an_earlier_version_has_kept() -> None:
+    """
+    1. A partition has halted for a batch that the version of then could not copy, and that is written down.
+    2. This version can: it looks at the batch again, and the note goes.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        source.topics["t"].configs["cleanup.policy"] = "compact"
+        with patch.object(HaltReason.SPARSE_BATCH, "heals", None), patch.dict(reasons._HEALING, sparse_batch=None):
+            sparse = cleaned(written(60), [record(60), record(62)])
+            source.store("t", 0, sparse)
+            async with mirroring(source, destination) as flow:
+                assert await flow.halted() == "sparse_batch"
+                await until(lambda: ledger(destination).halts)
+        async with mirroring(source, destination, rewrites=True) as flow:
+            await until(lambda: destination.log("t").end == 63)
+            assert not flow.log.of("halted")
+            assert flow.relay.rewriter.opened == {"sparse_batch": 1}
+        assert ledger(destination).halts == []
 
 
 def test_which_reasons_heal() -> None:
