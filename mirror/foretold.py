@@ -54,6 +54,7 @@ class Line(Enum):
     DISK = ("P33", "disk", "Is there room for the copy at the destination?")
     QUOTAS = ("P34", "quotas", "Do quotas limit the mirror's client?")
     REACHED = ("P35", "reached", "Could everything be asked?")
+    CONFIGS = ("P36", "configs", "Which configs of destination topics would be changed (sync.topic.configs.enabled)?")
 
     def __init__(self, line_id: str, slug: str, asks: str) -> None:
         self.id = line_id
@@ -101,6 +102,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.MAP_LOST: Line.CHECKPOINT,
     _R.TOPIC_MISSING: Line.CREATION,
     _R.FEWER_PARTITIONS: Line.PARTITIONS,
+    _R.FEWER_PARTITIONS_STRANGE: Line.PARTITIONS,
     _R.CREATE_FAILED: Line.CREATION,
     _R.DESTINATION_REWRITES: Line.REWRITES,
     _R.INVALID_TOPIC: Line.CREATION,

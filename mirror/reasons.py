@@ -382,6 +382,15 @@ class HaltReason(Enum):
         "add them (kafka-topics --alter --partitions), or let the mirror: topic.create: true, and Alter on the topic",
         Heals.TOPICS,
     )
+    FEWER_PARTITIONS_STRANGE = (
+        "fewer_partitions",
+        "The destination topic has fewer partitions than the source's, and holds records of which nothing shows that "
+        "this flow has copied them. The mirror adds partitions to its own copies only.",
+        "look at what its other partitions say. Once they are known to be the copy, partitions are added at the next "
+        "look for topics. If the topic is somebody else's, exclude the source's topic; if you know better, add the "
+        "partitions yourself (kafka-topics --alter --partitions)",
+        Heals.TOPICS,
+    )
     CREATE_FAILED = (
         "create_failed",
         "The destination topic could not be created.",

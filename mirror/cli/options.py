@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from mirror.service.config import Config, ResolvedFlow
 
 
+class Bytes(click.ParamType[int]):
+    """A size as the configuration has them: a number of bytes, or one with a binary unit (32MiB)."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the bytes, at least 1."""
+        from mirror.service.config.kinds import parse_size
+
+        size = value if isinstance(value, int) else parse_size(value)
+        if size is None or size < 1:
+            self.fail(f"{value!r} is no size of at least one byte; write 33554432, 32768KiB or 32MiB", param, ctx)
+        return size
+
+
 CONFIG = click.option(
     "-c",
     "--config",

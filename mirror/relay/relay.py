@@ -45,6 +45,7 @@ from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.stats import Stats
+from mirror.relay.topics.copies import Copies
 from mirror.relay.topics.describing import PATIENCE_S, Unread
 from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
@@ -139,7 +140,8 @@ class Relay:
         self._unread = Unread(log, source.name)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
-        self._sync = ConfigSync(destination, settings, log, self.durable.state)
+        self._sync = ConfigSync(destination, settings, log)
+        self._copies = Copies(destination, self.durable.state)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -229,7 +231,9 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        pairs = await pair_topics(self.source, self.destination, self.settings, self.log, self._sync)
+        pairs = await pair_topics(
+            self.source, self.destination, self.settings, self.log, copies=self._copies, sync=self._sync
+        )
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
@@ -276,7 +280,6 @@ class Relay:
             return False
         partition = Partition(*key, pair.destination)
         partition.judge_by(pair.terms)
-        self.durable.check_found(committed)
         partition.inherit(committed, inherited(committed, pair.source.topic_id))
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])

@@ -74,6 +74,20 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
                     "offsets: exact has one writer",
                     remedy="take it out of one of the two (topics, exclude), or set offsets: mapped on both",
                 )
+        if (
+            same_cluster(clusters, there, its_there)
+            and flow.sync_topic_configs_enabled
+            and its.sync_topic_configs_enabled
+        ):
+            topic = _written_by_both(flow.selection, its.selection)
+            if topic and flow.offsets == its.offsets == "mapped":
+                yield Conflict(
+                    path=("flows", other, "sync.topic.configs.enabled"),
+                    problem=f"{topic} at cluster {its_there} would be kept in step by flow {name} as well, after "
+                    "another source topic: each would undo what the other sets",
+                    remedy="set it to false in one of the two, or give their topics different names (topic.rename, "
+                    "replication.policy: prefix)",
+                )
         if same_cluster(clusters, there, its_here) and same_cluster(clusters, here, its_there):
             topic = _goes_round(flow.selection, its.selection)
             if topic:

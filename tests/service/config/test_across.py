@@ -15,6 +15,7 @@ CLUSTERS = {
     "hub-too": {"bootstrap.servers": "h:2"},
 }
 MAPPED = {"offsets": "mapped"}
+IN_STEP = {"sync.topic.configs.enabled": True}
 PREFIX = MAPPED | {"replication.policy": "prefix"}
 
 
@@ -33,6 +34,9 @@ def text(flows: dict[str, dict[str, Any]], **top: object) -> str:
         {"west->hub": {"topics": [".*"], "exclude": ["a"]}, "east->hub": {}},
         {"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["y.*"]}},
         {"west->hub": MAPPED, "east->hub": MAPPED},
+        {"west->hub": MAPPED | IN_STEP, "east->hub": MAPPED},
+        {"west->hub": MAPPED | IN_STEP, "east->hub": PREFIX | IN_STEP},
+        {"west->hub": MAPPED | IN_STEP, "west->east": MAPPED | IN_STEP},
         {"west->hub": {}, "east->hub": PREFIX},
         {"west->hub": {}, "east->hub": {"enabled": False}},
         {"west->east": PREFIX | {"topics": [".*"]}, "east->west": PREFIX | {"topics": [".*"]}},
@@ -58,6 +62,18 @@ def test_flows_that_go_together(loading: Load, flows: dict[str, dict[str, Any]])
         ),
         ({"west->hub": {}, "east->hub-too": {}}, "flows.east->hub-too.topics: a would be written"),
         ({"west->hub": {}, "east->hub": MAPPED}, "flows.east->hub.topics: a would be written"),
+        (
+            {"west->hub": MAPPED | IN_STEP, "east->hub-too": MAPPED | IN_STEP},
+            "flows.east->hub-too.sync.topic.configs.enabled: a at cluster hub-too would be kept in step by flow "
+            "west->hub as well, after another source topic: each would undo what the other sets; set it to false",
+        ),
+        (
+            {
+                "west->hub": MAPPED | IN_STEP | {"topics": ["b.*"], "topic.rename": {"b.*": "a"}},
+                "east->hub": MAPPED | IN_STEP,
+            },
+            "flows.east->hub.sync.topic.configs.enabled: a at cluster hub would be kept in step by flow west->hub",
+        ),
         ({"west->hub": {"topics": [".*"]}, "east->hub": {}}, "flows.east->hub.topics: a would be written"),
         ({"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["x.*"]}}, "x.* would be written"),
         (
