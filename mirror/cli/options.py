@@ -1,5 +1,6 @@
 """Options that several commands have, and what they stand for."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -81,6 +82,11 @@ def mirror_of(path: Path, at: str | None, name: str) -> tuple[tuple[str, int], d
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
     return (host.strip("[]") or "127.0.0.1", int(port)), flows
+
+
+def terminal_width() -> int:
+    """Returns the columns of the terminal that stdout is; 0 if it is none: for programs, lines stay whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def fail(message: str, code: int) -> NoReturn:
