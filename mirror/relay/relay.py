@@ -7,7 +7,7 @@ lanes report to it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -202,14 +202,21 @@ class Relay:
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
         self.spawn(self._ids.keep())
-        if self.limits.any:
-            self.spawn(self._share_limits())
+        self.spawn(self._share_limits())
 
     async def _share_limits(self) -> None:
         """Adapts the limits to the share of the partitions that this worker has."""
         while True:
-            self.limits.share(self.partitions, self.keys)
+            if self.limits.any:
+                self.limits.share(self.partitions, self.keys)
             await asyncio.sleep(SHARE_EVERY_S)
+
+    def limit(self, flow: int, topic: Callable[[str], int] | None) -> None:
+        """Copies on within other limits. Arguments: see ``Limits``."""
+        self.limits.renew(flow, topic)
+        self.limits.share(self.partitions, self.keys)
+        for fetcher in self._fetchers.values():
+            fetcher.pump()
 
     async def _choose_produce_version(self) -> None:
         """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
