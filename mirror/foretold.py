@@ -121,6 +121,7 @@ UNFORESEEN: Mapping[HaltReason, str] = {
     _R.NOT_OPENED: "the plan opens no batch, and a batch's checksum may be right although its records cannot be read",
     _R.STRICT_REFUSED: "only a batch that is sent shows what the destination's brokers remember of the source's "
     "producers",
+    _R.PRODUCER_IDS: "only a batch that is sent shows which producer ids the destination takes",
     _R.NEVER_ARRIVED: "it happens while batches are under way",
     _R.RECREATED_BEGUN: "it follows from batches that are under way while the topic is recreated",
     _R.CHECKPOINT_BEHIND: "only a takeover, which fences the predecessor, finds out what followed the last checkpoint",

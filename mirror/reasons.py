@@ -140,6 +140,16 @@ class HaltReason(Enum):
         Heals.RESTART,
     )
 
+    PRODUCER_IDS = (
+        "producer_ids_refused",
+        "The destination takes only producer ids that it has given out itself, and refuses the ids that the mirror "
+        "computes, by which a copy with exact offsets recognises repeats. Apache Kafka's brokers do not do that; Tansu "
+        "does.",
+        "set offsets: mapped, for which the destination gives out the ids (it has to have transactions), or mirror to "
+        "another cluster",
+        Heals.RESTART,
+    )
+
     # -- a log that is damaged, or lacks something ---------------------------------------------------------------------
 
     CORRUPT = (
