@@ -45,7 +45,7 @@ from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.stats import Stats
-from mirror.relay.topics.copies import Copies
+from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.describing import PATIENCE_S, Unread
 from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
@@ -141,7 +141,7 @@ class Relay:
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
         self._sync = ConfigSync(destination, settings, log)
-        self._copies = Copies(destination, self.durable.state)
+        self._copies = KnownCopies(destination, self.durable.state)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False

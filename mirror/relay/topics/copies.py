@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 
-from mirror.net.cluster import Cluster, Topic
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs.leader_requests import LATEST, list_offset
+from mirror.net.metadata import Topic
 from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.topic import Memory
+from mirror.offsetmap.internal.memory import Memory
 
 
-class Copies:
+class KnownCopies:
     """What the flow's internal topic and the destination's logs say of its topics there."""
 
     def __init__(self, destination: Cluster, state: Memory) -> None:

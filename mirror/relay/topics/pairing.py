@@ -15,7 +15,7 @@ from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, halted_by_lack
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.copies import Copies
+from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led, with_fewer
 from mirror.relay.topics.describing import describe_topics, right_to_configs
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
@@ -66,7 +66,7 @@ async def pair_topics(
     settings: RelaySettings,
     log: EventLog,
     *,
-    copies: Copies | None = None,
+    copies: KnownCopies | None = None,
     sync: ConfigSync | None = None,
 ) -> list[Pair]:
     """Returns every topic of the flow that the source has now, with its counterpart, which is created if the flow says

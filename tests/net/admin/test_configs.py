@@ -2,8 +2,8 @@
 
 import pytest
 
-from mirror.net.cluster import Cluster
 from mirror.net.admin.configs import Resource, describe_configs
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster

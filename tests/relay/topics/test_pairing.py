@@ -13,7 +13,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.topics import creating
-from mirror.relay.topics.copies import Copies
+from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import CREATE_TRIES
 from mirror.relay.topics.describing import Unread
 from mirror.relay.topics.pairing import Pair, pair_topics
@@ -39,7 +39,7 @@ async def pairing(**told: Any) -> AsyncIterator[tuple[FakeCluster, FakeCluster, 
                 await Cluster.open("destination", destination.options()) as there,
             ):
                 flow = settings(synced_configs=SYNCED, **changes)
-                pairs = await pair_topics(here, there, flow, log or Log(), copies=Copies(there, MemoryState([])))
+                pairs = await pair_topics(here, there, flow, log or Log(), copies=KnownCopies(there, MemoryState([])))
                 return {each.source.name: each for each in pairs}
 
         yield source, destination, pair
