@@ -160,7 +160,9 @@ async def test_current_partitions_are_held_back_too() -> None:
             assert all(most <= 150_000 for seen in backlog(source) for *_, most in asked(source, seen))
 
 
-@pytest.mark.parametrize("before", [{"max_bytes_per_second": 4_096}, {"topic_rate": lambda _: 4_096}], ids=str)
+@pytest.mark.parametrize(
+    "before", [{"max_bytes_per_second": 4_096}, {"topic_rate": lambda _: 4_096}], ids=["flow", "topic"]
+)
 async def test_limits_are_changed_while_it_copies(before: dict[str, Any]) -> None:
     """
     1. Under a low limit, little is copied, and much is owed.
