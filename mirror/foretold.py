@@ -54,6 +54,7 @@ class Line(Enum):
     DISK = ("P33", "disk", "Is there room for the copy at the destination?")
     QUOTAS = ("P34", "quotas", "Do quotas limit the mirror's client?")
     REACHED = ("P35", "reached", "Could everything be asked?")
+    CONFIGS = ("P36", "configs", "Which configs of destination topics would be changed (sync.topic.configs.enabled)?")
 
     def __init__(self, line_id: str, slug: str, asks: str) -> None:
         self.id = line_id
@@ -101,6 +102,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.MAP_LOST: Line.CHECKPOINT,
     _R.TOPIC_MISSING: Line.CREATION,
     _R.FEWER_PARTITIONS: Line.PARTITIONS,
+    _R.FEWER_PARTITIONS_STRANGE: Line.PARTITIONS,
     _R.CREATE_FAILED: Line.CREATION,
     _R.DESTINATION_REWRITES: Line.REWRITES,
     _R.INVALID_TOPIC: Line.CREATION,
@@ -119,6 +121,7 @@ UNFORESEEN: Mapping[HaltReason, str] = {
     _R.NOT_OPENED: "the plan opens no batch, and a batch's checksum may be right although its records cannot be read",
     _R.STRICT_REFUSED: "only a batch that is sent shows what the destination's brokers remember of the source's "
     "producers",
+    _R.PRODUCER_IDS: "only a batch that is sent shows which producer ids the destination takes",
     _R.NEVER_ARRIVED: "it happens while batches are under way",
     _R.RECREATED_BEGUN: "it follows from batches that are under way while the topic is recreated",
     _R.CHECKPOINT_BEHIND: "only a takeover, which fences the predecessor, finds out what followed the last checkpoint",

@@ -140,6 +140,16 @@ class HaltReason(Enum):
         Heals.RESTART,
     )
 
+    PRODUCER_IDS = (
+        "producer_ids_refused",
+        "The destination takes only producer ids that it has given out itself, and refuses the ids that the mirror "
+        "computes, by which a copy with exact offsets recognises repeats. Apache Kafka's brokers do not do that; Tansu "
+        "does.",
+        "set offsets: mapped, for which the destination gives out the ids (it has to have transactions), or mirror to "
+        "another cluster",
+        Heals.RESTART,
+    )
+
     # -- a log that is damaged, or lacks something ---------------------------------------------------------------------
 
     CORRUPT = (
@@ -380,6 +390,15 @@ class HaltReason(Enum):
         "fewer_partitions",
         "The destination topic has fewer partitions than the source's.",
         "add them (kafka-topics --alter --partitions), or let the mirror: topic.create: true, and Alter on the topic",
+        Heals.TOPICS,
+    )
+    FEWER_PARTITIONS_STRANGE = (
+        "fewer_partitions",
+        "The destination topic has fewer partitions than the source's, and holds records of which nothing shows that "
+        "this flow has copied them. The mirror adds partitions to its own copies only.",
+        "look at what its other partitions say. Once they are known to be the copy, partitions are added at the next "
+        "look for topics. If the topic is somebody else's, exclude the source's topic; if you know better, add the "
+        "partitions yourself (kafka-topics --alter --partitions)",
         Heals.TOPICS,
     )
     CREATE_FAILED = (

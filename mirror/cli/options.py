@@ -1,5 +1,6 @@
 """Options that several commands have, and what they stand for."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -10,6 +11,21 @@ from mirror.service.exits import EXIT_CONFIG
 
 if TYPE_CHECKING:
     from mirror.service.config import Config, ResolvedFlow
+
+
+class Bytes(click.ParamType[int]):
+    """A size as the configuration has them: a number of bytes, or one with a binary unit (32MiB)."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the bytes, at least 1."""
+        from mirror.service.config.kinds import parse_size
+
+        size = value if isinstance(value, int) else parse_size(value)
+        if size is None or size < 1:
+            self.fail(f"{value!r} is no size of at least one byte; write 33554432, 32768KiB or 32MiB", param, ctx)
+        return size
 
 
 CONFIG = click.option(
@@ -66,6 +82,11 @@ def mirror_of(path: Path, at: str | None, name: str) -> tuple[tuple[str, int], d
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
     return (host.strip("[]") or "127.0.0.1", int(port)), flows
+
+
+def terminal_width() -> int:
+    """Returns the columns of the terminal that stdout is; 0 if it is none: for programs, lines stay whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mirror.cli.options import CONFIG, ONLY_FLOW, chosen, fail, load
+from mirror.cli.options import CONFIG, ONLY_FLOW, Bytes, chosen, fail, load
 
 
 @click.command()
@@ -16,8 +16,9 @@ from mirror.cli.options import CONFIG, ONLY_FLOW, chosen, fail, load
 @click.option("--all", "everything", is_flag=True, help="Show every row and every topic, also those that are well.")
 @click.option(
     "--sample-bytes",
-    type=click.IntRange(min=1),
-    default=32 << 20,
+    metavar="SIZE",
+    type=Bytes(),
+    default="32MiB",
     show_default=True,
     help="About how much is read of the source, to look at batches and to measure.",
 )

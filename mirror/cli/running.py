@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of
+from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of, terminal_width
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 
@@ -50,6 +50,10 @@ def status(path: Path, at: str | None, name: str, shape: str) -> None:
     """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers. Of all its
     flows, or with --flow of one.
 
+    POSITION is the source offset up to which a partition is copied: a restart goes by that. COMMITTED is what the
+    flow's consumer group has of it at the source, for tools that watch groups. AGE is how long the oldest record that
+    is not copied is known to wait.
+
     Exit codes: 0 all is well, 1 no mirror answers or it is not ready, 2 a partition is halted.
     """
     import json
@@ -62,7 +66,9 @@ def status(path: Path, at: str | None, name: str, shape: str) -> None:
         now = client.fetch_status(address, flows=flows, flow=name)
     except client.NotAnswered as error:
         fail(str(error), EXIT_FAILED)
-    click.echo(json.dumps(now, indent=2) if shape == "json" else as_text(now), nl=shape == "json")
+    click.echo(
+        json.dumps(now, indent=2) if shape == "json" else as_text(now, width=terminal_width()), nl=shape == "json"
+    )
     if any(one["reason"] for one in now["partitions"]):
         sys.exit(EXIT_HALTED)
     sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)

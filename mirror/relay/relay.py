@@ -7,7 +7,7 @@ lanes report to it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -45,6 +45,7 @@ from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane, Sink
 from mirror.relay.stats import Stats
+from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.describing import PATIENCE_S, Unread
 from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
@@ -139,7 +140,8 @@ class Relay:
         self._unread = Unread(log, source.name)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
-        self._sync = ConfigSync(destination, settings, log, self.durable.state)
+        self._sync = ConfigSync(destination, settings, log)
+        self._copies = KnownCopies(destination, self.durable.state)
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
@@ -200,14 +202,21 @@ class Relay:
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
         self.spawn(self._ids.keep())
-        if self.limits.any:
-            self.spawn(self._share_limits())
+        self.spawn(self._share_limits())
 
     async def _share_limits(self) -> None:
         """Adapts the limits to the share of the partitions that this worker has."""
         while True:
-            self.limits.share(self.partitions, self.keys)
+            if self.limits.any:
+                self.limits.share(self.partitions, self.keys)
             await asyncio.sleep(SHARE_EVERY_S)
+
+    def limit(self, flow: int, topic: Callable[[str], int] | None) -> None:
+        """Copies on within other limits. Arguments: see ``Limits``."""
+        self.limits.renew(flow, topic)
+        self.limits.share(self.partitions, self.keys)
+        for fetcher in self._fetchers.values():
+            fetcher.pump()
 
     async def _choose_produce_version(self) -> None:
         """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
@@ -229,7 +238,9 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        pairs = await pair_topics(self.source, self.destination, self.settings, self.log, self._sync)
+        pairs = await pair_topics(
+            self.source, self.destination, self.settings, self.log, copies=self._copies, sync=self._sync
+        )
         if self._produce_version >= PRODUCE_TOPIC_IDS and any(
             topic.topic_id is None for topic in self.destination.topics.values()
         ):
@@ -276,7 +287,6 @@ class Relay:
             return False
         partition = Partition(*key, pair.destination)
         partition.judge_by(pair.terms)
-        self.durable.check_found(committed)
         partition.inherit(committed, inherited(committed, pair.source.topic_id))
         self.partitions[key] = partition
         halted = pair.halt_of(key[1])

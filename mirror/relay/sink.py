@@ -18,7 +18,7 @@ from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.net.rights import TOPIC, WRITE, Right
 from mirror.net.stream import Piece
 from mirror.reasons import HaltReason
-from mirror.records.header import HEADER_SIZE
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.holes.parking import set_aside
@@ -322,6 +322,9 @@ class Lane(Link):
         if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
             where = f"{partition.name} at offset {queue.acknowledged}: {error_name(code)}"
             return Halted.of(HaltReason.STRICT_REFUSED, where)
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID and not again and _begins_epoch(queue):
+            where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
+            return Halted.of(HaltReason.PRODUCER_IDS, f"{where}, {error_name(code)}: the first of its producer's epoch")
         if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
         if queue.in_flight and isinstance(queue.in_flight[0][1], Sent):
@@ -420,6 +423,14 @@ class Sink:
         """Closes the lanes."""
         for lane in self._lanes:
             lane.close()
+
+
+def _begins_epoch(queue: Queue) -> bool:
+    """Returns True if the refused batch is its producer's first in its epoch: a broker need not know the producer."""
+    batch = queue.in_flight[0] if queue.in_flight else None
+    if batch is None or isinstance(batch[1], Sent):
+        return False
+    return BatchHeader.read(_stored(batch)).base_sequence == 0
 
 
 def _stored(batch: Batch | tuple[Any, ...]) -> bytes:

@@ -25,6 +25,7 @@ STOP: Final = "stop"
 RESUME: Final = "resume"
 KEYS: Final = "keys"
 EXPEL: Final = "expel"
+LIMIT: Final = "limit"
 # From a worker.
 LOG: Final = "log"
 ALIVE: Final = "alive"

@@ -128,6 +128,14 @@ class Child:
         if self._channel is not None:
             self._channel.send(say.HANDOVER, settings=handover.pack())
 
+    def limit(self, told: Handover) -> None:
+        """Has the process, and each that follows it, run a flow within the limits of these settings."""
+        handover = self.flows[told.flow] = self.flows[told.flow].limited_as(told)
+        relay = handover.relay
+        self.send(
+            say.LIMIT, flow=told.flow, of_flow=relay.max_bytes_per_second, of_topics=relay.topic_max_bytes_per_second
+        )
+
     def remove(self, flow: str) -> bool:
         """Has the process stop this flow, and run its others on. Returns False if no process runs."""
         self.flows.pop(flow, None)

@@ -27,14 +27,15 @@ def topic_pattern(entry: str) -> re.Pattern[str]:
     """Returns the pattern for an entry of `topics` or `exclude`, to be used with `fullmatch`.
 
     An entry that has only the characters of topic names is a name, so that "orders.v1" does not match "orders-v1"; any
-    other entry is a regular expression. Raises ValueError with the reason if it is not a valid one.
+    other entry is a regular expression, in which a dot matches any character: names of groups may have newlines.
+    Raises ValueError with the reason if it is not a valid one.
     """
     if is_topic_name(entry):
         return re.compile(re.escape(entry))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # "possible nested set": it would match something else than it seems to
-            return re.compile(entry)
+            return re.compile(entry, re.DOTALL)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(str(error)) from error
 
@@ -73,13 +74,13 @@ class Selection:
 
     def came_from_destination(self, topic: str) -> bool:
         """Returns True if the topic's prefixes say that it was at the destination before: copied back, it would get
-        another prefix with each round."""
+        another prefix with each round. Of prefixes of which one begins with another, the longest counts."""
         while self.back:
-            if topic.startswith(self.back):
-                return True
-            passed = next((each for each in self.others if topic.startswith(each)), None)
-            if passed is None:
+            passed = max((each for each in (self.back, *self.others) if topic.startswith(each)), key=len, default="")
+            if not passed:
                 return False
+            if passed == self.back:
+                return True
             topic = topic.removeprefix(passed)
         return False
 

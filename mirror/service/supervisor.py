@@ -234,6 +234,8 @@ class Supervisor:
         """See ``reloading.Service``."""
         self.settings = wanted.told
         told = {flow.flow: flow for flow in wanted.told.flows}
+        for name in wanted.limited:
+            self.flows[name].limit(told[name])
         leaving = [self.flows[name] for name in (*wanted.removed, *wanted.restarted)]
         await asyncio.gather(*(self._part(flow) for flow in leaving))
         if self._stop.is_set():

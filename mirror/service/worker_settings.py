@@ -81,6 +81,20 @@ class Handover:
         instance_id = f"{self.group.instance_id}-{seat}" if self.group.instance_id else ""
         return replace(self, number=number, group=replace(self.group, instance_id=instance_id))
 
+    def limited_as(self, other: "Handover") -> "Handover":
+        """Returns these settings with the limits of others."""
+        return self.limited(other.relay.max_bytes_per_second, other.relay.topic_max_bytes_per_second)
+
+    def limited(self, flow: int, topics: Mapping[str, int]) -> "Handover":
+        """Returns these settings with other limits. ``flow``: bytes per second; ``topics``: those of topics."""
+        relay = replace(
+            self.relay,
+            max_bytes_per_second=flow,
+            topic_max_bytes_per_second=dict(topics),
+            topic_rate=topic_rate(topics),
+        )
+        return replace(self, relay=relay)
+
     def pack(self) -> dict[str, Any]:
         """Returns the settings as plain data, for JSON."""
         return {

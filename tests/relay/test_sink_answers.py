@@ -68,6 +68,18 @@ async def test_an_error_after_the_append(code: int) -> None:
             assert flow.relay.stats.resyncs == {error_slug(code): 1}
 
 
+async def test_a_destination_that_takes_only_its_own_producer_ids() -> None:
+    """It refuses the first batch of the producer, each time: no broker of Kafka does, and no other look helps."""
+    async with clusters() as (source, destination):
+        fill(source)
+        for _ in range(TRIES):
+            destination.next("Produce", faults.refuse(ErrorCode.UNKNOWN_PRODUCER_ID))
+        async with mirroring(source, destination) as flow:
+            assert await flow.halted() == "producer_ids_refused"
+            assert flow.relay.stats.resyncs.keys() == {"unknown_producer_id"}
+            assert not destination.log("t").batches
+
+
 async def test_doubt_is_one_partition_s() -> None:
     """The other partitions of the request are acknowledged as ever."""
     async with clusters() as (source, destination):

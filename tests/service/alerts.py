@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 RULES = Path(__file__).resolve().parent.parent.parent / "mirror" / "configs" / "alerts.yaml"
 _SHAPE = re.compile(
     r"(?P<age>time\(\) - )?(?:max by \((?P<by>[\w, ]+)\) \()?(?P<name>\w+)(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?"
-    r"(?(by)\)) (?P<sign>==|>|<) (?P<than>\d+)"
+    r"(?(by)\)) (?P<sign>==|>|<) (?P<than>-?\d+)"
 )
 _SIGNS: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, ">": operator.gt, "<": operator.lt}
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}

@@ -8,7 +8,7 @@ from mirror.service.telemetry.rows import Row
 
 def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
     usual: dict[str, Any] = {
-        "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
+        "destination": topic, "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
         "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "",
         "waits": "", "waits_since": 0.0, "held_back": 0, "held_since": 0.0, "stint": stint(),
     }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Refused
+from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.metadata import ANY_NODE
 from mirror.net.rights import ALTER_CONFIGS, DENIED, TOPIC, Right
 
@@ -45,12 +45,16 @@ async def describe_configs(
     Raises:
         NetworkError: the cluster does not answer.
     """
-    one = DescribeConfigsRequest.DescribeConfigsResource
-    resources = [one(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names]
-    if not resources:
+    wanted = list(names)
+    if not wanted:
         return {}
-    request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
-    answer = await cluster.call(request, node_id=node_id)
+    try:
+        answer = await cluster.call(_question(kind, wanted, keys), node_id=node_id)
+    except ConnectionLost:
+        if keys is None:
+            raise
+        # Tansu 0.6.0 closes the connection when it is asked for named configs.
+        answer = await cluster.call(_question(kind, wanted, None), node_id=node_id)
     if denied is not None:
         denied.update(result.resource_name for result in answer.results if result.error_code in DENIED)
     return {
@@ -58,6 +62,12 @@ async def describe_configs(
         for result in answer.results
         if not result.error_code
     }
+
+
+def _question(kind: Resource, names: Iterable[str], keys: list[str] | None) -> DescribeConfigsRequest:
+    one = DescribeConfigsRequest.DescribeConfigsResource
+    resources = [one(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
 
 
 async def alter_configs(cluster: Cluster, kind: Resource, name: str, values: Mapping[str, str | None]) -> None:

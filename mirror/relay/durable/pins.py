@@ -34,7 +34,11 @@ LEVEL = "isolation.level"
 
 
 class Pins:
-    """Keeps the pins, notes and halts of all partitions of a process."""
+    """Keeps the pins, notes and halts of all partitions of a process.
+
+    Attributes:
+        was_empty: True if the internal topic had nothing when it was opened, until a loss was told.
+    """
 
     def __init__(
         self, state: Memory, *, source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog
@@ -44,8 +48,26 @@ class Pins:
         self._source = source
         self._destination = destination
         self._settings = settings
+        self.was_empty = False
+        self._log = log
         self._writer = uuid.uuid4().hex[:16]
         self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
+
+    def _check_found(self, partition: Partition) -> None:
+        """Warns once if the topic was not there although the flow has copied before, by what the group had committed of
+        a partition when it was assigned. Another worker that began at the same time has written down what the partition
+        is before it copied anything, and so before it committed."""
+        committed, ledger, side = partition.claim.committed, self._state.ledger, partition.side
+        if not self.was_empty or committed is None or not committed.digest:
+            return
+        if ledger.pin(side) is None and ledger.checkpoint(side) is None and ledger.halt(side) is None:
+            self.was_empty = False
+            self._log.warning(
+                "state_lost",
+                topic=self._state.topic,
+                detail="the flow has copied before, and this topic had nothing of it: it was deleted or recreated "
+                "while the mirror was stopped; what was skipped or halted before is not known any more",
+            )
 
     # -- what is written down ------------------------------------------------------------------------------------------
 
@@ -58,6 +80,7 @@ class Pins:
         """
         await self._state.load()
         ledger, side = self._state.ledger, partition.side
+        self._check_found(partition)
         halted = ledger.halt(side)
         if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
             accepted = halted.reason in GAPS and self._settings.accept_gaps

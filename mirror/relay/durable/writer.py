@@ -15,7 +15,6 @@ from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.mapped.copied import Unwritten, save
 from mirror.relay.mapped.strays import Strays
 from mirror.relay.orchestrator import Orchestrator
-from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -37,7 +36,6 @@ class DurableState:
         self._relay = relay
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
-        self._was_empty = False
         self._unwritten = ""
         """What was logged of the last write that failed."""
         self._skipped: list[tuple[Side, int, int]] = []
@@ -57,25 +55,13 @@ class DurableState:
             NetworkError: the destination does not answer, or does not let us.
         """
         await self.state.open(replication_factor=self._relay.settings.state_replication_factor)
-        self._was_empty = not self.state.ledger.flows
+        self.pins.was_empty = not self.state.ledger.flows
         self._recall(self.state)
         await self.pins.introduce()
 
     def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
             self._relay.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
-
-    def check_found(self, committed: Committed | None) -> None:
-        """Warns once if the topic was not there although the flow has copied before. ``committed``: what the group had
-        for a partition when it was taken over."""
-        if self._was_empty and committed is not None and committed.digest:
-            self._was_empty = False
-            self._relay.log.warning(
-                "state_lost",
-                topic=self.state.topic,
-                detail="the flow has copied before, and this topic had nothing of it: it was deleted or recreated "
-                "while the mirror was stopped; what was skipped or halted before is not known any more",
-            )
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""

@@ -64,9 +64,15 @@ class Limits:
             flow: bytes per second for all of the flow's workers; 0: no limit.
             topic: returns the same for a topic; None: no topic has a limit.
         """
+        self._topics: dict[str, Limit | None] = {}
+        self.renew(flow, topic)
+
+    def renew(self, flow: int, topic: Callable[[str], int] | None) -> None:
+        """Other limits hold from now on, beginning with full buckets: what was owed under a low limit would keep a
+        higher one from having an effect. Arguments as for the class; call ``share`` next."""
         self._of_flow, self._of_topic = flow, topic or _unlimited
         self._flow = Limit(flow) if flow else None
-        self._topics: dict[str, Limit | None] = {}
+        self._topics = {}
         self._any = bool(flow) or topic is not None
 
     def share(self, own: Iterable[tuple[str, int]], every: Iterable[tuple[str, int]]) -> None:

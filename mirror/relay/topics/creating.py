@@ -74,7 +74,9 @@ async def create(
     denied: set[str] = set()
     configs = await configs_of_new(source, destination, topics, settings, denied=denied)
     halted = {
-        name: _not_known(source, destination, name, topic) for name, topic in topics.items() if topic.name in denied
+        name: configs_not_known(source, destination, name, topic)
+        for name, topic in topics.items()
+        if topic.name in denied
     }
     topics = {name: topic for name, topic in topics.items() if name not in halted}
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=CREATE_BACKOFF_MAX_MS)
@@ -108,7 +110,7 @@ async def create(
     return halted
 
 
-def _not_known(source: Cluster, destination: Cluster, name: str, topic: Topic) -> Halted:
+def configs_not_known(source: Cluster, destination: Cluster, name: str, topic: Topic) -> Halted:
     """Returns the halt for a topic that cannot be created as it is at the source: nobody says how that is."""
     lacks = right_to_configs(source, topic.name)
     reason = HaltReason.CREATE_FAILED
@@ -209,7 +211,7 @@ async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog)
     Raises:
         NetworkError: the cluster does not answer.
     """
-    fewer = _fewer(destination, wanted)
+    fewer = with_fewer(destination, wanted)
     refused = await _grow_once(destination, fewer)
     for name, topic in fewer.items():
         if name not in refused:
@@ -229,10 +231,10 @@ async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog)
 async def try_growing(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, str]:
     """Has the controller check whether ``grow`` would be refused, without adding anything. Returns as ``grow`` does,
     and raises the same."""
-    return await _grow_once(destination, _fewer(destination, wanted), validate_only=True)
+    return await _grow_once(destination, with_fewer(destination, wanted), validate_only=True)
 
 
-def _fewer(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, Topic]:
+def with_fewer(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, Topic]:
     """Returns those that have fewer partitions at the destination."""
     return {
         name: topic

@@ -15,7 +15,8 @@ from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, halted_by_lack
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led
+from mirror.relay.topics.copies import KnownCopies
+from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led, with_fewer
 from mirror.relay.topics.describing import describe_topics, right_to_configs
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
 from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
@@ -37,6 +38,8 @@ class Pair:
     halted: Halted | None = None
     ungrown: str = ""
     """Why the destination topic was not given the partitions that it lacks; empty: nobody has tried, or it has them."""
+    strange: str = ""
+    """Why no partitions may be added to the destination topic: it is not known to be a copy. Empty: they may."""
     narrower: tuple[Narrower, ...] = ()
     """Configs by which the destination refuses batches that the source takes. They are logged, and are no reason to
     halt before such a batch comes."""
@@ -50,13 +53,21 @@ class Pair:
                 f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions, "
                 f"the source has {len(self.source.leaders)}"
                 + (f"; adding them was refused: {self.ungrown}" if self.ungrown else "")
+                + (f"; none are added: {self.strange}" if self.strange else "")
             )
-            return Halted.of(HaltReason.FEWER_PARTITIONS, detail)
+            reason = HaltReason.FEWER_PARTITIONS_STRANGE if self.strange else HaltReason.FEWER_PARTITIONS
+            return Halted.of(reason, detail)
         return self.halted
 
 
 async def pair_topics(
-    source: Cluster, destination: Cluster, settings: RelaySettings, log: EventLog, sync: ConfigSync | None = None
+    source: Cluster,
+    destination: Cluster,
+    settings: RelaySettings,
+    log: EventLog,
+    *,
+    copies: KnownCopies | None = None,
+    sync: ConfigSync | None = None,
 ) -> list[Pair]:
     """Returns every topic of the flow that the source has now, with its counterpart, which is created if the flow says
     so.
@@ -66,6 +77,7 @@ async def pair_topics(
         destination: the cluster that they are copied to.
         settings: the flow's.
         log: gets a line for each topic that was created here.
+        copies: says which topics of the destination may be changed; None: none but those that are created here.
         sync: brings the configs of the destination's topics in step; None: they stay.
 
     Raises:
@@ -97,24 +109,30 @@ async def pair_topics(
             destination, {name: len(topic.leaders) for name, topic in missing.items() if name not in halted}
         )
     # Where others write too, more partitions would send their keys elsewhere: that is for an operator to decide.
-    ungrown = await grow(destination, wanted, log) if settings.create_topics and not settings.mapped else {}
+    ungrown: dict[str, str] = {}
+    strange: dict[str, str] = {}
+    if copies is not None and settings.create_topics and not settings.mapped:
+        fewer = with_fewer(destination, wanted)
+        strange = await copies.strange(fewer)
+        ungrown = await grow(destination, {name: topic for name, topic in fewer.items() if name not in strange}, log)
     present = [name for name in wanted if name in destination.topics]
     unread_there: set[str] = set()
     unread_here: set[str] = set()
     configs = await describe_topics(destination, present, denied=unread_there)
     origin = await describe_topics(source, names, denied=unread_here)
-    if sync is not None and settings.sync_configs:
-        copies = [
+    if sync is not None and copies is not None and settings.sync_configs:
+        copied = [
             topic
             for topic in here
-            if (there := destination.topics.get(settings.destination_of(topic.name))) and sync.is_copy(topic, there)
+            if (there := destination.topics.get(settings.destination_of(topic.name))) and copies.is_copy(topic, there)
         ]
-        changed = await sync.renew(_compared(here, copies, origin, configs, settings))
+        changed = await sync.renew(in_step(here, copied, origin, configs, settings))
         configs |= await describe_topics(destination, sorted(changed))
     return [
         replace(
             _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings),
             ungrown=ungrown.get(name, ""),
+            strange=strange.get(name, ""),
             unread=(
                 *([right_to_configs(source, topic.name)] if topic.name in unread_here else ()),
                 *([right_to_configs(destination, name)] if name in unread_there else ()),
@@ -124,9 +142,9 @@ async def pair_topics(
     ]
 
 
-def _compared(
+def in_step(
     here: list[Topic],
-    copies: list[Topic],
+    copied: list[Topic],
     origin: Mapping[str, Any],
     configs: Mapping[str, Any],
     settings: RelaySettings,
@@ -136,14 +154,14 @@ def _compared(
 
     Args:
         here: the flow's topics at the source.
-        copies: those of them that were copied.
+        copied: those of them that were copied.
         origin, configs: of topics at the source, and at the destination.
         settings: the flow's.
     """
     sources = Counter(settings.destination_of(topic.name) for topic in here)
     return {
         name: TopicConfigs(origin[topic.name], configs[name])
-        for topic, name in ((topic, settings.destination_of(topic.name)) for topic in copies)
+        for topic, name in ((topic, settings.destination_of(topic.name)) for topic in copied)
         if sources[name] == 1 and topic.name in origin and name in configs
     }
 

@@ -3,19 +3,18 @@
 Each look for topics compares the configs of ``sync.topic.configs``. What is set on the source topic is set on the
 destination's; what is set there only is removed. As MirrorMaker 2 does it, but for two things: a batch size limit is
 only raised, because batches that the source took under the former one may still have to be copied; and nothing is
-touched while a topic's cleanup is suspended, nor of a topic that is no copy.
+touched while a topic's cleanup is suspended, nor of a topic that is no copy. A config that somebody else, such as
+another flow into the same topic, sets again each time is left alone after some times.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mirror.net.admin.configs import Resource, alter_configs
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.net.metadata import Topic
-from mirror.offsetmap.fields import id_text
-from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
@@ -26,6 +25,9 @@ is suspended (``relay.leading.cleanup``)."""
 RETENTION_MS = "retention.ms"
 TOPIC_CONFIG_SOURCE = 1
 """config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
+
+MOST_TIMES = 5
+"""A config that was given the same value so many times is contended: it is left to whoever else sets it."""
 
 Entries = Mapping[str, Any]
 """Config name -> DescribeConfigs' entry."""
@@ -43,21 +45,15 @@ class TopicConfigs(NamedTuple):
 class ConfigSync:
     """Changes configs of destination topics. What is refused is logged once."""
 
-    def __init__(self, destination: Cluster, settings: RelaySettings, log: EventLog, state: Memory) -> None:
-        """``state``: the flow's internal topic, which says what is a copy."""
-        self._state = state
+    def __init__(self, destination: Cluster, settings: RelaySettings, log: EventLog) -> None:
         self._destination = destination
         self._settings = settings
         self._log = log
         self._told: dict[str, str] = {}
+        self._done: Counter[tuple[str, str, str | None]] = Counter()
+        """How many times a topic's config was given a value here."""
         self._unknown: set[str] = set()
         """Names of ``sync.topic.configs`` that were logged as unknown."""
-
-    def is_copy(self, topic: Topic, there: Topic) -> bool:
-        """Returns True if a topic at the destination is known to be the copy of this one, so that its configs may be
-        changed. By a shorter retention, say, what else stands there would be deleted."""
-        ids = id_text(topic.topic_id), id_text(there.topic_id)
-        return self._state.ledger.is_copy(topic.name, there.name, topic.leaders, *ids)
 
     async def renew(self, topics: Mapping[str, TopicConfigs]) -> set[str]:
         """Brings the configs of these topics in step. Returns the topics that were changed.
@@ -66,11 +62,7 @@ class ConfigSync:
             topics: name at the destination -> its configs, and those of its source topic.
         """
         self._tell_unknown(topics.values())
-        changes = {
-            name: change
-            for name, configs in topics.items()
-            if (change := changes_of(configs, self._settings.synced_configs, self._settings.fixed_configs))
-        }
+        changes = {name: change for name, configs in topics.items() if (change := self._uncontended(name, configs))}
         if not changes:
             return set()
         refused: dict[str, str] = {}
@@ -79,17 +71,38 @@ class ConfigSync:
                 await alter_configs(self._destination, Resource.TOPIC, name, change)
             except NetworkError as error:
                 refused[name] = str(error)
-            text = ", ".join(f"{key}={'(default)' if value is None else value}" for key, value in change.items())
+            text = told_of(change)
             if name in refused:
                 self._refused(name, text, refused[name])
             else:
                 self._told.pop(name, None)
+                self._done.update((name, key, value) for key, value in change.items())
                 self._log.info(
                     "topic_configs_changed",
                     topic=name,
                     detail=f"cluster {self._destination.name}: {text}, as at the source",
                 )
         return changes.keys() - refused.keys()
+
+    def _uncontended(self, name: str, configs: TopicConfigs) -> dict[str, str | None]:
+        """Returns the changes that bring a topic in step, but for those that were undone each time: somebody else sets
+        these configs, too. Says so, once for each value."""
+        changes = changes_of(configs, self._settings.synced_configs, self._settings.fixed_configs)
+        contended = [key for key, value in changes.items() if self._done[name, key, value] >= MOST_TIMES]
+        for key in contended:
+            value, has = changes.pop(key), configs.there[key].value
+            if self._done[name, key, value] > MOST_TIMES:
+                continue
+            self._done[name, key, value] += 1
+            self._log.warning(
+                "topic_configs_contended",
+                topic=name,
+                detail=f"cluster {self._destination.name}: {told_of({key: value})} was set {MOST_TIMES} times, as at "
+                f"the source, and each time somebody has set {has} again; it is left alone from now on",
+                remedy="look for another flow into this topic with sync.topic.configs.enabled, and set it to false in "
+                "all but one of them; it is set again once the source's value changes, or after a restart",
+            )
+        return changes
 
     def _tell_unknown(self, topics: Iterable[TopicConfigs]) -> None:
         """Logs each name that no config of a source topic has: most likely it is written wrongly."""
@@ -117,6 +130,11 @@ class ConfigSync:
             remedy="grant the mirror AlterConfigs on the topic, take the config off sync.topic.configs, or set "
             "sync.topic.configs.enabled: false",
         )
+
+
+def told_of(change: Mapping[str, str | None]) -> str:
+    """Returns changes of configs in words."""
+    return ", ".join(f"{key}={'(default)' if value is None else value}" for key, value in change.items())
 
 
 def changes_of(configs: TopicConfigs, synced: tuple[str, ...], fixed: Mapping[str, str]) -> dict[str, str | None]:

@@ -74,6 +74,22 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
                     "offsets: exact has one writer",
                     remedy="take it out of one of the two (topics, exclude), or set offsets: mapped on both",
                 )
+        if (
+            same_cluster(clusters, there, its_there)
+            and flow.sync_topic_configs_enabled
+            and its.sync_topic_configs_enabled
+        ):
+            topic = _written_by_both(flow.selection, its.selection)
+            if topic and flow.offsets == its.offsets == "mapped":
+                yield Conflict(
+                    path=("flows", other, "sync.topic.configs.enabled"),
+                    problem=f"{topic} at cluster {its_there} would be kept in step by flow {name} as well, after "
+                    "another source topic: each would undo what the other sets",
+                    remedy="set it to false in one of the two, or give their topics different names (topic.rename, "
+                    "replication.policy: prefix)",
+                )
+        if same_cluster(clusters, there, its_there):
+            yield from _merged((name, flow), (other, its))
         if same_cluster(clusters, there, its_here) and same_cluster(clusters, here, its_there):
             topic = _goes_round(flow.selection, its.selection)
             if topic:
@@ -159,6 +175,31 @@ def _same_expression(one: Selection, other: Selection) -> str:
     if (one.renames, one.prefix) != (other.renames, other.prefix):
         return ""
     return next((entry for entry in one.topics if not is_topic_name(entry) and entry in other.topics), "")
+
+
+def _merged(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> Iterator[Conflict]:
+    """Yields two flows of which one's prefix (`replication.policy: prefix`) begins with the other's, if a topic of each
+    gets the same name by that: of aliases a and a.b, a.b.t stands for b.t of the one and for t of the other."""
+    (short, shorter), (long, longer) = sorted((one, other), key=lambda each: len(each[1].selection.prefix))
+    here, there = shorter.selection, longer.selection
+    between = there.prefix.removeprefix(here.prefix)
+    if not here.prefix or not between or between == there.prefix:
+        return
+    # Two expressions are compared by one name that stands for all.
+    names = [*there.names, *(["topic"] if len(there.names) < len(there.topics) else [])]
+    names += [name.removeprefix(between) for name in here.names if name.startswith(between)]
+    for name in names:
+        first, second = f"{between}{name}", name
+        if here.selects(first) and there.selects(second):
+            into = there.destination_of(second)
+            if here.destination_of(first) == into:
+                yield Conflict(
+                    path=("flows", other[0], "replication.policy"),
+                    problem=f"prefix gives two topics the name {into}: {first} of flow {short}, and {second} of flow "
+                    f"{long}, since one cluster's alias begins with the other's",
+                    remedy="give the clusters aliases without dots, or exclude such topics in one of the two",
+                )
+                return
 
 
 def _goes_round(one: Selection, other: Selection) -> str:

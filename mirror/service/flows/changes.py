@@ -20,7 +20,8 @@ class Changes:
 
     Attributes:
         told: the settings that hold from now on: the new ones, but for those that need a restart.
-        added, removed, restarted, untouched: names of flows.
+        added, removed, restarted, limited, untouched: names of flows. ``limited``: only their limits
+            (``max.bytes.per.second`` and that of topics) change, for which nothing is restarted.
         need_restart: keys that have changed and keep their former value until the service is restarted.
     """
 
@@ -28,6 +29,7 @@ class Changes:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     restarted: tuple[str, ...]
+    limited: tuple[str, ...]
     untouched: tuple[str, ...]
     need_restart: tuple[str, ...]
 
@@ -44,10 +46,20 @@ def changes(old: Supervision, new: Supervision) -> Changes:
         told=replace(new, flows=flows, **fixed),
         added=tuple(name for name in wanted if name not in running),
         removed=tuple(name for name in running if name not in wanted),
-        restarted=tuple(name for name in both if wanted[name].pack() != running[name].pack()),
-        untouched=tuple(name for name in both if wanted[name].pack() == running[name].pack()),
+        restarted=tuple(name for name in both if not _is_same(wanted[name].limited_as(running[name]), running[name])),
+        limited=tuple(
+            name
+            for name in both
+            if not _is_same(wanted[name], running[name])
+            and _is_same(wanted[name].limited_as(running[name]), running[name])
+        ),
+        untouched=tuple(name for name in both if _is_same(wanted[name], running[name])),
         need_restart=need_restart,
     )
+
+
+def _is_same(one: Handover, other: Handover) -> bool:
+    return one.pack() == other.pack()
 
 
 def _as_running(new: Handover, old: Handover | None) -> Handover:

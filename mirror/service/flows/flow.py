@@ -106,6 +106,12 @@ class Flow:
         if child.pid and child.code is None:
             self.begun(child)
 
+    def limit(self, told: Handover) -> None:
+        """Has every worker copy on within the limits of these settings."""
+        self.told = told
+        for child in self.children.values():
+            child.limit(told)
+
     def leave(self) -> None:
         """Has every worker stop it: drained, committed, out of the group. ``left`` says when that is done."""
         self.leaving = True

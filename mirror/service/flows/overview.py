@@ -136,6 +136,7 @@ def _flow_status(flow: Shown, now: float) -> Status:
             {
                 "topic": row.topic,
                 "partition": row.partition,
+                "destination_topic": row.destination,
                 "state": row.state,
                 "worker": worker.number,
                 "lag_records": row.lag_records,

@@ -44,7 +44,7 @@ class Service(Protocol):
         """The log for lines about the service."""
 
     async def apply(self, wanted: Changes) -> None:
-        """Adds, removes and restarts flows. Returns when that is done."""
+        """Adds, removes and restarts flows, and changes their limits. Returns when that is done."""
 
 
 class Reloading:
@@ -83,6 +83,7 @@ class Reloading:
             added=list(wanted.added),
             removed=list(wanted.removed),
             restarted=list(wanted.restarted),
+            limited=list(wanted.limited),
             untouched=list(wanted.untouched),
         )
         if wanted.need_restart:

@@ -13,7 +13,7 @@ leave the group -> close.
 import asyncio
 import gc
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -414,8 +414,16 @@ class FlowRun:
                 self._channel.send(say.REPLY, id=message["id"], keys=flow_keys(self._relay))
             case say.RESUME:
                 self._spawn(self._resume(message))
+            case say.LIMIT:
+                self._limit(int(message["of_flow"]), message["of_topics"])
             case say.EXPEL:
                 self._spawn(self._expel(str(message["member"])))
+
+    def _limit(self, flow: int, topics: Mapping[str, int]) -> None:
+        """Copies on within other limits; the next attempt has them as well."""
+        self.handover = self.handover.limited(flow, topics)
+        if self._relay is not None:
+            self._relay.limit(flow, self.handover.relay.topic_rate)
 
     def stop(self) -> None:
         """Drains and ends; ends at once if copying has not begun."""

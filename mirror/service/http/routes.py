@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 from mirror import DISTRIBUTION
+from mirror.net.security.options import SecurityOptions
 from mirror.service.commands import Commands
 from mirror.service.flows.flow import Flow
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
@@ -95,7 +96,10 @@ class Pages:
         from mirror.service.telemetry import metrics
 
         served = self._served
-        text = metrics.render(list(served.flows.values()), served.processes, self._version, reloads=served.reloading)
+        flows = list(served.flows.values())
+        text = metrics.render(
+            flows, served.processes, self._version, reloads=served.reloading, clusters=_protected(flows)
+        )
         return Response(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
     def _healthy(self) -> Response:
@@ -154,3 +158,13 @@ def _version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
+
+
+def _protected(flows: Sequence[Flow]) -> dict[str, SecurityOptions]:
+    """Returns how the connections to each cluster are protected."""
+    found: dict[str, SecurityOptions] = {}
+    for flow in flows:
+        here, _, there = flow.name.partition("->")
+        found[here] = flow.told.source.connection.security
+        found[there] = flow.told.destination.connection.security
+    return found

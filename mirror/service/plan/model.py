@@ -158,6 +158,7 @@ class TopicFacts:
         here: the source's configs.
         there: the destination's configs; of a topic that would be created, those that it would get.
         rights_here, rights_there: operations on the topics; None: not known.
+        altered: configs of the destination topic that the mirror would change, to be as at the source; None: removed.
         empty: whether no partition of the destination topic holds a record.
         replicas: those of the destination topic's partitions; -1: the cluster's default.
     """
@@ -174,6 +175,7 @@ class TopicFacts:
     there: Values = field(default_factory=dict)
     rights_here: Rights | None = None
     rights_there: Rights | None = None
+    altered: Mapping[str, str | None] = field(default_factory=dict)
     empty: bool = False
     replicas: int = NOT_KNOWN
 

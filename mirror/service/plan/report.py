@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mirror.foretold import Line
+from mirror.reasons import ELSEWHERE
 from mirror.service.plan import estimate
 from mirror.service.plan.checks import batches, flows, partitions, rights, topics
 from mirror.service.plan.estimate import Estimate, Need
@@ -112,6 +113,8 @@ class Report:
         made = topic.created or (topic.grown and one.index >= topic.partitions_there)
         row = self.topics[topic.name]
         row.states[_GRAVEST.get(gravest, State.CREATED if made else State.FITS)] += 1
+        if gravest is Level.REFUSED:
+            return  # nothing of it is copied
         row.need.add(self.estimate.count(self.flow, topic, one))
         if one.sample is not None and one.sample.due_ms >= 0:
             row.due_ms = one.sample.due_ms if row.due_ms < 0 else min(row.due_ms, one.sample.due_ms)
@@ -119,6 +122,7 @@ class Report:
     def finish(self, flow: FlowFacts) -> None:
         """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
         self.flow = flow
+        self._tell_changes()
         self.estimate.finish(flow, {name: row.need for name, row in self.topics.items()})
         for finding in (*flows.reached(flow), *flows.unread(flow), *estimate.disk(flow, self.estimate.need.disk)):
             self._add("", finding)
@@ -127,6 +131,21 @@ class Report:
                 self._add(row.facts.name, finding, count=row.facts.partitions)
                 for state in (State.FITS, State.CREATED):
                     row.states[State.WARNS] += row.states.pop(state, 0)
+
+    def _tell_changes(self) -> None:
+        """Tells what is changed of destination topics that are the mirror's copies, as far as was seen. Others are left
+        alone: partitions that the source has more of are refused."""
+        strange = {row.topic for row in self.rows if row.finding.reason in ELSEWHERE}
+        for name, row in self.topics.items():
+            if name not in strange:
+                for finding in topics.altered(self.flow, row.facts):
+                    self._add(name, finding, count=row.facts.partitions)
+            elif row.facts.grown:
+                del self._rows[name, Line.PARTITIONS, Level.TOLD, ""]
+                row.facts = replace(row.facts, grown=False)
+                more = row.facts.partitions - row.facts.partitions_there
+                self._add(name, topics.not_grown(self.flow, row.facts), count=more)
+                row.states[State.REFUSED] += row.states.pop(State.CREATED, 0)
 
     def _add(self, topic: str, finding: Finding, *, index: int = -1, count: int = 1) -> None:
         key = topic, finding.line, finding.level, finding.reason
@@ -155,9 +174,11 @@ class Report:
 
     @property
     def fixable(self) -> list[TopicFacts]:
-        """Those of ``found`` at whose destination nothing stands that may be somebody else's."""
+        """Those of ``found`` at whose destination nothing stands that may be somebody else's. Topics that would be
+        created, and nothing copied into them, are left out."""
         strange = {row.topic for row in self.rows if row.finding.level is Level.REFUSED and row.finding.line in _OTHERS}
-        return [each for each in self.found if each.name not in strange]
+        useless = {name for name, row in self.topics.items() if row.facts.created and {*+row.states} == {State.REFUSED}}
+        return [each for each in self.found if each.name not in strange | useless]
 
     @property
     def partitions(self) -> Counter[State]:

@@ -1,5 +1,6 @@
 """What a look at groups and ACLs has found, or done, for people and for programs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
 from mirror.service.texts import aligned
 
+TO_MOVE, IN_STEP = "to_move", GroupState.IN_STEP.value
+"""A group whose offsets would be committed (``--dry-run``); one whose offsets are there."""
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 
 
@@ -57,14 +60,22 @@ def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
         table += [_row(plan, row, moves.get((row.into, row.partition)), applied=applied) for row in plan.rows]
     lines = aligned(table)
     lines += [f"{plan.group}: {plan.remedy}" for plan in plans if plan.remedy]
-    counts = {state: sum(plan.state is state for plan in plans) for state in GroupState}
-    told = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count)
+    counts = Counter(_state(plan, applied=applied) for plan in plans)
+    order = [state.value for state in GroupState if state is not GroupState.IN_STEP]
+    told = ", ".join(
+        f"{counts[state]} {state.replace('_', ' ')}" for state in (*order, TO_MOVE, IN_STEP) if counts[state]
+    )
     offsets = sum(plan.carried if applied else len(plan.due) for plan in plans)
     done = f"{_many(offsets, 'offset')} committed"
     if not applied:
         done = f"nothing was committed; {_many(offsets, 'offset')} would be"
     lines.append(f"{_many(len(plans), 'group')} ({told}): {done}")
     return lines
+
+
+def _state(plan: GroupPlan, *, applied: bool) -> str:
+    """Returns the group's state. One whose offsets are yet to be committed is not in step before that is done."""
+    return TO_MOVE if plan.state is GroupState.IN_STEP and plan.due and not applied else plan.state.value
 
 
 def _many(count: int, what: str) -> str:
@@ -99,7 +110,7 @@ def _group_data(plan: GroupPlan, *, applied: bool) -> dict[str, Any]:
     return {
         "group": plan.group,
         "kind": plan.kind or "classic",
-        "state": plan.state.value,
+        "state": _state(plan, applied=applied),
         "why": plan.why,
         "remedy": plan.remedy,
         "committed": plan.carried,

@@ -8,7 +8,7 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
+from mirror.net.security.certificates import certificates_of
+from mirror.net.security.options import SecurityOptions
 from mirror.reasons import REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
 from mirror.service.log import logs
@@ -157,8 +159,15 @@ class ServiceCollector(Collector):
     """Collects all metrics: those of each flow, and those of the processes."""
 
     def __init__(
-        self, flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None
+        self,
+        flows: Sequence[Watched],
+        processes: "WorkerProcesses",
+        version: str,
+        *,
+        reloads: Reloads | None,
+        clusters: Mapping[str, SecurityOptions],
     ) -> None:
+        self._protected = {name: security.tls for name, security in clusters.items() if security.tls is not None}
         self._flows = [(flow, _labels(flow.fleet)) for flow in flows]
         self._fleets = [(flow.fleet, labels) for flow, labels in self._flows]
         self._processes_here = processes
@@ -189,9 +198,26 @@ class ServiceCollector(Collector):
             of_flow.add_metric(labels, int(is_ready))
         yield from (ready, of_flow)
         yield from self._of_reloads()
+        yield self._certificates()
         lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that could not be written to standard output.")
         lost.add_metric([], logs.lines_lost())
         yield lost
+
+    def _certificates(self) -> Metric:
+        ends = GaugeMetricFamily(
+            "mirror_tls_certificate_expiry_timestamp_seconds",
+            "When a certificate ends that the cluster's settings name: ours (ssl.certificate.location), or an "
+            "authority's (ssl.ca.location). Of several with one subject, the first to end.",
+            labels=["cluster", "subject"],
+        )
+        found: dict[tuple[str, str], float] = {}
+        for cluster, tls in self._protected.items():
+            for each in certificates_of(tls):
+                key = cluster, each.subject
+                found[key] = min(each.ends_at, found.get(key, each.ends_at))
+        for (cluster, subject), ends_at in found.items():
+            ends.add_metric([cluster, subject], ends_at)
+        return ends
 
     def _of_reloads(self) -> Iterator[Metric]:
         if self._reloads is None:
@@ -477,9 +503,14 @@ def _labels(fleet: Fleet) -> list[str]:
 
 
 def render(
-    flows: Sequence[Watched], processes: "WorkerProcesses", version: str, *, reloads: Reloads | None = None
+    flows: Sequence[Watched],
+    processes: "WorkerProcesses",
+    version: str,
+    *,
+    reloads: Reloads | None = None,
+    clusters: Mapping[str, SecurityOptions] | None = None,
 ) -> bytes:
-    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``)."""
+    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``). ``clusters``: how each is protected."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(flows, processes, version, reloads=reloads))
+    registry.register(ServiceCollector(flows, processes, version, reloads=reloads, clusters=clusters or {}))
     return generate_latest(registry)

@@ -40,6 +40,8 @@ class Row(NamedTuple):
     """Number of source offsets that an open transaction keeps back from read_committed consumers."""
     held_since: float
     """Since when that transaction is known to keep them back, in seconds since 1970; 0: there is none."""
+    destination: str
+    """The topic that it is copied into."""
     stint: Stint
     """The counts of what was replicated since it was assigned."""
 

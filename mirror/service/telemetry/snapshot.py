@@ -123,6 +123,7 @@ class Snapshots:
             waiting.since_s if waiting else 0.0,
             partition.cursor.held_back,
             self._held_since(key, partition),
+            partition.destination,
             self._stint(partition),
         )
 

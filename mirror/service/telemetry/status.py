@@ -5,6 +5,7 @@ alone, so that any process can make them.
 """
 
 import html
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -66,6 +67,14 @@ LEFT_HALTED = "halted while a worker here had them, and held by none here now"
 _HALTED_HEADS = ("FLOW", "TOPIC", "PARTITION", "REASON", "DETAIL", "REMEDY")
 Table = tuple[str, Sequence[str], list[list[str]]]
 """A title, the columns' heads, and the rows."""
+NOTES = (
+    "LAG and SOURCE END are source offsets, POSITION the one up to which all is copied.",
+    "AGE: how long the oldest record that is not copied is known to wait.",
+    "COMMITTED: the group's offset at the source, for tools that watch groups; a restart goes by POSITION.",
+)
+"""Beneath the table of partitions."""
+_KEPT = "\N{NO-BREAK SPACE}"
+"""Stands for a space inside of a command while a text is wrapped."""
 
 
 def _summaries(now: Status) -> list[list[tuple[str, str]]]:
@@ -125,6 +134,7 @@ def _halted(partitions: Iterable[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _tables(now: Status) -> list[Table]:
+    renamed = any(one["destination_topic"] != one["topic"] for one in now["partitions"])
     tables: list[Table] = [
         (
             "partitions",
@@ -132,6 +142,7 @@ def _tables(now: Status) -> list[Table]:
                 "FLOW",
                 "TOPIC",
                 "PARTITION",
+                *(["INTO"] if renamed else []),
                 "STATE",
                 "WORKER",
                 "LAG",
@@ -146,6 +157,7 @@ def _tables(now: Status) -> list[Table]:
                     one["flow"],
                     one["topic"],
                     str(one["partition"]),
+                    *([one["destination_topic"]] if renamed else []),
                     one["state"],
                     str(one["worker"]),
                     _number(one["lag_records"], UNKNOWN),
@@ -218,8 +230,13 @@ def _tables(now: Status) -> list[Table]:
     return [table for table in tables if table[2]]
 
 
-def as_text(now: Status) -> str:
-    """Returns text for a terminal: a summary and tables. Halted partitions get their own lines, with the remedy."""
+def as_text(now: Status, *, width: int = 0) -> str:
+    """Returns text for a terminal: a summary and tables. Halted partitions get their own lines, with the remedy.
+
+    Args:
+        now: the status.
+        width: sentences are wrapped to so many columns; 0: not at all.
+    """
     blocks = ["\n".join(f"{name + ':':12}{value}" for name, value in each) for each in _summaries(now)]
     out = ["\n\n".join(blocks)]
     for title, heads, rows in _tables(now):
@@ -227,10 +244,27 @@ def as_text(now: Status) -> str:
         if "REMEDY" in heads:
             for *flow, topic, partition, reason, detail, remedy in rows:
                 whose = "".join(f"{name}, " for name in flow)
-                out += [f"  {whose}{topic}-{partition}: {reason}", f"    {detail}", f"    remedy: {remedy}"]
+                out += [f"  {whose}{topic}-{partition}: {reason}"]
+                out += [*_wrapped(detail, width), *_wrapped(f"remedy: {remedy}", width)]
             continue
         out += _aligned(heads, rows)
+        if title == "partitions":
+            out += ["", *(line for note in NOTES for line in _wrapped(note, width))]
     return "\n".join(out) + "\n"
+
+
+def _wrapped(sentences: str, width: int) -> list[str]:
+    """Returns indented lines. Commands (in backticks) stay whole, so that they can be copied."""
+    indent = " " * 4
+    if not width:
+        return [f"{indent}{sentences}"]
+    parts = sentences.split("`")
+    kept = "`".join(part.replace(" ", _KEPT) if at % 2 else part for at, part in enumerate(parts))
+    lines = textwrap.wrap(
+        kept, max(width, 40), initial_indent=indent, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace(_KEPT, " ") for line in lines]
 
 
 def _aligned(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
@@ -270,6 +304,8 @@ def as_html(now: Status) -> str:
         head = "".join(f"<th>{escape(each)}</th>" for each in heads)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         parts.append(f"<h2>{escape(title)}</h2><table><tr>{head}</tr>{body}</table>")
+        if title == "partitions":
+            parts += [f"<p>{escape(note)}</p>" for note in NOTES]
     links = ("/metrics", "/api/v1/status", "/-/healthy", "/-/ready")
     parts.append("<p>" + " · ".join(f'<a href="{link}">{link}</a>' for link in links) + "</p></body></html>")
     return "".join(parts)

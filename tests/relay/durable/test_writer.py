@@ -9,9 +9,10 @@ import pytest
 
 from mirror.net.errors import ConnectionLost
 from mirror.relay.durable.skips import Skips
+from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batches, clusters, mirroring
+from tests.relay.flows import Flow, batches, clusters, fill, mirroring
 from tests.relay.noting import SIDE, ledger
 
 GAP, END = (6, 20), 26
@@ -67,3 +68,30 @@ async def test_no_checkpoint_before_the_ranges_that_it_passes_over(refused: Call
         assert ranges(destination) == [GAP]
         assert checkpoint(destination) == END
         assert len(flow.log.of("skipped")) == 1
+
+
+async def test_two_workers_begin_at_the_same_time() -> None:
+    """
+    1. Both find an empty internal topic. One copies a partition and commits; then the group gives it to the other one.
+       Nothing was lost, and nothing is said.
+    2. The topic loses everything while nobody runs: the next worker says so, once.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=2)
+        async with mirroring(source, destination, assigned=True) as other:
+            async with mirroring(source, destination, assigned=True) as first:
+                assert first.relay.assignment is not None
+                first.relay.assignment.assign({("t", 0), ("t", 1)})
+                await first.copied()
+                committed = {key: Committed(*each) for key, each in first.relay.committable().items()}
+                assert all(each.digest for each in committed.values())
+            assert other.relay.assignment is not None
+            other.relay.assignment.assign(committed, committed)
+            await other.copied()
+            assert not other.log.of("state_lost")
+        destination.remembered.clear()
+        async with mirroring(source, destination, assigned=True) as again:
+            assert again.relay.assignment is not None
+            again.relay.assignment.assign(committed, committed)
+            await again.copied()
+            assert len(again.log.of("state_lost")) == 1

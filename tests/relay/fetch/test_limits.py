@@ -158,3 +158,34 @@ async def test_current_partitions_are_held_back_too() -> None:
             await flow.copied()
             assert time.monotonic() - began > (2 * 8 * 40_000 - 300_000) / 300_000 - 0.6
             assert all(most <= 150_000 for seen in backlog(source) for *_, most in asked(source, seen))
+
+
+@pytest.mark.parametrize(
+    "before", [{"max_bytes_per_second": 4_096}, {"topic_rate": lambda _: 4_096}], ids=["flow", "topic"]
+)
+async def test_limits_are_changed_while_it_copies(before: dict[str, Any]) -> None:
+    """
+    1. Under a low limit, little is copied, and much is owed.
+    2. The limit is taken away, or raised: the rest is copied at once. No partition was located again.
+    3. A low limit again, where there was none: it holds.
+    """
+    async with clusters() as (source, destination):
+        fill(source, partitions=2, count=20, size=90_000)
+        async with mirroring(source, destination, **before) as flow:
+            await until(lambda: flow.copied_batches, what="a batch")
+            if "topic_rate" in before:
+                flow.relay.limit(0, lambda _: 64 * MIB)
+            else:
+                flow.relay.limit(0, None)
+            await flow.copied()
+            assert len(flow.log.of("located")) == 2
+            assert not flow.log.of("resync")
+            flow.relay.limit(1_024, None)
+            for index in range(2):
+                source.store("t", index, *batches(20, first=60, size=90_000))
+            await until(lambda: flow.copied_batches > 40, what="what comes by the full bucket, or by the first answer")
+            assert flow.relay.limits.wait_s(urgent=True) > 0
+            assert flow.copied_batches < 80
+            flow.relay.limit(0, None)
+            await flow.copied()
+            assert len(flow.log.of("located")) == 2

@@ -13,6 +13,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.topics import creating
+from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import CREATE_TRIES
 from mirror.relay.topics.describing import Unread
 from mirror.relay.topics.pairing import Pair, pair_topics
@@ -20,6 +21,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
 from tests.relay.flows import Log, clusters, settings
 
 SYNCED = ("cleanup.policy", "retention.ms", "max.message.bytes", "segment.bytes")
@@ -36,7 +38,8 @@ async def pairing(**told: Any) -> AsyncIterator[tuple[FakeCluster, FakeCluster, 
                 await Cluster.open("source", source.options()) as here,
                 await Cluster.open("destination", destination.options()) as there,
             ):
-                pairs = await pair_topics(here, there, settings(synced_configs=SYNCED, **changes), log or Log())
+                flow = settings(synced_configs=SYNCED, **changes)
+                pairs = await pair_topics(here, there, flow, log or Log(), copies=KnownCopies(there, MemoryState([])))
                 return {each.source.name: each for each in pairs}
 
         yield source, destination, pair

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from mirror.net.admin.configs import Resource
 from mirror.net.errors import Refused, Unreachable
 from mirror.relay.topics import syncing
-from mirror.relay.topics.syncing import FOR_EVER, ConfigSync, TopicConfigs, changes_of
+from mirror.relay.topics.syncing import FOR_EVER, MOST_TIMES, ConfigSync, TopicConfigs, changes_of
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
@@ -79,7 +79,7 @@ async def test_a_name_that_no_topic_has_is_told_once() -> None:
     """Unless nothing is known of any topic's configs."""
     log = Log()
     made: Any = SimpleNamespace(name="destination")
-    sync = ConfigSync(made, settings(synced_configs=("retnetion.ms", "segment.ms")), log, made)
+    sync = ConfigSync(made, settings(synced_configs=("retnetion.ms", "segment.ms")), log)
     await sync.renew({"t": TopicConfigs({}, {})})
     assert log.of("topic_config_unknown") == []
     for _ in range(2):
@@ -96,7 +96,7 @@ async def test_a_refusal_is_told_once() -> None:
     """
     log = Log()
     made: Any = SimpleNamespace(name="destination")
-    sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log, made)
+    sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log)
     topics = {"t": TopicConfigs(entries({"retention.ms": "5"}), entries({"segment.ms": "3"}))}
     no = Refused("destination: IncrementalAlterConfigs of t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     results: list[Any] = [no, no, Unreachable("no broker"), None, no]
@@ -116,6 +116,35 @@ async def test_a_refusal_is_told_once() -> None:
     assert told == [refused, refused.partition(": ")[0] + ": no broker", refused]
     (done,) = log.of("topic_configs_changed")
     assert done["detail"] == "cluster destination: retention.ms=5, segment.ms=(default), as at the source"
+
+
+async def test_a_config_that_somebody_else_sets_again_is_left_alone() -> None:
+    """
+    1. Each time that it was set, it has the other value at the next look. After some times it is left alone, and one
+       line says so; another config is still kept in step.
+    2. The source gets another value: that is set.
+    """
+    log = Log()
+    made: Any = SimpleNamespace(name="destination")
+    sync = ConfigSync(made, settings(synced_configs=SYNCED, sync_configs=True), log)
+    asked: list[Any] = []
+
+    async def alter(_: Any, kind: Resource, name: str, values: Any) -> None:
+        asked.append(values)
+
+    with patch.object(syncing, "alter_configs", alter):
+        for _ in range(MOST_TIMES + 3):
+            await sync.renew({"t": TopicConfigs(entries({"retention.ms": "5"}), entries({"retention.ms": "6"}))})
+        assert asked == [{"retention.ms": "5"}] * MOST_TIMES
+        (told,) = log.of("topic_configs_contended")
+        assert told["topic"] == "t"
+        assert "retention.ms=5 was set 5 times" in told["detail"]
+        assert "somebody has set 6 again" in told["detail"]
+        here = entries({"retention.ms": "5", "segment.ms": "3"})
+        await sync.renew({"t": TopicConfigs(here, entries({"retention.ms": "6"}))})
+        assert asked[-1] == {"segment.ms": "3"}
+        await sync.renew({"t": TopicConfigs(entries({"retention.ms": "8"}), entries({"retention.ms": "6"}))})
+        assert asked[-1] == {"retention.ms": "8"}
 
 
 # Real clusters.
@@ -195,3 +224,27 @@ async def test_a_topic_stays_in_step(source_cluster: Sandbox, destination_cluste
         await until(lambda: own_configs(destination_cluster, topic_name) == expected)
         await until(lambda: len(flow.log.of("topic_configs_changed")) == 3)
         assert not flow.log.of("topic_configs_refused")
+
+
+@pytest.mark.broker
+async def test_two_flows_into_one_topic_do_not_fight_for_ever(
+    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+) -> None:
+    """Each keeps it in step with its own source: after some rounds at least one of them stops, and what the other has
+    set stays."""
+    one, other = f"{topic_name}-1", f"{topic_name}-2"
+    create(source_cluster, one, retention_ms="3600000")
+    create(source_cluster, other, retention_ms="7200000")
+    create(destination_cluster, topic_name)
+    how: dict[str, Any] = {"sync_configs": True, "synced_configs": SYNCED, "refresh_topics_interval_ms": 100}
+    async with (
+        mapping(source_cluster, destination_cluster, one, into={one: topic_name}, flow="one->there", **how) as first,
+        mapping(
+            source_cluster, destination_cluster, other, into={other: topic_name}, flow="two->there", **how
+        ) as next_,
+    ):
+        logs = first.log, next_.log
+        await until(lambda: any(log.of("topic_configs_contended") for log in logs), what="a warning")
+        changed = sum(len(log.of("topic_configs_changed")) for log in logs)
+        assert changed <= 2 * MOST_TIMES
+        await until(lambda: own_configs(destination_cluster, topic_name)["retention.ms"] in ("3600000", "7200000"))

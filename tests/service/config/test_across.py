@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mirror.service.config import ConfigError
 from mirror.service.selection import Selection
 from tests.service.loading import Load
 
@@ -15,6 +16,7 @@ CLUSTERS = {
     "hub-too": {"bootstrap.servers": "h:2"},
 }
 MAPPED = {"offsets": "mapped"}
+IN_STEP = {"sync.topic.configs.enabled": True}
 PREFIX = MAPPED | {"replication.policy": "prefix"}
 
 
@@ -33,6 +35,9 @@ def text(flows: dict[str, dict[str, Any]], **top: object) -> str:
         {"west->hub": {"topics": [".*"], "exclude": ["a"]}, "east->hub": {}},
         {"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["y.*"]}},
         {"west->hub": MAPPED, "east->hub": MAPPED},
+        {"west->hub": MAPPED | IN_STEP, "east->hub": MAPPED},
+        {"west->hub": MAPPED | IN_STEP, "east->hub": PREFIX | IN_STEP},
+        {"west->hub": MAPPED | IN_STEP, "west->east": MAPPED | IN_STEP},
         {"west->hub": {}, "east->hub": PREFIX},
         {"west->hub": {}, "east->hub": {"enabled": False}},
         {"west->east": PREFIX | {"topics": [".*"]}, "east->west": PREFIX | {"topics": [".*"]}},
@@ -58,6 +63,18 @@ def test_flows_that_go_together(loading: Load, flows: dict[str, dict[str, Any]])
         ),
         ({"west->hub": {}, "east->hub-too": {}}, "flows.east->hub-too.topics: a would be written"),
         ({"west->hub": {}, "east->hub": MAPPED}, "flows.east->hub.topics: a would be written"),
+        (
+            {"west->hub": MAPPED | IN_STEP, "east->hub-too": MAPPED | IN_STEP},
+            "flows.east->hub-too.sync.topic.configs.enabled: a at cluster hub-too would be kept in step by flow "
+            "west->hub as well, after another source topic: each would undo what the other sets; set it to false",
+        ),
+        (
+            {
+                "west->hub": MAPPED | IN_STEP | {"topics": ["b.*"], "topic.rename": {"b.*": "a"}},
+                "east->hub": MAPPED | IN_STEP,
+            },
+            "flows.east->hub.sync.topic.configs.enabled: a at cluster hub would be kept in step by flow west->hub",
+        ),
         ({"west->hub": {"topics": [".*"]}, "east->hub": {}}, "flows.east->hub.topics: a would be written"),
         ({"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["x.*"]}}, "x.* would be written"),
         (
@@ -141,3 +158,41 @@ def test_prefixes(loading: Load) -> None:
     assert found.selects("east.orders")
     # Exclusion wins over everything.
     assert not Selection((".*",), exclude=("a",), prefix="w.").selects("a")
+
+
+def aliased(loading: Load, flows: dict[str, dict[str, Any]]) -> Any:
+    """Loads mapped flows with prefixes, between clusters with dots in their aliases."""
+    clusters = {name: {"bootstrap.servers": f"{name}:1"} for name in ("a", "a.b", "hub")}
+    return loading(json.dumps({"clusters": clusters, "flows": {name: PREFIX | flow for name, flow in flows.items()}}))
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [(["b.t"], ["t"]), ([".*"], ["t"]), (["b.t"], [".*"]), (["b.t", "c"], ["t", "d.*"]), ([".*"], [".*"])],
+)
+def test_prefixes_that_merge_two_topics(loading: Load, short: list[str], long: list[str]) -> None:
+    """Of a.b.t, nobody could say which topic it is a copy of."""
+    with pytest.raises(ConfigError) as told:
+        aliased(loading, {"a->hub": {"topics": short}, "a.b->hub": {"topics": long}})
+    assert "flows.a.b->hub.replication.policy: prefix gives two topics the name a.b.t" in str(told.value)
+    assert "give the clusters aliases without dots" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"), [(["t"], ["t"]), (["t"], [".*"]), (["b.t"], ["x"]), (["b.t.*"], ["x.*", "y"])]
+)
+def test_prefixes_that_merge_nothing(loading: Load, short: list[str], long: list[str]) -> None:
+    """As far as the configuration shows."""
+    aliased(loading, {"a->hub": {"topics": short}, "a.b->hub": {"topics": long}})
+
+
+def test_the_longest_prefix_counts() -> None:
+    """a.b.t came from a.b, not from a; and what a.b had from a is not mirrored back to a."""
+    to_a = Selection((".*",), back="a.", others=("a.b.", "c."))
+    assert to_a.selects("a.b.t")
+    assert not to_a.selects("a.b.a.t")
+    assert not to_a.selects("a.t")
+    assert not to_a.selects("c.a.t")
+    to_ab = Selection((".*",), back="a.b.", others=("a.",))
+    assert not to_ab.selects("a.b.t")
+    assert to_ab.selects("a.t")

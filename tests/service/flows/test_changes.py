@@ -42,6 +42,19 @@ def test_flows(tmp_path: Path) -> None:
     assert [flow.flow for flow in found.told.flows] == ["west->hub", "east->hub", "hub->west"]
 
 
+def test_limits(tmp_path: Path) -> None:
+    """A flow of which only these change is not restarted; with anything else, it is."""
+    limits: dict[str, Any] = {"max.bytes.per.second": "2MiB", "topic.max.bytes.per.second": {"a": "1MiB"}}
+    old = told(tmp_path, {"west->east": {}, "west->hub": limits})
+    found = changes(old, told(tmp_path, {"west->east": limits, "west->hub": limits | {"settle.ms": 2_000}}))
+    assert names(found) == ((), (), ("west->hub",), ())
+    assert found.limited == ("west->east",)
+    assert found.told.flows[0].relay.max_bytes_per_second == 2 << 20
+    assert changes(found.told, found.told).limited == ()
+    gone = changes(found.told, told(tmp_path, {"west->east": {}, "west->hub": {"settle.ms": 2_000}}))
+    assert gone.limited == ("west->east", "west->hub")
+
+
 def test_a_cluster(tmp_path: Path) -> None:
     """Another address of a cluster restarts the flows that it is in."""
     old = told(tmp_path, {"west->east": {}, "west->hub": {}})

@@ -245,6 +245,22 @@ async def test_a_flow_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert service.supervisor._pool == []
 
 
+async def test_a_flow_s_limits_are_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers are told, and whichever process follows them has the new ones; nothing else happens."""
+    service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}}, workers=2)
+    service.told.clear()
+    await (await service.reload({EAST: {"max.bytes.per.second": "2MiB"}, HUB: {}}))
+    assert service.told == [(1, "limit", EAST), (2, "limit", EAST)]
+    for number, child in service.supervisor._children.items():
+        handover = child.flows[EAST]
+        assert handover.number == number
+        assert handover.relay.max_bytes_per_second == 2 << 20
+        assert child.flows[HUB].relay.max_bytes_per_second == 0
+    service.told.clear()
+    await (await service.reload({EAST: {"max.bytes.per.second": "2MiB"}, HUB: {}}))
+    assert service.told == []
+
+
 async def test_a_process_dies_while_its_flow_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it: the flow is gone with it."""
     service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}})

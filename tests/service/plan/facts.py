@@ -10,8 +10,8 @@ from tests.relay.flows import settings
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
-APIS = {0: 13, 1: 17, 3: 13, 35: 4, 61: 0, 65: 0}
-"""Kafka 4: Produce, Fetch, Metadata, DescribeLogDirs, DescribeProducers, DescribeTransactions."""
+APIS = {0: 13, 1: 17, 3: 13, 26: 5, 35: 4, 61: 0, 65: 0}
+"""Kafka 4: Produce, Fetch, Metadata, EndTxn, DescribeLogDirs, DescribeProducers, DescribeTransactions."""
 EVERYTHING = frozenset(
     {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "CLUSTER_ACTION",
      "IDEMPOTENT_WRITE"}

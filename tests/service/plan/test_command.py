@@ -363,3 +363,48 @@ def _delete_before(cluster: Cluster, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         deleted.result(30)
+
+
+def test_names_that_collide(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """A controller refuses a name that differs from another topic's by a dot for an underscore: the plan gives the
+    reason with which the mirror halts."""
+    dotted = f"{topic_name}.v1"
+    create_topic(source_cluster.bootstrap_servers, dotted)
+    create_topic(destination_cluster.bootstrap_servers, dotted.replace(".", "_"))
+    file = config(tmp_path, source_cluster, destination_cluster, dotted)
+    found = plan(file, "--sample-bytes", "1MiB")
+    row = found.rows(dotted, least="refused")["P14"]
+    assert row["reason"] == "create_failed"
+    assert "collides" in row["detail"]
+    assert plan(file, "--fix", "--dry-run").flow["fix"]["acts"] == []
+    with mirror(tmp_path / "run.yaml", file.read_text()) as process:
+        process.wait_event("halted", topic=dotted, reason="create_failed")
+
+
+def test_configs_in_step_and_a_strange_topic(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. With sync.topic.configs.enabled, a row says which configs of a destination topic would be changed; then they are.
+    2. Of a topic with others' records, none are, and no partitions are added.
+    """
+    here, there = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    strange = f"{topic_name}-strange"
+    create_topic(here, topic_name, retention_ms="86400000")
+    create_topic(there, topic_name, segment_ms="3600000")
+    create_topic(here, strange, 2, retention_ms="86400000")
+    create_topic(there, strange)
+    produce(there, strange, 5)
+    file = config(tmp_path, source_cluster, destination_cluster, topic_name, strange, sync_topic_configs_enabled=True)
+    found = plan(file)
+    told = found.rows(topic_name)["P36"]["detail"]
+    assert "gets retention.ms=86400000, segment.ms=(default), as at the source" in told
+    assert "P36" not in found.rows(strange)
+    assert found.rows(strange)["P15"]["reason"] == "fewer_partitions"
+    with mirror(tmp_path / "run.yaml", file.read_text()) as process:
+        (line,) = [process.wait_event("topic_configs_changed", topic=topic_name)]
+        assert "retention.ms=86400000, segment.ms=(default)" in line["detail"]
+        process.wait_event("halted", topic=strange, partition=1, reason="fewer_partitions")
+    assert {index for name, index in _mine(destination_cluster, strange)["ends"]} == {0}

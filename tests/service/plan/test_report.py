@@ -111,6 +111,40 @@ def test_others_topics_are_left_alone() -> None:
     assert report({"halted": BAD}, count=1).fixable == []
 
 
+@pytest.mark.parametrize("reason", [HaltReason.FOREIGN_WRITER, HaltReason.NOT_A_COPY, HaltReason.RECREATED])
+def test_a_strange_topic_is_not_said_to_grow(reason: HaltReason) -> None:
+    """The mirror adds partitions to its copies only. With another cause, such as a batch too large, it adds them."""
+    grown = {"grown": True, "partitions_there": 1, "pair": {"partitions_there": 1}}
+    found = report({"halted": Halted.of(reason, "others' records")}, count=2, of=grown)
+    assert found.partitions == {State.REFUSED: 3}
+    (row,) = [row for row in found.rows if row.finding.line is Line.PARTITIONS]
+    assert (row.finding.level, row.finding.reason, row.partitions) == (Level.REFUSED, "fewer_partitions", 2)
+    assert "t has 1 of 3 partitions at destination, and none are added" in row.finding.detail
+    too_large = report({"halted": Halted.of(HaltReason.TOO_LARGE, "a batch")}, count=2, of=grown)
+    assert too_large.partitions == {State.REFUSED: 1, State.CREATED: 2}
+
+
+def test_what_is_refused_is_not_to_be_copied() -> None:
+    """Its offsets are not in the sums. A topic of which nothing would be copied is not created by --fix either."""
+    new = {"exists": False, "created": True, "partitions_there": 0, "pair": {"partitions_there": 0}}
+    old = Halted.of(HaltReason.OLD_FORMAT, "magic 1")
+    some = report({"halted": old}, count=2, of=new)
+    assert some.estimate.need.offsets == 200
+    assert [act.kind for act in acts_for(some.fixable, settings(), "destination")] == ["create"]
+    none = report({"halted": old}, {"halted": old}, of=new)
+    assert none.estimate.need.offsets == 0
+    assert acts_for(none.fixable, settings(), "destination") == []
+
+
+def test_configs_that_would_be_changed() -> None:
+    """Of copies only: what others have put there keeps its retention."""
+    of = {"altered": {"retention.ms": "5", "segment.ms": None}}
+    (row,) = [row for row in report(count=2, of=of).rows if row.finding.line is Line.CONFIGS]
+    assert row.finding.level is Level.TOLD
+    assert "t at destination gets retention.ms=5, segment.ms=(default), as at the source" in row.finding.detail
+    assert not [row for row in report({"halted": BAD}, of=of).rows if row.finding.line is Line.CONFIGS]
+
+
 KEYS = {
     "flow": None, "flow_id": None, "offsets": None, "time_ms": None, "topics": None, "at_least_seconds": None,
     "rests_on": None,
@@ -153,7 +187,7 @@ def test_the_text() -> None:
     assert "  topics      1: 1 refused" in lines
     assert "  partitions  8: 7 fit, 1 refused" in lines
     assert "3 were left out (--sample-bytes)" in short
-    assert "at least 13 min" in short
+    assert "at least 11 min" in short
     assert any(line.split()[:5] == ["REFUSED", "P16", "prefix", "(not_a_copy)", "t"] for line in lines)
     assert "P22" not in short
     assert "more rows need no attention: --all shows them" in short

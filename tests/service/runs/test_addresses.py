@@ -1,6 +1,8 @@
 """Brokers at addresses of IPv6, and brokers that move to other addresses while the mirror runs."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -79,10 +81,12 @@ def caught_up(process: Mirror, source: str, destination: str, topic: str) -> Non
     )
 
 
+@pytest.mark.spark
 def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> None:
     """
     1. Two clusters of which the brokers serve clients on [::1] alone. ``mirror plan`` finds nothing in the way.
     2. All is copied, the group at the source has the mirror, and messages name the address with its brackets.
+    3. ``mirror audit`` reads both sides there, and finds them the same.
     """
     with (
         Cluster(name="source", host="::1", properties=PATIENT, quick=True, heap_mb=512) as here,
@@ -109,6 +113,9 @@ def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> N
             caught_up(process, source, destination, topic_name)
             assert process.stop() == 0
         assert assert_identical(source, destination, [topic_name], 2) >= 4
+        command = [sys.executable, "-m", "mirror", "audit", "-c", str(tmp_path / "mirror.yaml")]
+        audit = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
 def test_brokers_that_move(topic_name: str, tmp_path: Path) -> None:

@@ -257,6 +257,41 @@ def test_one_destination_fails(
             assert not lines(process, "source->destination", "revoked", "partitions_lost", "cluster_lost", "waiting")
 
 
+def test_limits_are_reloaded(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. Under a low limit, a backlog waits. SIGHUP with a higher one for the flow: it is copied.
+    2. The same with a limit for the topic, set and taken away.
+    3. The flow was not restarted for any of it: one assignment, each partition located once, one process.
+    """
+    place = Several(tmp_path, source=source_cluster, destination=destination_cluster)
+    create_topic(place.at["source"], topic_name, PARTITIONS)
+    produce(place.at["source"], topic_name, 2_000, partitions=PARTITIONS, size=2_000)
+    name = "source->destination"
+    flow: dict[str, object] = {"topics": [topic_name]}
+    with place.run({name: flow | {"max.bytes.per.second": "16KiB"}}) as process:
+        process.wait_for(lambda: total(process, "mirror_replicated_records_total") > 0, "the first of it")
+        assert total(process, "mirror_replication_lag_records") > 0
+        place.reload(process, {name: flow | {"max.bytes.per.second": "1GiB"}})
+        line = process.wait_event("reloading")
+        assert (line["limited"], line["restarted"], line["untouched"]) == ([name], [], [])
+        place.wait_equal(process, topic_name, "source", "destination")
+        slow: dict[str, object] = {"topic.max.bytes.per.second": {f"{topic_name}.*": "16KiB"}}
+        place.reload(process, {name: flow | slow})
+        process.wait_for(lambda: len(process.of("reloaded")) == 2, "the second reload")
+        produce(place.at["source"], topic_name, 2_000, partitions=PARTITIONS, size=2_000, seed=1)
+        process.wait_for(lambda: total(process, "mirror_replication_lag_records") > 1_000, "what waits")
+        place.reload(process, {name: flow})
+        place.wait_equal(process, topic_name, "source", "destination")
+        assert len(process.of("reloaded")) == 3
+        assert len(process.of("worker_started")) == len(process.of("started")) == 1
+        assert total(process, "mirror_rebalances_total", event="revoked") == 0
+        assert sorted(each["partition"] for each in process.of("located")) == list(range(PARTITIONS))
+        assert not process.of("resync")
+        assert process.stop() == 0
+
+
 def test_reloaded(
     source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

@@ -9,11 +9,14 @@ from typing import cast
 import psutil
 import pytest
 
+from mirror.net.security.certificates import Certificate, certificates_of
+from mirror.net.security.options import TlsOptions
 from mirror.sandbox import Cluster
 from tests import secured
 from tests.secured import KEY_PASSWORD, PASSWORD, SASL_TLS, USER, Files
+from tests.service.alerts import samples
 from tests.service.kafka_side import assert_identical, create_topic, produce, writing
-from tests.service.running import Mirror, config_text, mirror
+from tests.service.running import Mirror, config_text, get, mirror
 from tests.service.runs.test_worker import caught_up
 
 pytestmark = pytest.mark.broker
@@ -102,8 +105,10 @@ def test_copied_and_audited(both: tuple[Cluster, Cluster], files: Files, topic_n
 
 def test_rotated_while_it_runs(both: tuple[Cluster, Cluster], files: Files, topic_name: str, tmp_path: Path) -> None:
     """
-    1. It copies. Our certificate and its key are replaced, one after the other.
-    2. The group's client is made again, and joins with the new ones; copying goes on, and nothing else happens.
+    1. It copies, and shows when our certificate and the authority's end. Ours and its key are replaced, one after the
+       other.
+    2. The group's client is made again, and joins with the new ones; copying goes on, and nothing else happens. The
+       end of the new one is shown.
     """
     source, destination = both
     create_topic(source.bootstrap_servers, topic_name, 1)
@@ -120,13 +125,29 @@ def test_rotated_while_it_runs(both: tuple[Cluster, Cluster], files: Files, topi
     with mirror(tmp_path / "mirror.yaml", config) as process:
         process.wait_event("caught_up")
         assert len(process.of("assigned")) == 1
+        authority, old, other = (certificates_of(TlsOptions(ca_file=str(each))) for each in (
+            files.ca, files.client, new.client
+        ))  # fmt: skip
+        assert ends(process) == {*authority, *old[:1]}
         (tmp_path / "certificate").write_bytes(new.client.read_bytes())
         (tmp_path / "key").write_bytes(new.locked_key.read_bytes())
         process.wait_for(lambda: len(process.of("assigned")) == 2, "the partition to be assigned again")
+        assert ends(process) == {*authority, *other[:1]}
         produce(source.bootstrap_servers, topic_name, 30, partitions=1, seed=1)
         caught_up(process, source.bootstrap_servers, destination.bootstrap_servers, topic_name, 1)
         assert process.stop() == 0
     assert_identical(source.bootstrap_servers, destination.bootstrap_servers, [topic_name], 1)
+
+
+def ends(process: Mirror) -> set[Certificate]:
+    """The certificates that /metrics shows, of either cluster the same."""
+    told = samples(get(process, "/metrics")[1])["mirror_tls_certificate_expiry_timestamp_seconds"]
+    by_cluster = {
+        name: {Certificate(labels["subject"], value) for labels, value in told if labels["cluster"] == name}
+        for name in ("source", "destination")
+    }
+    assert by_cluster["source"] == by_cluster["destination"]
+    return by_cluster["source"]
 
 
 def test_a_password_that_is_wrong_at_first(

@@ -149,6 +149,45 @@ def test_mapped(
     assert [value for key, value in found if key == "foreign"] == [f"after {number}" for number in range(FOREIGN)]
 
 
+@pytest.mark.parametrize("mode", [SYNC, MAPPED], ids=["exact", "mapped"])
+def test_an_empty_partition(
+    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, mode: dict[str, object]
+) -> None:
+    """
+    1. A partition has no record; a group has read the others, and committed an offset in each.
+    2. All of them are at the destination, that of the empty one, too. Each partition gets a record: a consumer that
+       goes on there reads these, and no other one.
+    """
+    source, destination, group = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers, topic_name
+    create_topic(source, topic_name, 3)
+    produce(source, topic_name, 20, partitions=2)
+    first, second = (end_of(source, topic_name, index) for index in (0, 1))
+    commit(source_cluster, group, topic_name, first, second, 0)
+    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name], flow=mode)) as process:
+        process.wait_for(
+            lambda: min(committed(destination_cluster, group, topic_name, 3)) >= 0, "an offset in each partition"
+        )
+        new = [f"new {index}".encode() for index in range(3)]
+        producer = Producer({"bootstrap.servers": source})
+        for index, value in enumerate(new):
+            producer.produce(topic_name, value, partition=index)
+        assert producer.flush(60) == 0
+        reader = consumer(destination_cluster, group)
+        reader.assign([TopicPartition(topic_name, index) for index in range(3)])
+        found: list[Any] = []
+
+        def all_read() -> bool:
+            message = reader.poll(0.1)
+            if message is not None and message.error() is None:
+                found.append((message.partition(), message.value()))
+            return len(found) >= len(new)
+
+        process.wait_for(all_read, "the new records")
+        reader.close()
+        assert sorted(found) == list(enumerate(new))
+        assert process.stop() == 0
+
+
 def test_a_copy_that_is_behind(
     source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -172,7 +211,8 @@ def test_a_copy_that_is_behind(
     commit(source_cluster, slow, topic_name, 2, metadata="of its own")
     for options, applied in ((["--dry-run"], False), ([], True)):
         told = sync(config, *options)
-        assert {each["group"]: each["state"] for each in told["groups"]} == {fast: "behind", slow: "in_step"}
+        states = {fast: "behind", slow: "in_step" if applied else "to_move"}
+        assert {each["group"]: each["state"] for each in told["groups"]} == states
         assert flat(each["offsets"] for each in told["groups"])[0] == {
             "topic": topic_name, "partition": 0, "source": 20, "into": topic_name, "destination": 10, "there_now": None,
             "note": f"{'' if applied else 'would be '}committed, as far as it is copied",

@@ -93,4 +93,7 @@ def test_which_groups() -> None:
     settings = SyncSettings(groups=("billing-.*", "a.b"), groups_exclude=("billing-test",), own_group="billing-own")
     names = ("billing-eu", "a.b", "axb", "billing-test", "billing-own", "other", "not-billing-eu")
     assert [name for name in names if settings.selects(name)] == ["billing-eu", "a.b"]
+    strange = "billing-\nwith a newline"
+    assert settings.selects(strange)
+    assert not SyncSettings(groups=(".*",), groups_exclude=("billing-.*",), own_group="").selects(strange)
     assert SyncSettings.unpack({**settings.pack(), "groups": list(settings.groups)}) == settings

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from mirror.net.security.options import SecurityOptions
 from mirror.service.commands import Commands
 from mirror.service.flows.overview import Status, status
 from mirror.service.flows.processes import WorkerProcesses
@@ -20,10 +21,10 @@ def processes_of(found: Fleet) -> WorkerProcesses:
     return processes
 
 
-def exposed_of(found: Fleet, version: str) -> bytes:
-    """The text of /metrics."""
+def exposed_of(found: Fleet, version: str, **clusters: SecurityOptions) -> bytes:
+    """The text of /metrics. ``clusters``: how they are protected."""
     reloads = SimpleNamespace(successful=False, succeeded_at=1_700_000_007.5)
-    return render([flow_of(found)], processes_of(found), version, reloads=reloads)
+    return render([flow_of(found)], processes_of(found), version, reloads=reloads, clusters=clusters)
 
 
 def status_of(found: Fleet, commands: Commands | None = None) -> Status:

@@ -54,3 +54,13 @@ def test_skipped_offsets_page_for_an_hour() -> None:
     scraped: Samples = {"mirror_last_skip_timestamp_seconds": [({"topic": "t", "partition": "0"}, 1_000.0)]}
     assert skipped.held(scraped, 1_060.0)
     assert not skipped.held(scraped, 1_000.0 + 3_601)
+
+
+def test_a_certificate_that_ends() -> None:
+    """Two weeks before, and afterwards, until it is replaced."""
+    expiry = rule("MirrorCertificateExpiry")
+    day_s = 86_400
+    told: Samples = {
+        "mirror_tls_certificate_expiry_timestamp_seconds": [({"cluster": "a", "subject": "CN=x"}, 100.0 * day_s)]
+    }
+    assert [bool(expiry.held(told, at * day_s)) for at in (80, 85, 87, 99, 101)] == [False, False, True, True, True]

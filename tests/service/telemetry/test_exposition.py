@@ -2,15 +2,23 @@
 
 import re
 import time
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.relay.stats import Skipped
 from mirror.service.log import logs
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.fleet import Fleet
+from tests.net.security.test_certificates import certificate
 from tests.service.rows import row, stint
 from tests.service.telemetry.showing import exposed_of
 
@@ -23,6 +31,8 @@ mirror_build_info{{python="*",version="1.2.3"}} 1
 mirror_ready 0
 mirror_config_last_reload_successful 0
 mirror_config_last_reload_success_timestamp_seconds 1700000007.5
+mirror_tls_certificate_expiry_timestamp_seconds{{cluster="west",subject="CN=authority"}} 1900000000
+mirror_tls_certificate_expiry_timestamp_seconds{{cluster="west",subject="CN=mirror,O=us"}} 1800000000
 mirror_flow_ready{{source="east",target="west"}} 0
 mirror_log_lines_lost_total 17
 mirror_partitions{{source="east",state="halted",target="west"}} 1
@@ -121,6 +131,20 @@ def told() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def protected(folder: Path) -> SecurityOptions:
+    """One certificate of ours. Of an authority two, of which the first to end counts."""
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "us"), x509.NameAttribute(NameOID.COMMON_NAME, "mirror")]
+    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+    made = [(x509.Name(parts), 1_800_000_000), (authority, 1_950_000_000), (authority, 1_900_000_000)]
+    ours, *both = [
+        certificate(name, datetime.fromtimestamp(ends, UTC)).public_bytes(Encoding.PEM) for name, ends in made
+    ]
+    (folder / "ours.pem").write_bytes(ours)
+    (folder / "both.pem").write_bytes(b"".join(both))
+    tls = TlsOptions(ca_file=str(folder / "both.pem"), certificate_file=str(folder / "ours.pem"))
+    return SecurityOptions(tls=tls)
+
+
 def exposed(monkeypatch: pytest.MonkeyPatch) -> str:
     """The text, of a worker that was started three times."""
     monkeypatch.setattr(logs, "lines_lost", lambda: 17)
@@ -128,7 +152,8 @@ def exposed(monkeypatch: pytest.MonkeyPatch) -> str:
     for pid in (1, 2, 3):
         found.started(1, pid)
     found.heard(1, told())
-    return exposed_of(found, "1.2.3").decode()
+    with TemporaryDirectory() as folder:
+        return exposed_of(found, "1.2.3", west=protected(Path(folder)), east=SecurityOptions()).decode()
 
 
 def lines_of(text: str) -> list[str]:

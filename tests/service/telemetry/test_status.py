@@ -68,6 +68,36 @@ def test_topics_that_are_gone() -> None:
     assert sample(found, "mirror_topic_gone") is None
 
 
+def test_where_a_renamed_topic_goes() -> None:
+    """The column is there only if a topic has another name at the destination."""
+    found = fleet(1)
+    found.heard(1, snapshot(row()))
+    assert "INTO" not in as_text(told(found))
+    found.heard(1, snapshot(row(destination="west.t"), row("u")))
+    now = told(found)
+    assert [one["destination_topic"] for one in now["partitions"]] == ["west.t", "u"]
+    (line,) = [line for line in as_text(now).splitlines() if "west.t" in line]
+    assert line.split()[:4] == ["t", "0", "west.t", "active"]
+    assert "west.t" in as_html(now)
+
+
+def test_sentences_are_wrapped_for_a_terminal() -> None:
+    """Commands stay whole, to be copied; without a terminal, each sentence is a line."""
+    found = fleet(1)
+    command = "`mirror partition resume t 0 --accept-unproven -c /etc/mirror/a-rather-long-name.yaml`"
+    remedy = "compare both sides and save what only the destination has; only then run "
+    remedy += f"{command.replace('t 0', 'TOPIC PARTITION')}, and look again"
+    found.heard(1, snapshot(row(state="halted", reason="not_a_copy", detail="they differ " * 20, remedy=remedy)))
+    now = told(found)
+    assert f"    remedy: {now['partitions'][0]['remedy']}\n" in as_text(now)
+    text = as_text(now, width=80)
+    sentences = text[text.index("halted\n") :].splitlines()
+    assert all(len(line) <= 80 or command in line for line in sentences)
+    assert any(command in line for line in sentences)
+    assert " ".join(text.split()).count("they differ") == 20
+    assert "COMMITTED: the group's offset at the source" in text
+
+
 def test_why_a_partition_is_not_copied_for_now() -> None:
     found = fleet(1)
     waits = "destination broker 2 at h:1: Connection refused"

@@ -1,6 +1,6 @@
 """Pairs the flow's topics as the relay does, without creating any, and asks the controller what it would do."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -11,10 +11,11 @@ from mirror.net.metadata import Topic
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.creating import FOR_NOW, configs_of_new, try_growing, try_out
+from mirror.relay.topics.creating import FOR_NOW, configs_not_known, configs_of_new, try_growing, try_out
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.limits import narrower
-from mirror.relay.topics.pairing import pair_topics, terms_of, wanted_topics
+from mirror.relay.topics.pairing import Pair, in_step, pair_topics, terms_of, unusable, wanted_topics
+from mirror.relay.topics.syncing import Entries, changes_of
 from mirror.service.plan.ask.clusters import topic_rights
 from mirror.service.plan.ask.readonly import Silence
 from mirror.service.plan.model import NOT_KNOWN, Rights, TopicFacts, Values
@@ -67,17 +68,20 @@ async def topics_of(
     """
     selected = replace(settings, create_topics=False, selects=lambda name: settings.selects(name) and only(name))
     pairs = await pair_topics(source, destination, selected, Silence())
-    missing = [pair for pair in pairs if pair.destination not in destination.topics]
+    missing = [pair for pair in pairs if pair.destination not in destination.topics and not unusable(pair.destination)]
     wanted = wanted_topics([pair.source for pair in pairs], settings)
     there = [name for name in wanted if name in destination.topics]
-    new = {name: topic for name, topic in wanted.items() if name not in destination.topics}
-    planned = await _planned(source, destination, new, settings) if settings.create_topics else {}
-    refused, uncertain = await _try_out(destination, new, planned, settings) if settings.create_topics else ({}, {})
+    new = {pair.destination: wanted[pair.destination] for pair in missing} if settings.create_topics else {}
+    planned, not_known = await _planned(source, destination, new, settings)
+    refused, uncertain = await _try_out(destination, {name: new[name] for name in planned}, planned, settings)
+    refused |= not_known
     ungrown = await _try_growing(destination, {name: wanted[name] for name in there}, settings)
-    configs_here = await _described(source, [pair.source.name for pair in pairs])
-    configs_there = await _described(destination, there)
+    entries_here = await _described(source, [pair.source.name for pair in pairs])
+    entries_there = await _described(destination, there)
+    configs_here, configs_there = _values(entries_here), _values(entries_there)
+    altered = _altered(pairs, entries_here, entries_there, settings)
     rights_here, _ = await _rights(source, [pair.source.name for pair in pairs])
-    rights_there, entries_there = await _rights(destination, there)
+    rights_there, rows_there = await _rights(destination, there)
     created = {pair.destination for pair in missing} if settings.create_topics else set()
     found = []
     for pair in pairs:
@@ -110,16 +114,26 @@ async def topics_of(
                 there=config,
                 rights_here=rights_here.get(pair.source.name),
                 rights_there=rights_there.get(name),
-                replicas=_replicas(entries_there.get(name), settings, defaults),
+                altered=altered.get(name, {}),
+                replicas=_replicas(rows_there.get(name), settings, defaults),
             )
         )
-    return Topics(found, entries_there)
+    return Topics(found, rows_there)
 
 
 async def _planned(
     source: Cluster, destination: Cluster, new: Mapping[str, Topic], settings: RelaySettings
-) -> dict[str, dict[str, str]]:
-    return await configs_of_new(source, destination, new, settings) if new else {}
+) -> tuple[dict[str, dict[str, str]], dict[str, Halted]]:
+    """Returns the configs that new topics would get; and the topics that would not be created, because their source's
+    configs may not be read, with the halt."""
+    if not new:
+        return {}, {}
+    denied: set[str] = set()
+    planned = await configs_of_new(source, destination, new, settings, denied=denied)
+    not_known = {
+        name: configs_not_known(source, destination, name, topic) for name, topic in new.items() if topic.name in denied
+    }
+    return {name: configs for name, configs in planned.items() if name not in not_known}, not_known
 
 
 async def _try_out(
@@ -145,8 +159,7 @@ async def _try_out(
         elif code == ErrorCode.TOPIC_ALREADY_EXISTS:
             refused[name] = Halted.of(HaltReason.AUTHORIZATION, f"{told} and is not shown: Describe is missing")
         else:
-            invalid = code == ErrorCode.INVALID_TOPIC_EXCEPTION
-            refused[name] = Halted.of(HaltReason.INVALID_TOPIC if invalid else HaltReason.CREATE_FAILED, told)
+            refused[name] = Halted.of(HaltReason.CREATE_FAILED, told)
     return refused, uncertain
 
 
@@ -159,12 +172,27 @@ async def _try_growing(destination: Cluster, present: Mapping[str, Topic], setti
         return {name: str(error) for name in present}
 
 
-async def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Values]:
-    found: dict[str, Values] = {}
+async def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Entries]:
+    found: dict[str, Entries] = {}
     for some in _pieces(names):
-        entries = await describe_topics(cluster, list(some))
-        found |= {name: {key: entry.value for key, entry in rows.items()} for name, rows in entries.items()}
+        found |= await describe_topics(cluster, list(some))
     return found
+
+
+def _values(found: Mapping[str, Entries]) -> dict[str, Values]:
+    return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
+
+
+def _altered(
+    pairs: Sequence[Pair], here: Mapping[str, Entries], there: Mapping[str, Entries], settings: RelaySettings
+) -> dict[str, dict[str, str | None]]:
+    """Returns destination topic -> the configs that the mirror would change, if the topic is its copy."""
+    if not settings.sync_configs:
+        return {}
+    compared = in_step([pair.source for pair in pairs], [pair.source for pair in pairs], here, there, settings)
+    return {
+        name: changes_of(configs, settings.synced_configs, settings.fixed_configs) for name, configs in compared.items()
+    }
 
 
 async def _rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str, Rights | None], dict[str, Any]]:

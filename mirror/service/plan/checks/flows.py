@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
+from kafka.protocol.producer import EndTxnRequest
 
 from mirror.foretold import Line
+from mirror.reasons import HaltReason
 from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level
 
 
@@ -61,6 +63,25 @@ def versions(flow: FlowFacts) -> Iterator[Finding]:
     ):
         if there.apis and key not in there.apis:
             yield Finding(Line.VERSIONS, Level.TOLD, f"cluster {there.name}: {lost}")
+    if not there.apis or EndTxnRequest.API_KEY in there.apis:
+        return
+    if flow.settings.mapped:
+        reason = HaltReason.NO_COMMON_VERSION
+        yield Finding(
+            Line.VERSIONS,
+            Level.REFUSED,
+            f"cluster {there.name} has no EndTxn, by which a takeover is fenced with offsets: mapped",
+            reason.told,
+            reason.slug,
+        )
+        return
+    yield Finding(
+        Line.VERSIONS,
+        Level.WARNS,
+        f"cluster {there.name} has no EndTxn, so it is not Apache Kafka: it may take only producer ids that it has "
+        "given out itself, as Tansu does (producer_ids_refused), and holes cannot be filled",
+        "try it with a topic of a few records, or mirror to another cluster",
+    )
 
 
 def internal_topic(flow: FlowFacts) -> Iterator[Finding]:

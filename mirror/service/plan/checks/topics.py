@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
+from mirror.reasons import HaltReason
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
+from mirror.relay.topics.syncing import told_of
 from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
 
 MIN_IN_SYNC = "min.insync.replicas"
@@ -48,6 +50,30 @@ def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
             f"{topic.pair.destination} has {there} partitions at {flow.destination.name}, and the source has "
             f"{topic.partitions}: the others stay empty, and keys go elsewhere for whoever writes there later",
             "create the topic with as many partitions as the source's, unless this is wanted",
+        )
+
+
+def not_grown(flow: FlowFacts, topic: TopicFacts) -> Finding:
+    """P15, of a topic that lacks partitions and is no copy, by what was seen of its others."""
+    reason = HaltReason.FEWER_PARTITIONS_STRANGE
+    return Finding(
+        Line.PARTITIONS,
+        Level.REFUSED,
+        f"{topic.pair.destination} has {topic.partitions_there} of {topic.partitions} partitions at "
+        f"{flow.destination.name}, and none are added",
+        reason.told,
+        reason.slug,
+    )
+
+
+def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P36, of a topic that is a copy, as far as was seen."""
+    if topic.altered:
+        yield Finding(
+            Line.CONFIGS,
+            Level.TOLD,
+            f"{topic.pair.destination} at {flow.destination.name} gets {told_of(topic.altered)}, as at the source "
+            "(sync.topic.configs.enabled)",
         )
 
 

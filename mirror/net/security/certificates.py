@@ -1,0 +1,134 @@
+"""When the certificates end that a cluster's settings name: our own, and those of the authorities that we trust.
+
+Python's ``ssl`` tells that of a peer's certificate and of authorities, but not of one's own. The few fields that are
+needed are read here from the certificate itself (X.509, RFC 5280, in DER).
+"""
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from mirror.net.security.files import Stamp, stamp
+from mirror.net.security.options import TlsOptions
+
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_SEQUENCE, _SET, _OID, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0x31, 0x06, 0xA0, 0x17, 0x18
+_UTF16_TEXT = 0x1E
+_NAMES = {
+    "550403": "CN", "550406": "C", "550407": "L", "550408": "ST", "55040a": "O", "55040b": "OU",
+    "0992268993f22c640119": "DC", "2a864886f70d010901": "EMAILADDRESS",
+}  # fmt: skip
+"""Object identifiers of the parts of a name, in hexadecimal -> how RFC 2253 and Java write them."""
+
+
+class Certificate(NamedTuple):
+    """A certificate. ``ends_at``: in seconds since 1970; from then on nobody accepts it."""
+
+    subject: str
+    ends_at: float
+
+
+class NotRead(ValueError):
+    """The bytes are no certificate."""
+
+
+_read: dict[str, tuple[Stamp, list[Certificate]]] = {}
+"""File -> what it was when it was read, and its certificates."""
+
+
+def certificates_of(options: TlsOptions) -> list[Certificate]:
+    """Returns our certificate, without its chain, and those of the authorities, as their files are now. A file that
+    cannot be read has none: connections tell why. Nothing is known of the system's authorities.
+
+    Args:
+        options: of the cluster.
+    """
+    return [*_of_file(options.certificate_file)[:1], *_of_file(options.ca_file)]
+
+
+def _of_file(file: str) -> list[Certificate]:
+    now = stamp(file)
+    if now is None:
+        return []
+    known = _read.get(file)
+    if known is None or known[0] != now:
+        try:
+            with open(file, encoding="ascii", errors="replace") as stream:
+                found = list(_in_pem(stream.read()))
+        except OSError:
+            return []
+        known = _read[file] = now, found
+    return known[1]
+
+
+def _in_pem(text: str) -> Iterator[Certificate]:
+    """Yields the certificates of a PEM text; what is none is left out."""
+    for part in text.split(_BEGIN)[1:]:
+        try:
+            yield read_certificate(ssl.PEM_cert_to_DER_cert(f"{_BEGIN}{part.partition(_END)[0]}{_END}\n"))
+        except ValueError:
+            continue
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """Reads subject and end of a certificate.
+
+    Raises:
+        NotRead: it is none.
+    """
+    signed, _ = _value(der, 0, _SEQUENCE)
+    fields, _ = _value(signed, 0, _SEQUENCE)
+    at = 0
+    if fields[:1] == bytes([_VERSION]):
+        _, at = _value(fields, at)
+    for _ in ("serial number", "algorithm", "issuer"):
+        _, at = _value(fields, at)
+    validity, at = _value(fields, at, _SEQUENCE)
+    subject, _ = _value(fields, at, _SEQUENCE)
+    _, until = _value(validity, 0)
+    return Certificate(_name(subject), _time(validity, until))
+
+
+def _value(data: bytes, at: int, tag: int | None = None) -> tuple[bytes, int]:
+    """Returns the content of the element at ``at``, and where the next one begins."""
+    if at + 2 > len(data) or (tag is not None and data[at] != tag):
+        raise NotRead(f"element at byte {at} of {len(data)}")
+    size, start = data[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        size, start = int.from_bytes(data[start : start + count]), start + count
+    if start + size > len(data):
+        raise NotRead(f"{size} bytes at byte {start} of {len(data)}")
+    return data[start : start + size], start + size
+
+
+def _time(data: bytes, at: int) -> float:
+    tag = data[at] if at < len(data) else 0
+    text, _ = _value(data, at)
+    told = text.decode("ascii", errors="replace")
+    if tag == _UTC_TIME:  # RFC 5280: two digits, of 1950 to 2049
+        told = ("19" if told[:2] >= "50" else "20") + told
+    elif tag != _GENERALIZED_TIME:
+        raise NotRead(f"time with tag {tag}")
+    try:
+        return datetime.strptime(told, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError as error:
+        raise NotRead(str(error)) from error
+
+
+def _name(data: bytes) -> str:
+    """Returns a name as RFC 2253 writes it, and brokers' ACLs with it: the last part first."""
+    parts = []
+    at = 0
+    while at < len(data):
+        several, at = _value(data, at, _SET)
+        one, _ = _value(several, 0, _SEQUENCE)
+        kind, start = _value(one, 0, _OID)
+        tag = one[start] if start < len(one) else 0
+        value, _ = _value(one, start)
+        text = value.decode("utf-16-be" if tag == _UTF16_TEXT else "utf-8", errors="replace")
+        for special in '\\,+"<>;':
+            text = text.replace(special, f"\\{special}")
+        parts.append(f"{_NAMES.get(kind.hex(), kind.hex())}={text}")
+    return ",".join(reversed(parts))
