@@ -20,7 +20,6 @@ COVERED = {
     "cli/running.py": "test_cli.py",
     "demo/errors.py": "demo/test_cli.py",
     "net/admin/acls.py": "service/sync/test_acls.py",
-    "net/admin/configs.py": "relay/topics/test_topic_configs.py",
     "net/admin/share.py": "service/sync/test_share.py",
     "net/errors.py": "net/test_connect.py",
     "net/security/files.py": "net/security/test_tls.py",
