@@ -175,10 +175,11 @@ def verdict(result: AuditResult) -> str:
         batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
         markers = sum(row.control for row in theirs)
         filled = f", and {markers:,} holes filled" if markers and result.offsets == "exact" else ""
+        but = " (but for those that were written anew)" if result.reencoded else ""
         where = "at the same offsets" if result.offsets == "exact" else "in the same order"
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "
-            f"byte for byte {where}{filled} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
+            f"byte for byte{but} {where}{filled} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
         )
     kinds = Counter(finding.kind.value for finding in result.findings)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())

@@ -40,6 +40,7 @@ class Scene:
     ``opened``: the records that differ in the batches that were opened; None if none were. ``mapped``: what the
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
+    ``ended``: both logs are examined to their ends, so that all that is missing there is named here.
     """
 
     key: TopicPartition
@@ -58,6 +59,7 @@ class Scene:
     mapped: bool = False
     shift: int = 0
     by_record: bool = False
+    ended: bool = False
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -68,8 +70,10 @@ def named(scene: Scene) -> list[Finding]:
     moved = list(_elsewhere(scene, source, destination, broken[0]))
     placed = [*_in_place(scene.key, moved, source, destination, broken), *_in_tail(scene, source)]
     anew = Reencoded([], [])
-    if scene.opened is not None and not scene.by_record:
-        anew = settled_anew(scene.key, source, destination, scene.opened, scene.cleaned)
+    if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
+        anew = settled_anew(
+            scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended
+        )
     found = [
         *damaged,
         *moved,

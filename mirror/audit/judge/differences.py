@@ -350,6 +350,7 @@ class Differences:
                     mapped=self.mapped,
                     shift=window.region.shift,
                     by_record=window.by_record,
+                    ended=key in self.ended,
                 )
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from mirror.audit.model import RecordRow, Span
 from mirror.audit.read.rows import HEADERS, SCHEMA, Block, Digester
 from mirror.audit.spark.options import RECORD, UNOPENED
-from mirror.records.content.opening import NotOpened, Record, opened
+from mirror.records.content.decompressing import NotOpened
+from mirror.records.content.raw import PlacedRecord, parts, placed_records
 from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 from mirror.records.scan import Place
 
-_LENGTH = struct.Struct(">i")
+_FRONT = struct.Struct(">qB")
 
 
 def opened_rows(
@@ -36,24 +37,17 @@ def opened_rows(
             yield RecordRow(base, whole=False)
             continue
         try:
-            yield from [_row(record, digest) for record in opened(header, bytes(batch[HEADER_SIZE:]))]
+            yield from [_row(record, digest) for record in placed_records(header, bytes(batch[HEADER_SIZE:]))]
         except NotOpened:
             yield RecordRow(base, whole=False)
 
 
-def _row(record: Record, digest: Digester) -> RecordRow:
-    parts = [struct.pack(">q", record.timestamp), *_framed(record.key), *_framed(record.value)]
-    size = len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        parts += [*_framed(name.encode("utf-8", "surrogateescape")), *_framed(value)]
-        size += len(name) + len(value or b"")
-    key = None if record.key is None else digest(memoryview(record.key)).hex()
-    return RecordRow(record.offset, key, record.value is None, size, digest(memoryview(b"".join(parts))))
-
-
-def _framed(data: bytes | None) -> tuple[bytes, bytes]:
-    """Returns the data after its length, because no two lists of parts may look alike."""
-    return (_LENGTH.pack(-1), b"") if data is None else (_LENGTH.pack(len(data)), data)
+def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
+    """Returns the row of a record: its digest is of all that it has, key, value and headers as stored."""
+    found = parts(record.content, f"the record at offset {record.offset}")
+    key = None if found.key is None else digest(memoryview(found.key)).hex()
+    whole = _FRONT.pack(record.timestamp, record.attributes) + record.content
+    return RecordRow(record.offset, key, found.tombstone, found.size, digest(memoryview(whole)))
 
 
 def as_units(block: Block, wanted: Span) -> Block:

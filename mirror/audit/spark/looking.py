@@ -154,7 +154,7 @@ class Looking:
         looked = {
             key: spans
             for key, pairs in differing.items()
-            if (spans := merged_spans(row.span for row in pairs.rows if row.crc_ok))
+            if (spans := self._known(key, merged_spans(row.span for row in pairs.rows if row.crc_ok)))
         }
         if not looked:
             return {}
@@ -169,6 +169,11 @@ class Looking:
             for key, some_of_it in found.items():
                 found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some_of_it]
         return found
+
+    def _known(self, key: TopicPartition, spans: Sequence[Span]) -> list[Span]:
+        """Returns the parts of these spans from where both logs begin: one may begin inside of a batch."""
+        start = self.scope.bounds[key].audited.start
+        return [Span(max(span.start, start), span.end) for span in spans if span.end > start]
 
     @contextmanager
     def _later(

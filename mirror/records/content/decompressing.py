@@ -98,8 +98,12 @@ def _plain(records: bytes, most: int) -> tuple[bytes, bool]:
 
 
 def _gunzipped(records: bytes, most: int) -> tuple[bytes, bool]:
-    stream = zlib.decompressobj(GZIP_FRAMING)
-    return stream.decompress(records, most + 1), stream.eof
+    plain, ended = b"", True
+    while records and ended and len(plain) <= most:
+        stream = zlib.decompressobj(GZIP_FRAMING)
+        plain += stream.decompress(records, most + 1 - len(plain))
+        records, ended = stream.unused_data, stream.eof
+    return plain, ended
 
 
 def _from_zstd(records: bytes, most: int) -> tuple[bytes, bool]:
@@ -144,13 +148,15 @@ def _plain_whole(records: bytes, _: int) -> Iterator[bytes]:
 
 
 def _chunks_from_gzip(records: bytes, _: int) -> Iterator[bytes]:
-    stream = zlib.decompressobj(GZIP_FRAMING)
-    while not stream.eof:
-        chunk = stream.decompress(records, CHUNK)
-        records = stream.unconsumed_tail
-        if not chunk:
-            return
-        yield chunk
+    while records:  # of one member or several, as Java's GZIPInputStream reads them
+        stream = zlib.decompressobj(GZIP_FRAMING)
+        while not stream.eof:
+            chunk = stream.decompress(records, CHUNK)
+            records = stream.unconsumed_tail
+            if not chunk and not stream.eof:
+                return
+            yield chunk
+        records = stream.unused_data
 
 
 def _chunks_from_zstd(records: bytes, _: int) -> Iterator[bytes]:

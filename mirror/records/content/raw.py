@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mirror.records.content.decompressing import NotOpened, plain_chunks
-from mirror.records.content.varint import MOST_VARINT, read_varint, write_varint
+from mirror.records.content.varint import MOST_VARINT, as_i64, read_varint, write_varint
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader
 
 MOST_RECORD = 64 << 20
@@ -88,11 +88,12 @@ def raw_records(header: BatchHeader, records: bytes, *, most: int = MOST_RECORD)
 
 
 class PlacedRecord(NamedTuple):
-    """One record at its place in the log. ``timestamp``: as consumers see it, in ms since 1970. ``content``: see
-    ``RawRecord``."""
+    """One record at its place in the log. ``timestamp``: as consumers see it, in ms since 1970. ``attributes`` and
+    ``content``: see ``RawRecord``."""
 
     offset: int
     timestamp: int
+    attributes: int
     content: bytes
 
 
@@ -104,8 +105,38 @@ def placed_records(header: BatchHeader, records: bytes) -> Iterator[PlacedRecord
     """
     appended = bool(header.attributes & LOG_APPEND_TIME)
     for record in raw_records(header, records):
-        timestamp = header.max_timestamp if appended else header.base_timestamp + record.timestamp_delta
-        yield PlacedRecord(header.base_offset + record.offset_delta, timestamp, record.content)
+        timestamp = header.max_timestamp if appended else as_i64(header.base_timestamp + record.timestamp_delta)
+        yield PlacedRecord(header.base_offset + record.offset_delta, timestamp, record.attributes, record.content)
+
+
+class Parts(NamedTuple):
+    """What an audit needs of a record's content. ``size``: bytes of key, value, and names and values of headers."""
+
+    key: bytes | None
+    tombstone: bool
+    size: int
+
+
+def parts(content: bytes, where: str) -> Parts:
+    """Reads a record's content.
+
+    Raises:
+        NotOpened: sizes that do not fit. ``where``: what it belongs to, as messages begin.
+    """
+    try:
+        key_size, at = read_varint(content, 0)
+        key = content[at : at + key_size] if key_size >= 0 else None
+        value_size, at = read_varint(content, at + max(0, key_size))
+        size, at = max(0, key_size) + max(0, value_size), at + max(0, value_size)
+        count, at = read_varint(content, at)
+        for _ in range(2 * count):
+            part, at = read_varint(content, at)
+            size, at = size + max(0, part), at + max(0, part)
+    except (IndexError, ValueError):
+        at = -1
+    if at != len(content):
+        raise NotOpened(f"{where} is damaged: sizes inside of a record do not fit")
+    return Parts(key, value_size < 0, size)
 
 
 def _more(chunks: Iterator[bytes], buf: bytes, at: int, least: int) -> bytes:

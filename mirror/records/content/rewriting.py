@@ -16,6 +16,7 @@ from mirror.records.content.building import compressed
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.ratio import RatioEstimator
 from mirror.records.content.raw import RawRecord, raw_records
+from mirror.records.content.varint import as_i64
 from mirror.records.header import (
     CRC_FROM,
     HEADER_SIZE,
@@ -32,6 +33,7 @@ MOST_PLAIN = 8 << 20
 """Limit for a batch before compression, in bytes; a single larger record is taken. It bounds the memory of the deep
 path, whatever a batch expands to."""
 _NONE = -1
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Oversize(NotOpened):
@@ -117,15 +119,18 @@ class _Writer:
 
     def add(self, offset: int, record: RawRecord, timestamp_delta: int) -> None:
         """Adds the record, as the first one of a batch or with the next offset."""
+        timestamp = self._base_timestamp + timestamp_delta
+        if not _LEAST <= timestamp <= _MOST:
+            timestamp = as_i64(timestamp)
         if self.next_offset < 0:
-            self._base, self._newest = offset, timestamp_delta
+            self._base, self._newest = offset, timestamp
             self.room = self._most_plain()
         stored = record.stored(offset - self._base, timestamp_delta)
         self._plain += stored
         self.room -= len(stored)
         self.next_offset = offset + 1
-        if timestamp_delta > self._newest:
-            self._newest = timestamp_delta
+        if timestamp > self._newest:
+            self._newest = timestamp
 
     def _most_plain(self) -> int:
         """Returns how many bytes of records may become a batch that is not too large, less what stands in front of the
@@ -162,15 +167,15 @@ class _Writer:
         """Splits a batch of two or more records that is too large, by bytes: each half is checked again."""
         whole = self._header(len(plain), base, count, 0, attributes=Codec.NONE)
         half = bytearray()
-        first, newest, taken = base, 0, 0
+        first, newest, taken = base, _LEAST, 0
         for record in raw_records(whole, plain, most=len(plain)):
             offset = base + record.offset_delta
             stored = record.stored(offset - first, record.timestamp_delta)
             if taken and first == base and len(half) + len(stored) > len(plain) // 2:
                 yield from self._built(bytes(half), first, taken, newest)
                 half.clear()
-                first, taken, stored = offset, 0, record.stored(0, record.timestamp_delta)
-            newest = record.timestamp_delta if not taken else max(newest, record.timestamp_delta)
+                first, newest, taken, stored = offset, _LEAST, 0, record.stored(0, record.timestamp_delta)
+            newest = max(newest, as_i64(self._base_timestamp + record.timestamp_delta))
             half += stored
             taken += 1
         yield from self._built(bytes(half), first, taken, newest)
@@ -190,7 +195,7 @@ class _Writer:
             attributes=attributes,
             last_offset_delta=count - 1,
             base_timestamp=self._base_timestamp,
-            max_timestamp=self._base_timestamp + newest,
+            max_timestamp=newest,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=_NONE,
             base_sequence=_NONE,

@@ -32,6 +32,11 @@ def read_varint(buf: bytes, at: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), at
 
 
+def as_i64(value: int) -> int:
+    """Returns the integer as 64 bits with a sign hold it: a sum beyond them wraps, as it does in Kafka's clients."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def write_varint(value: int) -> bytes:
     """Returns the integer as a varint, or as a varlong if it needs more bits."""
     rest = value << 1 ^ value >> _MOST_SHIFT

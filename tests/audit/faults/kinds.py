@@ -346,11 +346,12 @@ def two_batches_in_one(copy: Copy) -> list[Told]:
 
 
 @fault(PLAIN)
-def one_batch_in_two(copy: Copy) -> list[Told]:
+def one_batch_in_two_with_another_value(copy: Copy) -> list[Told]:
     at, data = copy.index(AT), copy.data(AT)
     copy.destination[at : at + 1] = [
-        Unit(rewritten(data, lambda found: found[:1])), Unit(rewritten(data, lambda found: found[1:])),
-    ]  # fmt: skip
+        Unit(rewritten(data, lambda found: [found[0]._replace(value=b"another")])),
+        Unit(rewritten(data, lambda found: found[1:])),
+    ]
     return [same(Kind.RESEGMENTED, copy.spans[AT])]
 
 

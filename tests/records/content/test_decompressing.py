@@ -52,3 +52,14 @@ def test_a_stream_that_is_cut_gives_less(codec: Codec) -> None:
         return
     assert len(got) < len(PLAIN)
     assert PLAIN.startswith(got)
+
+
+def test_a_gzip_stream_of_several_members() -> None:
+    """Java reads on behind the end of the first."""
+    packed = compressed(Codec.GZIP, PLAIN) + compressed(Codec.GZIP, b"") + compressed(Codec.GZIP, b"more")
+    assert b"".join(plain_chunks(Codec.GZIP, packed, where="it", most_block=1)) == PLAIN + b"more"
+    assert decompressed(Codec.GZIP, packed, most=1 << 30, where="it", whole=True) == PLAIN + b"more"
+    with pytest.raises(NotOpened, match="more than 9 bytes"):
+        decompressed(Codec.GZIP, packed, most=9, where="it")
+    with pytest.raises(NotOpened):
+        decompressed(Codec.GZIP, packed + b"x", most=1 << 30, where="it", whole=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mirror.records.content.building import compressed
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.opening import opened
-from mirror.records.content.raw import placed_records, raw_records
+from mirror.records.content.raw import parts, placed_records, raw_records
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
 from tests.records.builders import RECORDS, Record, kafka_batch, raw_batch, sealed
 
@@ -137,3 +137,23 @@ def test_records_of_the_examples() -> None:
     contents = [one.content for one in raw_records(header, records)]
     assert len(contents) == len(RECORDS)
     assert contents[1].startswith(b"\x01")  # a key of -1 bytes
+
+
+@given(batches())
+def test_what_an_audit_needs_of_a_record(batch: bytes) -> None:
+    header, records = _cut(batch)
+    for raw, read in zip(raw_records(header, records), opened(header, records), strict=True):
+        size = len(read.key or b"") + len(read.value or b"")
+        size += sum(len(name.encode()) + len(value or b"") for name, value in read.headers)
+        assert parts(raw.content, "it") == (read.key, read.value is None, size)
+
+
+@given(st.binary(max_size=30))
+def test_content_that_does_not_fit_is_refused(content: bytes) -> None:
+    for damaged in (content, b"\x02k\x02v\x00"[:-1], b"\x02k\x02v\x00\x00"):
+        try:
+            found = parts(damaged, "it")
+        except NotOpened:
+            continue
+        assert damaged == content
+        assert found.size <= len(content)

@@ -13,6 +13,7 @@ from mirror.records.content.building import compressed
 from mirror.records.content.opening import Record as Read
 from mirror.records.content.opening import opened
 from mirror.records.content.ratio import RatioEstimator
+from mirror.records.content.raw import RawRecord, placed_records
 from mirror.records.content.rewriting import Oversize, Piece, Splits, rewrite
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.intact import is_intact
@@ -219,3 +220,30 @@ def test_any_batch(case: tuple[bytes, int, int]) -> None:
     check(pieces, BatchHeader.read(batch).codec_bits)
     assert read_pieces(pieces) == [one for one in read(batch) if one.offset >= due]
     assert all(piece.header.size <= most for piece in pieces)
+
+
+@pytest.mark.parametrize(("base", "delta"), [(-1, -(1 << 63)), ((1 << 63) - 1, 1), (-(1 << 63), -1)])
+@pytest.mark.parametrize("most", [None, 150])
+def test_timestamps_that_do_not_fit_into_64_bits_wrap_as_clients_have_them(
+    base: int, delta: int, most: int | None
+) -> None:
+    """A broker takes them where its limits for timestamps are wide: no arithmetic may end the worker."""
+    header = BatchHeader.read(batch_of([40] * 4))
+    stored = b"".join(
+        RawRecord(at, delta if at % 2 else 0, 0, b"\x01\x50" + bytes(40) + b"\x00").stored(at, delta if at % 2 else 0)
+        for at in range(4)
+    )
+    batch = header._replace(base_timestamp=base, max_timestamp=base, length=HEADER_SIZE - 12 + len(stored))
+    pieces = list(rewrite(batch, stored, due=501, most_size=most))
+    read_again = [one for header, records in pieces for one in placed_records(header, records)]
+    assert read_again == [one for one in placed_records(batch, stored) if one.offset >= 501]
+    for piece, records in pieces:
+        assert is_intact(piece.pack() + records)
+        assert piece.max_timestamp == max(one.timestamp for one in placed_records(piece, records))
+
+
+def test_a_record_s_attributes_stay() -> None:
+    header = BatchHeader.read(batch_of([40] * 2))
+    stored = b"".join(RawRecord(at, 0, 0x85, b"\x01\x50" + bytes(40) + b"\x00").stored(at, 0) for at in range(2))
+    (piece,) = rewrite(header._replace(length=HEADER_SIZE - 12 + len(stored)), stored)
+    assert [one.attributes for one in placed_records(*piece)] == [0x85, 0x85]

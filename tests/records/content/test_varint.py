@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import encode_varint
 
-from mirror.records.content.varint import read_varint, write_varint
+from mirror.records.content.varint import as_i64, read_varint, write_varint
 
 
 def _by_kafka_python(value: int) -> bytes:
@@ -30,3 +30,10 @@ def test_an_integer_that_ends_too_early() -> None:
 def test_an_integer_of_too_many_bits() -> None:
     with pytest.raises(ValueError, match="64 bits"):
         read_varint(b"\xff" * 11, 0)
+
+
+def test_sums_wrap_as_64_bits_do() -> None:
+    most = (1 << 63) - 1
+    assert [as_i64(value) for value in (0, -1, most, most + 1, -most - 2, 2 * most + 2)] == [
+        0, -1, most, -most - 1, most, 0,
+    ]  # fmt: skip

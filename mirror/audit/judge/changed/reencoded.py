@@ -42,6 +42,9 @@ def settled(
     destination: dict[int, BatchRow],
     differences: Sequence[RecordDifference],
     cleaned: Set[Side],
+    audited: Span,
+    *,
+    ended: bool,
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -52,6 +55,9 @@ def settled(
         destination: the destination's, likewise.
         differences: the records that differ, in offset order.
         cleaned: the sides on which a log cleaner works.
+        audited: the offsets that both logs have. Of a batch that one of them begins or ends inside of, only these
+            count.
+        ended: nobody else says what the destination lacks behind these: the rest of the batch is missing then.
     """
     found, holes = list[Finding](), list[Hole]()
     theirs = sorted(destination.values(), key=lambda row: row.base_offset)
@@ -60,18 +66,22 @@ def settled(
     wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
     for base in sorted(source):
         row = source[base]
-        inside = list(overlapping(spans, row.span))
+        span = Span(max(row.base_offset, audited.start), min(row.last_offset + 1, audited.end))
+        inside = list(overlapping(spans, span)) if span.offsets > 0 else []
         cause = _cause(row, inside)
-        pieces = [by_start[span.start] for span in inside]
-        differing = [one.what for one in overlapping(wrong, row.span)]
-        if not cause or not _are_pieces(row, pieces, differing, cleaned):
+        pieces = [by_start[each.start] for each in inside]
+        differing = [one.what for one in overlapping(wrong, span)]
+        whole = span == row.span
+        if not cause or not _are_pieces(row, pieces, differing, cleaned, whole=whole):
             continue
         del source[base]
         for piece in pieces:
             del destination[piece.base_offset]
         gone = [Span(one.offset, one.offset + 1) for one in differing if one.at is Side.SOURCE]
-        holes += [Hole(*span, What.GAP) for span in less(less([row.span], inside), gone)]
-        found.append(_finding(key, row, cause, differing))
+        holes += [Hole(*each, What.GAP) for each in less(less([span], inside), gone)]
+        found.append(_finding(key, row, span, cause, differing))
+        if ended and span.end < row.span.end:
+            found.append(_rest(key, row, span, pieces))
     return Reencoded(found, holes)
 
 
@@ -83,7 +93,18 @@ class _Wrong(NamedTuple):
     what: RecordDifference
 
 
-def _finding(key: TopicPartition, row: BatchRow, cause: str, differing: Sequence[RecordDifference]) -> Finding:
+def _rest(key: TopicPartition, row: BatchRow, span: Span, pieces: Sequence[BatchRow]) -> Finding:
+    """Returns the finding for what the destination does not have of a batch that it ends inside of."""
+    return Finding(
+        kind=Kind.MISSING, topic=key.topic, partition=key.partition, source=Span(span.end, row.span.end),
+        destination=None, batches=0, records=max(0, row.records - sum(piece.records for piece in pieces)),
+        detail="the rest of a batch that the destination ends inside of",
+    )  # fmt: skip
+
+
+def _finding(
+    key: TopicPartition, row: BatchRow, span: Span, cause: str, differing: Sequence[RecordDifference]
+) -> Finding:
     there = [one for one in differing if one.at is Side.DESTINATION]
     kind, detail, records, size = Kind.REENCODED, cause, row.records, row.size
     if there:
@@ -91,7 +112,7 @@ def _finding(key: TopicPartition, row: BatchRow, cause: str, differing: Sequence
     elif differing:
         kind, detail, records, size = Kind.CLEANED, GONE_THERE, len(differing), sum(one.size for one in differing)
     return Finding(
-        kind=kind, topic=key.topic, partition=key.partition, source=row.span, destination=row.span, batches=1,
+        kind=kind, topic=key.topic, partition=key.partition, source=span, destination=span, batches=1,
         records=records, bytes=size, detail=detail,
     )  # fmt: skip
 
@@ -118,10 +139,15 @@ def _cause(row: BatchRow, there: Sequence[Span]) -> str:
 
 
 def _are_pieces(
-    row: BatchRow, pieces: Sequence[BatchRow], differing: Sequence[RecordDifference], cleaned: Set[Side]
+    row: BatchRow,
+    pieces: Sequence[BatchRow],
+    differing: Sequence[RecordDifference],
+    cleaned: Set[Side],
+    *,
+    whole: bool,
 ) -> bool:
     """Returns True if these can be all that the mirror made of the batch: dense, with its codec and no other attribute,
-    and with the same records, but for what a log cleaner may have taken since."""
+    and with the same records, but for what a log cleaner may have taken since. ``whole``: all of it is audited."""
     here, there = (sum(one.at is side for one in differing) for side in Side)
     return (
         all(
@@ -132,5 +158,5 @@ def _are_pieces(
             for piece in pieces
         )
         and all(is_excused(one, cleaned) for one in differing)
-        and sum(piece.records for piece in pieces) - there == row.records - here
+        and (not whole or sum(piece.records for piece in pieces) - there == row.records - here)
     )

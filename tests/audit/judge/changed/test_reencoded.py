@@ -27,12 +27,13 @@ from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
 from mirror.sandbox import Cluster
-from tests.audit.clusters import Batches, batches_of, copy, create, endpoint, fill
+from tests.audit.clusters import Batches, batches_of, copy, create, delete_before, endpoint, fill
 from tests.records.builders import Record, kafka_batch, sealed
 
 Pair = tuple[Cluster, Cluster]
 KEY = TopicPartition("t", 0)
 BOTH = frozenset(Side)
+ALL = Span(0, 1_000)
 
 
 def row(base: int, last: int, *, records: int | None = None, flags: int = 0, crc_ok: bool = True) -> BatchRow:
@@ -53,10 +54,12 @@ def judged(
     *there: BatchRow,
     differences: Sequence[RecordDifference] = (),
     cleaned: frozenset[Side] = frozenset(),
+    audited: Span = ALL,
+    ended: bool = False,
 ) -> tuple[list[tuple[Kind, str]], list[Hole], int]:
     """Kinds and details of the findings, the holes, and how many rows are left."""
     ours, theirs = at(source), at(*there)
-    found = settled(KEY, ours, theirs, differences, cleaned)
+    found = settled(KEY, ours, theirs, differences, cleaned, audited, ended=ended)
     return [(one.kind, one.detail) for one in found.findings], found.holes, len(ours) + len(theirs)
 
 
@@ -111,6 +114,19 @@ def test_what_the_destination_s_cleaner_has_taken_since_is_no_hole() -> None:
     found, holes, left = judged(row(10, 19, records=6), row(10, 15, records=5), differences=gone, cleaned=BOTH)
     assert [kind for kind, _ in found] == [Kind.CLEANED]
     assert (holes, left) == ([Hole(16, 20, What.GAP)], 0)
+
+
+def test_a_log_that_begins_or_ends_inside_of_a_batch() -> None:
+    """Only what both logs have is compared, and only there are holes due."""
+    source = row(10, 19, records=8)
+    assert judged(source, row(12, 14), audited=Span(13, 15)) == ([(Kind.REENCODED, SPARSE)], [], 0)
+    found, holes, _ = judged(source, row(12, 14), audited=Span(10, 17))
+    assert (found, holes) == ([(Kind.REENCODED, SPARSE)], [Hole(10, 12, What.GAP), Hole(15, 17, What.GAP)])
+    told = judged(source, row(12, 14), audited=Span(10, 17), ended=True)[0]
+    assert [kind for kind, _ in told] == [Kind.REENCODED, Kind.MISSING]
+    lost = [missing(16, Side.SOURCE, excused=False)]
+    assert judged(source, row(12, 14), differences=lost, audited=Span(10, 17))[0] == []
+    assert judged(source, row(12, 14), differences=lost, audited=Span(10, 16))[0] == [(Kind.REENCODED, SPARSE)]
 
 
 def test_which_batches_are_opened() -> None:
@@ -206,6 +222,32 @@ def _as_produced(batch: bytes) -> bytes:
         max_timestamp=header.base_timestamp - 1_000,
     )
     return sealed(new.pack() + batch[HEADER_SIZE:])
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_source_that_begins_inside_of_such_a_batch(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+    """
+    1. Of two copies in pieces, both logs of one begin inside of the first batch, and the other one's copy ends inside
+       of the last.
+    2. The first is identical, the second lacks what is missing, and nothing else.
+    """
+    begins, ends = f"{topic_name}-begins", f"{topic_name}-ends"
+    for name in (begins, ends):
+        for cluster in pair:
+            create(cluster, name)
+        fill(pair[0], name)
+    raw = batches_of(pair[0], ends)
+    last = BatchHeader.read(raw[-1])
+    copy(*pair, begins, change=all_cut)
+    copy(*pair, ends, change=lambda found: [*all_cut(found[:-1]), pieces(found[-1], 2 * len(found[-1]) // 3)[0]])
+    for cluster in pair:
+        delete_before(cluster, begins, 2)
+    assert audit(pair, spark, begins).findings == ()
+    (finding,) = audit(pair, spark, ends).findings
+    assert finding.kind is Kind.MISSING
+    assert finding.source is not None
+    assert last.base_offset < finding.source.start < finding.source.end == last.next_offset
 
 
 @pytest.mark.broker
