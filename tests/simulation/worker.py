@@ -121,7 +121,7 @@ class _Questions:
         return await SimulatedLog(cluster, cluster.topics[topic], index, leader).true_end()
 
 
-async def _paired(source: Any, destination: Any, _: RelaySettings, log: Any, sync: Any) -> list[Pair]:
+async def _paired(source: Any, destination: Any, _: RelaySettings, log: Any, **__: Any) -> list[Pair]:
     """The topics of now; their configs never change."""
     await source.refresh(None)
     await destination.refresh(None)
