@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import xxhash
+from kafka.record.util import encode_varint
 
 from mirror.audit.model import Endpoint, RecordRow, What
 from mirror.audit.prepare.plan import Range
@@ -373,12 +374,21 @@ def _digest(told: bytes) -> bytes:
     """The audit's digest of a record, from the consumer's text of it."""
     time, headers, key, value = (None if part == b"null" else part for part in told.split(b"\x1f"))
     assert time is not None
-    parts = [struct.pack(">q", int(time)), _framed(key), _framed(value)]
-    for header in [] if headers == b"NO_HEADERS" or headers is None else headers.split(b"\x1e"):
+    found = [] if headers == b"NO_HEADERS" or headers is None else headers.split(b"\x1e")
+    parts = [struct.pack(">qB", int(time), 0), _stored(key), _stored(value), _varint(len(found))]
+    for header in found:
         name, _, content = header.partition(b":")
-        parts += [_framed(name), _framed(None if content == b"null" else content)]
+        parts += [_stored(name), _stored(None if content == b"null" else content)]
     return xxhash.xxh3_128_digest(b"".join(parts))
 
 
-def _framed(part: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+def _stored(part: bytes | None) -> bytes:
+    """As it stands in a batch."""
+    return _varint(-1) if part is None else _varint(len(part)) + part
+
+
+def _varint(value: int) -> bytes:
+    """By kafka-python's encoder."""
+    out = bytearray()
+    encode_varint(value, out.append)
+    return bytes(out)

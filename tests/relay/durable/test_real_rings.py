@@ -199,7 +199,11 @@ async def test_a_chain_is_none(three: Clusters, topic_name: str, *, mapped: bool
         await until(lambda: ring.flows[1].relay.partitions[topic_name, 0].queue.acknowledged >= 2 * WRITTEN)
         assert [await ring.count(at) for at in range(3)] == [2 * WRITTEN] * 3
         for flow in ring.flows.values():
-            assert not [line for line in flow.log.lines if line.level == "warning"]
+            # Internal topics of other tests may go while they are looked at: each has its test's topic in its name.
+            warned = [line for line in flow.log.lines if line.level == "warning"]
+            assert not [
+                line for line in warned if line.event != "loops_not_seen" or topic_name in str(line.fields["detail"])
+            ]
 
 
 async def test_a_ring_through_other_names(three: Clusters, topic_name: str) -> None:
