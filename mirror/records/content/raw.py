@@ -141,8 +141,8 @@ def parts(content: bytes, where: str) -> Parts:
 
 def _more(chunks: Iterator[bytes], buf: bytes, at: int, least: int) -> bytes:
     """Returns the bytes from ``at`` on, with as many more as are needed to have ``least``, or all that there are."""
-    parts, have = [buf[at:]], len(buf) - at
+    pieces, have = [buf[at:]], len(buf) - at
     while have < least and (chunk := next(chunks, b"")):
-        parts.append(chunk)
+        pieces.append(chunk)
         have += len(chunk)
-    return b"".join(parts)
+    return b"".join(pieces)
