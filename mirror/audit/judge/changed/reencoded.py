@@ -129,7 +129,7 @@ def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
 def _cause(row: BatchRow, there: Sequence[Span]) -> str:
     """Returns why a batch of the source may stand in other batches; empty: nothing says so. ``there``: the offsets of
     the destination's batches in its place."""
-    if not there or not row.records or there[0].start < row.base_offset or there[-1].end > row.last_offset + 1:
+    if not there or not row.records:
         return ""
     if row.records < row.span.offsets:
         return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned since

@@ -91,14 +91,20 @@ def test_append_times() -> None:
         (row(10, 19), [], []),
         (row(10, 19), [row(10, 12), row(13, 19, records=5)], []),
         (row(10, 19), [row(10, 12), row(13, 18)], []),
+        (row(10, 19, records=7), [row(10, 12), row(13, 19, records=4)], []),
     ],
     ids=[
         "another record", "a record too few", "another codec", "beyond its end", "before its beginning", "no cause",
         "append times of the destination's own", "nothing there", "holes in a piece", "a piece too short",
+        "as many records as the source, and holes in a piece",
     ],
 )  # fmt: skip
 def test_what_is_no_rewriting(source: BatchRow, there: list[BatchRow], differences: list[RecordDifference]) -> None:
     assert judged(source, *there, differences=differences) == ([], [], 1 + len(there))
+
+
+def test_a_batch_with_the_same_borders_was_cleaned_and_not_rewritten() -> None:
+    assert judged(row(10, 19, records=6), row(10, 19, records=6), cleaned=BOTH) == ([], [], 2)
 
 
 def test_what_the_source_s_cleaner_has_taken_since_is_not_proved() -> None:
