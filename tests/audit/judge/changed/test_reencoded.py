@@ -92,11 +92,14 @@ def test_append_times() -> None:
         (row(10, 19), [row(10, 12), row(13, 19, records=5)], []),
         (row(10, 19), [row(10, 12), row(13, 18)], []),
         (row(10, 19, records=7), [row(10, 12), row(13, 19, records=4)], []),
+        (row(10, 19, records=9), [row(9, 12), row(15, 19)], []),
+        (row(10, 19, records=9), [row(10, 12), row(15, 20)], []),
     ],
     ids=[
         "another record", "a record too few", "another codec", "beyond its end", "before its beginning", "no cause",
         "append times of the destination's own", "nothing there", "holes in a piece", "a piece too short",
-        "as many records as the source, and holes in a piece",
+        "as many records as the source, and holes in a piece", "as many, and before its beginning",
+        "as many, and beyond its end",
     ],
 )  # fmt: skip
 def test_what_is_no_rewriting(source: BatchRow, there: list[BatchRow], differences: list[RecordDifference]) -> None:
