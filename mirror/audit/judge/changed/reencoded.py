@@ -129,8 +129,8 @@ def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
 def _cause(row: BatchRow, there: Sequence[Span]) -> str:
     """Returns why a batch of the source may stand in other batches; empty: nothing says so. ``there``: the offsets of
     the destination's batches in its place."""
-    if not there or not row.records:
-        return ""
+    if not there or not row.records or there[0].start < row.base_offset or there[-1].end > row.last_offset + 1:
+        return ""  # a batch that reaches beyond it is of a stream that is cut elsewhere: "re-segmented" follows that
     if row.records < row.span.offsets:
         return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned since
     if row.flags & LOG_APPEND_TIME:
@@ -151,9 +151,7 @@ def _are_pieces(
     here, there = (sum(one.at is side for one in differing) for side in Side)
     return (
         all(
-            row.base_offset <= piece.base_offset
-            and piece.last_offset <= row.last_offset
-            and (piece.records == piece.span.offsets or Side.DESTINATION in cleaned)
+            (piece.records == piece.span.offsets or Side.DESTINATION in cleaned)
             and piece.flags == row.flags & CODEC_MASK
             for piece in pieces
         )
