@@ -24,6 +24,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Side
 from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, Flow, Hop, KeptHalt, Note, Pin, Upstream
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
 from mirror.offsetmap.internal.topic import Shared, State
 from mirror.reasons import GAPS, HaltReason
@@ -375,7 +376,7 @@ class Loops:
                 if at % AT_ONCE == 0:
                     await asyncio.sleep(0)
                 for flow in flows:
-                    if digest := _trace(state, flow, side):
+                    if digest := trace(state.ledger, flow, side):
                         found.setdefault((side.destination, side.partition), []).append(
                             _Feed(state, flow, side, digest)
                         )
@@ -415,9 +416,8 @@ def _runs(partition: Partition) -> bool:
     return partition.phase in (Phase.ACTIVE, Phase.DOUBT)
 
 
-def _trace(state: State, flow: Flow, side: Side) -> str:
+def trace(ledger: Ledger, flow: Flow, side: Side) -> str:
     """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it."""
-    ledger = state.ledger
     pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
     if pin is not None and pin.source_cluster not in ("", flow.source_cluster):
         pin = None
