@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 import time
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -113,12 +113,32 @@ async def read(config: str, running: Supervision) -> Supervision:
     return Supervision.unpack(found["told"])
 
 
+async def _begun(command: list[str]) -> Process:
+    """Begins the process. Cancelled meanwhile, asyncio itself would wait for the end of pipes that others may hold."""
+    beginning = asyncio.ensure_future(asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE))
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        with suppress(OSError):  # it could not be begun
+            await _ended(await beginning)
+        raise
+
+
+async def _ended(process: Process) -> None:
+    """Ends the process, and does not wait long for that: one that waits for a disk cannot be killed."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.communicate(), ENDS_S)
+    process._transport.close()  # type: ignore[attr-defined] # no public method lets go of pipes that others hold
+
+
 async def _ask(asked: str) -> str:
     """Has another process read the file, and returns its answer. The process ends with the wait for it: the service has
     to stop when it is told to, also while a file system hangs."""
     command = program("mirror.service.config.reread", name="mirror-reload")
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        process = await _begun(command)
     except OSError as error:
         raise NotRead(f"the process that reads the configuration failed: {error}") from error
     try:
@@ -126,10 +146,7 @@ async def _ask(asked: str) -> str:
     except TimeoutError as error:
         raise NotRead(f"the process that reads the configuration did not finish within {READ_S:g} s") from error
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        with suppress(TimeoutError):  # a process that waits for a disk cannot be killed
-            await asyncio.wait_for(process.communicate(), ENDS_S)
+        await _ended(process)
     if process.returncode:
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise NotRead(f"{sys.executable} cannot read the configuration: {last[0]}")

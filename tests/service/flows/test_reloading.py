@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -122,6 +123,29 @@ async def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reloading, "program", lambda *_, **__: [str(tmp_path / "no-such-program")])
     with pytest.raises(NotRead, match="the process that reads the configuration failed"):
         await read(str(service.path), told)
+
+
+@pytest.mark.parametrize("turns", range(3, 8))
+async def test_told_to_stop_while_that_process_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """asyncio, cancelled while it begins a process, waits for the end of its pipes: here another one holds them."""
+    monkeypatch.setattr(reloading, "ENDS_S", 0.05)
+    service = Service(tmp_path / "mirror.yaml")
+    pid = tmp_path / "pid"
+    hangs = ["/bin/sh", "-c", f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"]
+    monkeypatch.setattr(reloading, "program", lambda *_, **__: hangs)
+    task = asyncio.get_running_loop().create_task(read(str(service.path), service.settings))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    while not pid.exists():
+        time.sleep(0.01)  # noqa: ASYNC251 - the loop stands still meanwhile: that is the point
+    task.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(task), 30)
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 async def test_told_to_stop_while_the_file_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
