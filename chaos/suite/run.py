@@ -27,11 +27,11 @@ from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
 from chaos.suite import audits, report, results
 from chaos.suite.ahead import Ahead
 from chaos.suite.clusters import Clusters
-from chaos.suite.commit import of_now
 from chaos.suite.outcome import Outcome
 from chaos.suite.plan import Plan
 from chaos.suite.results import Row
 from chaos.suite.tracks import Say, side_by_side
+from lab.commit import of_now
 from mirror.sandbox import SandboxError
 
 __all__ = ["Progress", "run", "serving"]
@@ -100,7 +100,7 @@ class _RunOf(NamedTuple):
 def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
     """Returns this run, and the rows that stay beside its own: none for a new complete run."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    commit = of_now()
+    commit = of_now("docs/failures.md")  # which a run itself writes
     old = results.load(plan.out / "chaos.json")
     if plan.continues:
         again = [row for row in old if row.again]

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
+from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, MAGIC, MAGIC_AT, MOST_OFFSET, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import scan
 
@@ -111,6 +111,8 @@ def cut(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator
             first = span.last_offset
         if first <= before:
             raise CorruptBatch(f"{named(span)} (at byte {span.at}) stands behind offset {before}")
+        if span.last_offset >= MOST_OFFSET:
+            raise CorruptBatch(f"{named(span)} ends at offset {span.last_offset}, behind which there is none")
         before = span.last_offset
         yield span
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mirror.net.buffers import Frame
+from mirror.net.buffers import Buffer, Frame
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut, TlsFailed
 from mirror.wire.header import LAST_CORRELATION_ID, SIZE
 from mirror.wire.primitives import MalformedFrame
@@ -263,7 +263,8 @@ class Stream:
             self._frame = self._allocate(size)
             self._body = self._frame.body
         else:
-            self._body = memoryview(bytearray(size))
+            # The size is only what the broker says: of such a buffer, memory is what has been received.
+            self._body = memoryview(Buffer(size).memory)[:size]
         self._body[: len(first)] = first
         self._missing = size - len(first)
         self._gather(self._missing)

@@ -33,6 +33,8 @@ RECORD_COUNT_AT = 57
 
 NO_PRODUCER_ID = -1
 NO_LEADER_EPOCH = -1
+MOST_OFFSET = (1 << 63) - 1
+"""The largest that an offset's 64 bits hold: the last offset of a batch is below, since there is one behind it."""
 SEQUENCES = 1 << 31
 """Sequences run from 0 to 2^31 - 1 and wrap to 0 (Kafka's DefaultRecordBatch)."""
 

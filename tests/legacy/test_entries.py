@@ -124,6 +124,16 @@ def test_a_batch_that_ends_before_it_begins() -> None:
         spans_of(raw_batch(b"", last_offset_delta=-2))
 
 
+@pytest.mark.parametrize("beyond", [0, 1, 2])
+def test_offsets_that_leave_no_room_behind_them(beyond: int) -> None:
+    """No checksum covers them. What is made of such an entry would not fit into 64 bits."""
+    last = (1 << 63) - 1
+    for record_set in (kafka_batch(base_offset=last - 2 + beyond), wrapper_of(1, Codec.GZIP, records_from(last - 3))):
+        with pytest.raises(CorruptBatch, match=f"offset {last}|offset {last + beyond}, behind which there is none"):
+            spans_of(record_set)
+    assert len(spans_of(kafka_batch(base_offset=last - 3))) == 1
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes(data: bytes) -> None:
     """Damaged, or nothing: no checksum is matched by chance."""

@@ -10,6 +10,7 @@ from mirror.net.connection import Connection
 from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from mirror.net.stream import LOW_WATER, MAX_RESPONSE, SIZE_ONLY, WORTH_GATHERING
 from tests.fakes.loop import some_turns, until
+from tests.memory import Peak
 from tests.net.sockets import Waiter, connected, response
 
 FOUR = [b"", b"first", b"b" * 90, b"end"]
@@ -133,6 +134,17 @@ async def test_long_responses_are_received_in_place(receive_buffer: int) -> None
         for frame in waiter.frames:
             frame.release()
     assert not pool.used
+
+
+async def test_a_size_that_is_only_said_takes_no_memory() -> None:
+    """A broker says that a gigabyte follows, and sends 8 bytes."""
+    async with connected(read_ahead=64) as (connection, peer):
+        waiter = expect(connection, 1)
+        peak = Peak()
+        await peer.send(struct.pack(">ii", MAX_RESPONSE, 1) + bytes(100))
+        await until(lambda: connection.bytes_received >= 64)
+        assert peak.grown() < 64 << 20
+        assert waiter.log == []
 
 
 async def test_answer_in_mid_frame_for_nobody() -> None:

@@ -14,6 +14,9 @@ import zstandard
 
 from mirror.records.header import Codec
 
+SLICE = 16 << 10
+"""How much of the compressed bytes gzip's and lz4's readers are given at a time. They copy what they do not use, which
+would be all the rest for each member of a gzip stream, and for each chunk."""
 CHUNK = 256 << 10
 """About how many bytes ``plain_chunks`` gives at a time. A snappy block comes whole."""
 GZIP_FRAMING = 31
@@ -66,7 +69,8 @@ def plain_chunks(codec_bits: int, packed: bytes, *, where: str, most_block: int)
         NotOpened: damaged, a larger block, or no library for the codec; also while iterating.
     """
     with _named(codec_bits, where):
-        yield from _CHUNKS[Codec(codec_bits)](packed, most_block)
+        # An empty chunk (of an empty member, or block) would be taken for the end.
+        yield from filter(None, _CHUNKS[Codec(codec_bits)](packed, most_block))
 
 
 @contextmanager
@@ -97,13 +101,43 @@ def _plain(records: bytes, most: int) -> tuple[bytes, bool]:
     return records, True
 
 
+class _Gunzip:
+    """Reads a stream of one member or several, as Java's GZIPInputStream does."""
+
+    def __init__(self, records: bytes) -> None:
+        self._rest = memoryview(records)
+        self._slice: bytes | memoryview = b""
+        self._member: Any = None
+
+    @property
+    def ended(self) -> bool:
+        """True if the last member has come to its end."""
+        return self._member is None
+
+    def read(self, most: int) -> bytes:
+        """Returns some more bytes, up to ``most``; none at the end of the stream, or where it is cut off."""
+        while True:
+            if not self._slice:
+                self._slice, self._rest = self._rest[:SLICE], self._rest[SLICE:]
+            if self._member is None:
+                if not self._slice:
+                    return b""
+                self._member = zlib.decompressobj(GZIP_FRAMING)
+            plain: bytes = self._member.decompress(self._slice, most)
+            if self._member.eof:
+                self._slice, self._member = self._member.unused_data, None
+            else:
+                self._slice = self._member.unconsumed_tail
+            if plain or (self._member is not None and not self._slice and not self._rest):
+                return plain
+
+
 def _gunzipped(records: bytes, most: int) -> tuple[bytes, bool]:
-    plain, ended = b"", True
-    while records and ended and len(plain) <= most:
-        stream = zlib.decompressobj(GZIP_FRAMING)
-        plain += stream.decompress(records, most + 1 - len(plain))
-        records, ended = stream.unused_data, stream.eof
-    return plain, ended
+    reader, pieces, size = _Gunzip(records), [], 0
+    while size <= most and (piece := reader.read(most + 1 - size)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces), reader.ended
 
 
 def _from_zstd(records: bytes, most: int) -> tuple[bytes, bool]:
@@ -148,15 +182,9 @@ def _plain_whole(records: bytes, _: int) -> Iterator[bytes]:
 
 
 def _chunks_from_gzip(records: bytes, _: int) -> Iterator[bytes]:
-    while records:  # of one member or several, as Java's GZIPInputStream reads them
-        stream = zlib.decompressobj(GZIP_FRAMING)
-        while not stream.eof:
-            chunk = stream.decompress(records, CHUNK)
-            records = stream.unconsumed_tail
-            if not chunk and not stream.eof:
-                return
-            yield chunk
-        records = stream.unused_data
+    reader = _Gunzip(records)
+    while chunk := reader.read(CHUNK):
+        yield chunk
 
 
 def _chunks_from_zstd(records: bytes, _: int) -> Iterator[bytes]:
@@ -169,12 +197,13 @@ def _chunks_from_lz4(records: bytes, _: int) -> Iterator[bytes]:
     import lz4.frame
 
     stream = lz4.frame.LZ4FrameDecompressor()
-    while not stream.eof:
-        chunk = stream.decompress(records, max_length=CHUNK)
-        records = b""
-        if not chunk:
+    for at in range(0, len(records), SLICE):
+        chunk = stream.decompress(records[at : at + SLICE], max_length=CHUNK)
+        while chunk:
+            yield chunk
+            chunk = b"" if stream.eof else stream.decompress(b"", max_length=CHUNK)
+        if stream.eof:
             return
-        yield chunk
 
 
 def _blocks_from_snappy(records: bytes, most: int) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.records.content.decompressing import NotOpened, decompressed
+from mirror.records.content.varint import as_i64
 from mirror.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader
 
 __all__ = ["MOST_OPENED", "NotOpened", "Record", "opened"]
@@ -48,7 +49,7 @@ def opened(header: BatchHeader, records: bytes, most: int | None = None) -> Iter
     del plain  # the batch has its own copy; one of megabytes is enough
     try:
         for record in batch:
-            yield Record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+            yield Record(record.offset, as_i64(record.timestamp), record.key, record.value, tuple(record.headers))
     except CorruptRecordError as error:
         raise NotOpened(f"{where} is damaged: {error}") from None
 

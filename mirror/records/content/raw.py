@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from mirror.records.content.decompressing import NotOpened, plain_chunks
 from mirror.records.content.varint import MOST_VARINT, as_i64, read_varint, write_varint
-from mirror.records.header import LOG_APPEND_TIME, BatchHeader
+from mirror.records.header import LOG_APPEND_TIME, MOST_OFFSET, BatchHeader
 
 MOST_RECORD = 64 << 20
 """Limit for a record in bytes. Nothing else bounds it: a megabyte of compressed zeros can be one of a gigabyte."""
@@ -58,6 +58,8 @@ def raw_records(header: BatchHeader, records: bytes, *, most: int = MOST_RECORD)
             batch), a larger record, or no library for its codec; also while iterating.
     """
     where = f"the batch at offset {header.base_offset}"
+    if header.last_offset >= MOST_OFFSET:
+        raise NotOpened(f"{where} is damaged: it ends at offset {header.last_offset}, behind which there is none")
     last, at = -1, 0
     buf = b""
     chunks = plain_chunks(header.codec_bits, records, where=where, most_block=max(most, len(records)))

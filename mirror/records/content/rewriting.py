@@ -32,6 +32,11 @@ from mirror.records.header import (
 MOST_PLAIN = 8 << 20
 """Limit for a batch before compression, in bytes; a single larger record is taken. It bounds the memory of the deep
 path, whatever a batch expands to."""
+MOST_GROWN = 64 << 20
+GROWTH = 4
+"""Limits for all pieces of a batch, in bytes: this many, and so many times the batch. Rewriting compresses with other
+settings than the producer did: of a batch that only a large window made small, the pieces may be as large as its plain
+bytes, and the caller keeps them until they are sent."""
 _NONE = -1
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
@@ -83,10 +88,23 @@ def rewrite(
         splits: counts them.
 
     Raises:
-        NotOpened: the batch cannot be read; also while iterating. ``Oversize``: a single record is over the limit. What
-            stands before it was yielded.
+        NotOpened: the batch cannot be read, or its pieces grow beyond all bounds (``MOST_GROWN``); also while
+            iterating. ``Oversize``: a single record is over the limit. What stands before it was yielded.
     """
-    writer = _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits())
+    left = MOST_GROWN + GROWTH * len(records)
+    for piece in _pieces(
+        header, records, due, _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits())
+    ):
+        left -= len(piece.records)
+        if left < 0:
+            raise NotOpened(
+                f"the batch at offset {header.base_offset} of {header.size} bytes grows to more than "
+                f"{MOST_GROWN + GROWTH * len(records)} bytes when it is rewritten"
+            )
+        yield piece
+
+
+def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece]:
     appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
     for record in raw_records(header, records):
         offset = base + record.offset_delta

@@ -6,6 +6,8 @@ Sizes and offset deltas are varints (32 bits), timestamp deltas varlongs (64 bit
 MOST_VARINT = 5
 """Most bytes of a varint."""
 _MOST_SHIFT = 63
+_FULL = (1 << 64) - 1
+"""The tenth byte has room for six bits more than these."""
 
 
 def read_varint(buf: bytes, at: int) -> tuple[int, int]:
@@ -29,6 +31,8 @@ def read_varint(buf: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > _MOST_SHIFT:
             raise ValueError("an integer of more than 64 bits")
+    if value > _FULL:
+        raise ValueError("an integer of more than 64 bits")
     return value >> 1 ^ -(value & 1), at
 
 

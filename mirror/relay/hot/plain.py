@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from mirror.records.header import HEADER_SIZE, NO_LEADER_EPOCH, PREFIX_SIZE, SEQUENCES, Codec
+from mirror.records.header import HEADER_SIZE, MOST_OFFSET, NO_LEADER_EPOCH, PREFIX_SIZE, SEQUENCES, Codec
 from mirror.records.restamp import BARE, BLOCK, FULL, NEAR, OWNER, OWNER_END, Map, advance, blocks, raw_crc
 from mirror.relay.hot.native import Outbox, compiled_if
 from mirror.wire.produce import head_for
@@ -149,6 +149,8 @@ def take_plain(
             cut = True
             break
         if not (0 <= attributes < attributes_below and 0 < records == last_delta + 1 and length <= most_length):
+            break
+        if due > MOST_OFFSET - records:
             break
         pack, prefix, zeros, rest = shapes[length]
         if zeros is not None:

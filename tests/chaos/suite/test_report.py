@@ -1,7 +1,6 @@
 """Plan, rows and report: what was run is what is written."""
 
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import chaos.scenarios  # noqa: F401 - registers them
 from chaos.errors import ChaosError
 from chaos.scenario import SCENARIOS
 from chaos.suite import report, results
-from chaos.suite.commit import of_now
 from chaos.suite.plan import Plan, from_environment
 from chaos.suite.results import Row
 
@@ -111,28 +109,6 @@ def test_the_report_says_what_code_was_run_and_what_is_missing() -> None:
     assert "kill -9 (at decade, 2026-01-03 03:04)" in alone
     assert "**Not played yet: c, d.**" in report.markdown(rows, ["a", "b", "c", "d"])
     assert "**No complete run**" in report.markdown(rows[2:], ["a", "b"])
-
-
-def test_the_commit_is_that_of_the_files(tmp_path: Path) -> None:
-    """Also that they are not as they are there; the report that a run writes does not count."""
-    assert of_now(tmp_path) == "unknown"
-
-    def git(*arguments: str) -> None:
-        who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
-        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    (tmp_path / "docs").mkdir()
-    for name in ("code", "docs/failures.md"):
-        (tmp_path / name).write_text("")
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
-    clean = of_now(tmp_path)
-    assert re.fullmatch("[0-9a-f]{7,}", clean)
-    (tmp_path / "docs" / "failures.md").write_text("rows")
-    assert of_now(tmp_path) == clean
-    (tmp_path / "code").write_text("changed")
-    assert of_now(tmp_path) == clean + "+changes"
 
 
 def test_report_tells_what_held_and_what_did_not() -> None:

@@ -1,11 +1,14 @@
 """Decompressing in chunks, against decompressing at once."""
 
+import zlib
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.records.content.building import compressed
-from mirror.records.content.decompressing import CHUNK, NotOpened, decompressed, plain_chunks
+from mirror.records.content.decompressing import CHUNK, SLICE, NotOpened, decompressed, plain_chunks
 from mirror.records.header import Codec
 
 CODECS = list(Codec)
@@ -63,3 +66,46 @@ def test_a_gzip_stream_of_several_members() -> None:
         decompressed(Codec.GZIP, packed, most=9, where="it")
     with pytest.raises(NotOpened):
         decompressed(Codec.GZIP, packed + b"x", most=1 << 30, where="it", whole=True)
+
+
+def test_an_empty_part_is_not_the_end() -> None:
+    """Who asks for the next chunk takes an empty one for the end."""
+    gzip = compressed(Codec.GZIP, b"before") + compressed(Codec.GZIP, b"") + compressed(Codec.GZIP, b"behind")
+    assert list(plain_chunks(Codec.GZIP, gzip, where="it", most_block=1)) == [b"before", b"behind"]
+    blocks = b"\x82SNAPPY\x00" + bytes(8) + b"\0\0\0\3\1\0a" + b"\0\0\0\1\0" + b"\0\0\0\3\1\0b"
+    assert list(plain_chunks(Codec.SNAPPY, blocks, where="it", most_block=1)) == [b"a", b"b"]
+    for codec in CODECS:
+        assert list(plain_chunks(codec, compressed(codec, b""), where="it", most_block=1)) == []
+
+
+class _Slices:
+    """A decompressor that notes how much it is given each time: what it does not use, it copies."""
+
+    def __init__(self, real: Any, given: list[int]) -> None:
+        self._real = real
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def decompress(self, data: bytes, *most: int, **how: int) -> bytes:
+        self._given.append(len(data))
+        plain: bytes = self._real.decompress(data, *most, **how)
+        return plain
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4])
+def test_time_grows_with_the_bytes_and_not_with_their_square(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of empty gzip members, or of little that becomes much: the rest is not copied for each of them."""
+    import lz4.frame
+
+    given: list[int] = []
+    real, real_lz4 = zlib.decompressobj, lz4.frame.LZ4FrameDecompressor
+    monkeypatch.setattr(zlib, "decompressobj", lambda *how: _Slices(real(*how), given))
+    monkeypatch.setattr(lz4.frame, "LZ4FrameDecompressor", lambda: _Slices(real_lz4(), given))
+    packed = compressed(Codec.GZIP, b"") * 50_000 if codec is Codec.GZIP else compressed(codec, PLAIN)
+    plain = b"" if codec is Codec.GZIP else PLAIN
+    assert b"".join(plain_chunks(codec, packed, where="it", most_block=1)) == plain
+    if codec is Codec.GZIP:
+        assert decompressed(codec, packed, most=1, where="it", whole=True) == plain
+    assert len(packed) > 4 * SLICE >= 4 * max(given)

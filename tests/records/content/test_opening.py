@@ -92,6 +92,14 @@ def test_a_bomb_is_not_unpacked(codec: Codec, monkeypatch: pytest.MonkeyPatch) -
         list(opened(*split(raw_batch(packed, attributes=codec))))
 
 
+def test_timestamps_wrap_as_they_do_in_kafka() -> None:
+    """Nobody keeps a producer from times at the end of 64 bits, and what is made of them has to have room for them."""
+    header, records = split(kafka_batch(base_offset=BASE))
+    late = (1 << 63) - 1
+    found = [one.timestamp for one in opened(header._replace(base_timestamp=late), records)]
+    assert found == [late, -(1 << 63) + 6, -(1 << 63) + 2]
+
+
 def test_an_unknown_codec() -> None:
     with pytest.raises(NotOpened):
         list(opened(*split(raw_batch(b"x", attributes=7))))

@@ -108,6 +108,14 @@ def test_a_header_that_does_not_fit_the_records(change: dict[str, int], told: st
         list(raw_records(header._replace(**change), records))
 
 
+def test_offsets_that_leave_no_room_behind_them() -> None:
+    """No checksum covers the base offset."""
+    header, records = _cut(kafka_batch(base_offset=(1 << 63) - 3))
+    with pytest.raises(NotOpened, match=f"it ends at offset {(1 << 63) - 1}, behind which there is none"):
+        list(raw_records(header, records))
+    assert len(list(raw_records(header._replace(base_offset=(1 << 63) - 4), records))) == 3
+
+
 def test_offsets_that_do_not_ascend() -> None:
     header, records = _cut(kafka_batch(base_offset=1_000))
     twice = [next(raw_records(header, records))] * 2

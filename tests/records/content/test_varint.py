@@ -37,3 +37,12 @@ def test_sums_wrap_as_64_bits_do() -> None:
     assert [as_i64(value) for value in (0, -1, most, most + 1, -most - 2, 2 * most + 2)] == [
         0, -1, most, -most - 1, most, 0,
     ]  # fmt: skip
+
+
+def test_more_than_64_bits() -> None:
+    """Ten bytes have room for 70: what is beyond 64 would be lost when the integer is written again."""
+    full = b"\xff" * 9 + b"\x01"
+    assert read_varint(full, 0) == (-(1 << 63), 10)
+    for beyond in (b"\xff" * 9 + b"\x02", b"\xff" * 9 + b"\x7f", b"\xff" * 10 + b"\x01"):
+        with pytest.raises(ValueError, match="more than 64 bits"):
+            read_varint(beyond, 0)

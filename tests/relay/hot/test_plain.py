@@ -79,6 +79,17 @@ def test_the_oldest_and_the_last_are_told(compiled: bool, times: list[int]) -> N
 
 
 @pytest.mark.parametrize("compiled", FORMS)
+def test_offsets_that_leave_no_room_behind_them(compiled: bool) -> None:
+    """Both forms stop there, and leave it to those who have the last word."""
+    last = (1 << 63) - 1
+    batches = b"".join(raw_batch(b"x", base_offset=last - 5 * turn) for turn in (2, 1, 0))
+    found = InnerLoop(9, compiled=compiled).take(
+        new_outbox(), memoryview(batches), 0, len(batches), last - 10, 3, 1 << 62, 4, 7, MOST, PLAIN_ATTRIBUTES
+    )
+    assert Taken(*found)[:3] == (2, len(batches) // 3 * 2, last)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
 def test_every_cut(compiled: bool) -> None:
     """Whole batches are taken, of the cut one nothing; the buffer ends where the bytes do."""
     batches = [raw_batch(bytes(20), base_offset=5 * turn) for turn in range(2)]

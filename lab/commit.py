@@ -7,16 +7,14 @@ __all__ = ["CHANGED", "of_now"]
 
 CHANGED = "+changes"
 """Follows the commit if files differ from it."""
-_ROOT = Path(__file__).resolve().parents[2]
-_WRITTEN = ":!docs/failures.md"
-"""Left out, since a run itself writes it."""
+_ROOT = Path(__file__).resolve().parent.parent
 
 
-def of_now(root: Path = _ROOT) -> str:
-    """Returns the short commit id; ``unknown`` without git."""
+def of_now(*written: str, root: Path = _ROOT) -> str:
+    """Returns the short commit id; ``unknown`` without git. ``written``: files that a run itself writes, left out."""
     try:
         name = _git(root, "rev-parse", "--short", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--", ".", _WRITTEN)
+        changed = _git(root, "status", "--porcelain", "--", ".", *(f":!{file}" for file in written))
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return name + CHANGED * bool(changed)
