@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos audit-faults audit-large deep mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large deep fuzz mutants clean setup
 
 setup: $(READY)
 
@@ -32,6 +32,10 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
+# KIP-283's table of chunk sizes and its memory test, of our converter: writes docs/DOWNCONVERSION.md (20 minutes).
+bench-downconversion: $(READY)
+	$(BIN)/python -m bench.downconversion
+
 chaos: $(READY)
 	$(BIN)/python -m chaos
 
@@ -51,6 +55,14 @@ audit-large: $(READY)
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --numprocesses 2
+
+# Bytes that no broker would send, into all that reads bytes of brokers: SECONDS for each of 8 targets (30 minutes in all);
+# ONLY='conversion' for the targets whose name matches. Guided by coverage where atheris can be installed; it says so.
+fuzz: SECONDS := 225
+fuzz: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]' || \
+		echo "fuzz: atheris cannot be installed for this Python here; going on with Hypothesis"
+	$(BIN)/python -m tests.fuzz $(SECONDS) '$(ONLY)'
 
 # COUNT small changes to records, relay and audit, drawn from SEED, each of which some test has to see (hours):
 # make mutants COUNT=300; ONLY='locate/resync' for the files whose path matches.

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["cpu_s", "descendants", "peak_rss_bytes"]
+__all__ = ["cpu_s", "descendants", "peak_rss_bytes", "rss_bytes"]
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -40,6 +40,15 @@ def peak_rss_bytes(pid: int) -> int:
         with contextlib.suppress(ProcessLookupError):
             total += _status_kb(child, "VmHWM")
     return total * 1024
+
+
+def rss_bytes(pid: int) -> int:
+    """Returns the memory of a process as it is now (VmRSS), without its descendants'.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    return _status_kb(pid, "VmRSS") * 1024
 
 
 def descendants(pid: int) -> list[int]:

@@ -10,7 +10,14 @@ def call(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", program, *arguments], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(("program", "variable"), [("bench", "BENCH_QUICK=1"), ("chaos", "CHAOS_QUICK=1")])
+@pytest.mark.parametrize(
+    ("program", "variable"),
+    [
+        ("bench", "BENCH_QUICK=1"),
+        ("bench.downconversion", "DOWNCONVERSION_QUICK=1"),
+        ("chaos", "CHAOS_QUICK=1"),
+    ],
+)
 def test_help_names_the_variables(program: str, variable: str) -> None:
     done = call(program, "--help")
     assert done.returncode == 0
@@ -18,7 +25,7 @@ def test_help_names_the_variables(program: str, variable: str) -> None:
     assert f"\n{variable} " in done.stdout
 
 
-@pytest.mark.parametrize("program", ["bench", "chaos"])
+@pytest.mark.parametrize("program", ["bench", "bench.downconversion", "chaos"])
 def test_arguments_are_refused(program: str) -> None:
     done = call(program, "worker-kill")
     assert done.returncode == 2

@@ -1,8 +1,10 @@
 """``make fuzz`` in small: it runs, says which engine did, and what it finds can be played again."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,14 @@ def test_nothing_of_the_mirror_is_imported_before_it_may_be_instrumented() -> No
     code = "import sys, tests.fuzz.one; print([name for name in sys.modules if name.startswith('mirror')])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_make_runs_it() -> None:
+    """For half an hour, if nobody says otherwise; with the extra that has atheris."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (seconds,) = re.findall(r"^fuzz: SECONDS := (\d+)$", makefile, re.MULTILINE)
+    assert int(seconds) * len(TARGETS) == 1_800
+    assert "-m tests.fuzz $(SECONDS) '$(ONLY)'" in makefile
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert "'.[fuzz]'" in makefile
+    assert [name.startswith("atheris") for name in extras["fuzz"]] == [True]

@@ -1,0 +1,58 @@
+"""The record sets of one fetch, as a broker would answer it: batches of magic 2 of a producer's default size."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.data import payload
+from mirror.records.content.building import dense_batches
+from mirror.records.content.opening import Record
+from mirror.records.header import HEADER_SIZE, Codec
+
+__all__ = ["record_set", "records_per_batch", "write"]
+
+_START_MS = 1_760_000_000_000
+_SAMPLE = 64
+_POOL_BYTES = 8_000_000
+_SEED = 20_260_102
+
+
+def write(
+    file: Path, *, codec: Codec, partitions: int, partition_bytes: int, batch_bytes: int, record_bytes: int
+) -> list[int]:
+    """Write the record sets of a fetch, one behind the other. The same bytes each time.
+
+    Returns:
+        The size of each, in bytes: whole batches, at most ``partition_bytes`` of them.
+    """
+    values = payload.pool(record_bytes, seed=_SEED, total_bytes=_POOL_BYTES)
+    count = records_per_batch(values, codec=codec, batch_bytes=batch_bytes)
+    cycle = itertools.cycle(values)
+    sizes = []
+    with file.open("wb") as out:
+        for _ in range(partitions):
+            sizes.append(out.write(record_set(cycle, codec=codec, count=count, most=partition_bytes)))
+    return sizes
+
+
+def record_set(values: Iterator[bytes], *, codec: Codec, count: int, most: int) -> bytes:
+    """Returns batches of ``count`` records each, from offset 0 on: as many as ``most`` bytes hold."""
+    batches: list[bytes] = []
+    size = 0
+    for base in itertools.count(step=count):
+        records = [
+            Record(base + at, _START_MS + base + at, b"%d" % (base + at), next(values), ()) for at in range(count)
+        ]
+        (batch,) = dense_batches(records, codec)
+        if size + len(batch) > most:
+            return b"".join(batches)
+        batches.append(batch)
+        size += len(batch)
+    raise AssertionError("it has no end")
+
+
+def records_per_batch(values: list[bytes], *, codec: Codec, batch_bytes: int) -> int:
+    """Returns how many of these records make a batch of about this many bytes; at least 1."""
+    sample = [Record(at, _START_MS, b"%d" % at, value, ()) for at, value in enumerate(values[:_SAMPLE])]
+    (batch,) = dense_batches(sample, codec)
+    return max(1, round(batch_bytes / ((len(batch) - HEADER_SIZE) / len(sample))))

@@ -1,0 +1,180 @@
+"""Reads an answer to Fetch while it comes: what is in memory is a window over it, not the answer.
+
+The mirror receives answers whole (``net.stream``), because it forwards slices of them; so its memory is bounded by how
+much it asks for at a time (KIP-74). A converter only reads on, so it can do with less: a window, or one batch if that
+is larger.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from mirror.records.header import PREFIX, PREFIX_SIZE
+from mirror.records.scan import Tail, measure
+from mirror.wire.fetch import FetchPartition, fetch_request
+from mirror.wire.header import SIZE, request_header
+from mirror.wire.primitives import MalformedFrame, read_i16, read_i32
+
+__all__ = ["FETCH_VERSION", "Incoming", "Part", "parts", "request"]
+
+FETCH_VERSION = 11
+"""The last in which all fields have fixed places (Kafka 2.3 to 4.x)."""
+_FETCH_KEY = 1
+_ROW_SIZE = 4 + 2 + 8 + 8 + 8 + 4
+"""Index, error, high watermark, last stable offset, log start, and the number of aborted transactions."""
+_ABORTED_SIZE = 16
+
+
+class Part(NamedTuple):
+    """One partition of an answer. ``record_sets`` must be read to its end before the next part is asked for; each is
+    whole entries, borrowed until the next one is asked for."""
+
+    topic: str
+    partition: int
+    error: int
+    high_watermark: int
+    record_sets: Iterator[memoryview]
+
+
+class Incoming:
+    """The bytes of one answer behind its size.
+
+    Args:
+        receive_into: reads some bytes into a buffer, at least one; 0 at the end of the connection.
+        size: of the answer.
+        window_bytes: how much is read ahead.
+    """
+
+    def __init__(self, receive_into: Callable[[memoryview], int], size: int, *, window_bytes: int) -> None:
+        self._receive_into = receive_into
+        self._missing = size
+        self._buffer = bytearray(window_bytes)
+        self._start = self._end = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes of the answer that were not passed over yet."""
+        return self._end - self._start + self._missing
+
+    def peek(self, count: int) -> memoryview:
+        """Returns the next ``count`` bytes, borrowed until the next call. More than the window makes it larger.
+
+        Raises:
+            MalformedFrame: the answer has no more so many.
+            ConnectionError: the connection ended before.
+        """
+        if count > self.left:
+            raise MalformedFrame(f"a field of {count} bytes where {self.left} of the answer are left")
+        if self._start + count > len(self._buffer):
+            self._move(count)
+        while self._end - self._start < count:
+            room = min(len(self._buffer) - self._end, self._missing)
+            with memoryview(self._buffer) as view:
+                received = self._receive_into(view[self._end : self._end + room])
+            if not received:
+                raise ConnectionError(f"the broker closed the connection with {self.left} bytes of an answer left")
+            self._end += received
+            self._missing -= received
+        return memoryview(self._buffer).toreadonly()[self._start : self._start + count]
+
+    def _move(self, count: int) -> None:
+        """Makes room for ``count`` bytes from the start on, in a larger buffer if need be."""
+        rest = bytes(memoryview(self._buffer)[self._start : self._end])
+        if count > len(self._buffer):
+            self._buffer = bytearray(count)
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
+    def take(self, count: int) -> memoryview:
+        """Returns the next ``count`` bytes, and passes over them."""
+        view = self.peek(count)
+        self._start += count
+        return view
+
+    def skip(self, count: int) -> None:
+        """Passes over bytes without keeping them."""
+        while count:
+            some = min(count, len(self._buffer))
+            self.take(some)
+            count -= some
+
+
+def request(correlation_id: int, partitions: list[FetchPartition], *, max_bytes: int, max_wait_ms: int = 500) -> bytes:
+    """Returns a whole Fetch request, with its size in front."""
+    head = request_header(
+        api_key=_FETCH_KEY, version=FETCH_VERSION, correlation_id=correlation_id, client_id="downconversion",
+        flexible=False,
+    )  # fmt: skip
+    body = fetch_request(
+        FETCH_VERSION, partitions, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=0
+    )
+    return SIZE.pack(len(head) + len(body)) + head + body
+
+
+def parts(incoming: Incoming, *, window_bytes: int) -> Iterator[Part]:
+    """Yields the partitions of an answer to such a request, in order.
+
+    Raises:
+        MalformedFrame: it does not follow the schema, or has an error for the whole.
+        CorruptBatch: a record set has a length that no broker writes.
+        ConnectionError: the connection ended before the answer.
+    """
+    head = incoming.take(SIZE.size + 10)
+    (error, _) = read_i16(head, 8)
+    if error:
+        raise MalformedFrame(f"the broker answered with error code {error}")
+    for _ in range(_count(incoming)):
+        (name_size, _) = read_i16(incoming.take(2), 0)
+        topic = str(incoming.take(name_size), "utf-8")
+        for _ in range(_count(incoming)):
+            row = bytes(incoming.take(_ROW_SIZE))
+            index, code = int.from_bytes(row[:4], "big"), int.from_bytes(row[4:6], "big", signed=True)
+            aborted = int.from_bytes(row[-4:], "big", signed=True)
+            incoming.skip(max(0, aborted) * _ABORTED_SIZE + 4)
+            size = max(0, read_i32(incoming.take(4), 0)[0])
+            behind = incoming.left - size
+            sets = _record_sets(incoming, size, window_bytes)
+            yield Part(topic, index, code, int.from_bytes(row[6:14], "big", signed=True), sets)
+            if incoming.left > behind:
+                raise AssertionError("the records of a part were not read to their end")
+    if incoming.left:
+        raise MalformedFrame(f"{incoming.left} bytes behind the answer")
+
+
+def _count(incoming: Incoming) -> int:
+    (count, _) = read_i32(incoming.take(4), 0)
+    if not 0 <= count <= incoming.left:
+        raise MalformedFrame(f"an array of {count} elements where {incoming.left} bytes of the answer are left")
+    return count
+
+
+def _record_sets(incoming: Incoming, size: int, window_bytes: int) -> Iterator[memoryview]:
+    """Yields the entries of a record set of ``size`` bytes, as many at a time as the window holds."""
+    if size > incoming.left:
+        raise MalformedFrame(f"records of {size} bytes where {incoming.left} of the answer are left")
+    while size:
+        view = incoming.peek(min(size, window_bytes))
+        used = _whole(view)
+        if not used and (need := _needed(view)) <= size and need > len(view):
+            used = _whole(view := incoming.peek(need))
+        if not used:
+            break
+        yield view[:used]
+        incoming.take(used)
+        size -= used
+    incoming.skip(size)
+
+
+def _whole(view: memoryview) -> int:
+    """Returns how many bytes the whole entries have."""
+    used, end = 0, len(view)
+    while not isinstance(size := measure(view, used, end), Tail):
+        used += size
+    return used
+
+
+def _needed(view: memoryview) -> int:
+    """Returns how many bytes the first entry has; 0 if that cannot be told, or it is KIP-283's filler."""
+    if len(view) < PREFIX_SIZE:
+        return 0
+    offset, length = PREFIX.unpack_from(view)
+    return PREFIX_SIZE + length if offset >= 0 else 0
