@@ -29,6 +29,9 @@ from tests.records.builders import raw_batch
 RECORD = 1 << 20
 RECORDS = 128
 """So a batch holds 128 MiB."""
+WINDOW, LARGEST_WINDOW = 23, 27
+"""Binary logarithms of zstd's window: of one that a producer's highest levels use, and of the largest that a reader
+takes without being asked to."""
 _FIT = 15
 """Records that fit into what is opened at once."""
 
@@ -97,10 +100,10 @@ def _message() -> Iterator[bytes]:
         yield bytes(RECORD)
 
 
-def packed_by(codec: Codec, pieces: Iterator[bytes]) -> tuple[bytes, int]:
+def packed_by(codec: Codec, pieces: Iterator[bytes], window: int = WINDOW) -> tuple[bytes, int]:
     """Compresses piece by piece. Returns the whole, and how large it was."""
     out, size = io.BytesIO(), 0
-    write, end = _compressor(codec, out)
+    write, end = _compressor(codec, out, window)
     for piece in pieces:
         size += len(piece)
         write(piece)
@@ -108,12 +111,12 @@ def packed_by(codec: Codec, pieces: Iterator[bytes]) -> tuple[bytes, int]:
     return out.getvalue(), size
 
 
-def _compressor(codec: Codec, out: io.BytesIO) -> tuple[Callable[[bytes], Any], Callable[[], Any]]:
+def _compressor(codec: Codec, out: io.BytesIO, window: int) -> tuple[Callable[[bytes], Any], Callable[[], Any]]:
     if codec is Codec.GZIP:
         gzip = zlib.compressobj(9, wbits=31)
         return lambda piece: out.write(gzip.compress(piece)), lambda: out.write(gzip.flush())
     if codec is Codec.ZSTD:
-        how = zstandard.ZstdCompressionParameters.from_level(3, window_log=23)
+        how = zstandard.ZstdCompressionParameters.from_level(3, window_log=window)
         zstd = zstandard.ZstdCompressor(compression_params=how).compressobj()
         return lambda piece: out.write(zstd.compress(piece)), lambda: out.write(zstd.flush())
     if codec is Codec.LZ4:
@@ -136,8 +139,8 @@ def _compressor(codec: Codec, out: io.BytesIO) -> tuple[Callable[[bytes], Any], 
 # -- how it is opened --------------------------------------------------------------------------------------------------
 
 
-def _batch(codec: Codec, pieces: Iterator[bytes], count: int) -> tuple[bytes, int]:
-    packed, size = packed_by(codec, pieces)
+def _batch(codec: Codec, pieces: Iterator[bytes], count: int, window: int = WINDOW) -> tuple[bytes, int]:
+    packed, size = packed_by(codec, pieces, window)
     return raw_batch(packed, attributes=codec, record_count=count, last_offset_delta=count - 1, base_offset=0), size
 
 
@@ -180,6 +183,7 @@ WAYS: dict[str, tuple[Made, Callable[[bytes], Iterator[object]]]] = {
     "rewrite": (lambda codec: _batch(codec, _zeros(), RECORDS), _play_rewrite),
     "rewrite-one": (lambda codec: _batch(codec, _one(), 1), _play_rewrite),
     "rewrite-repeated": (lambda codec: _batch(codec, _repeated(), RECORDS // 3), _play_rewrite),
+    "rewrite-window": (lambda codec: _batch(codec, _zeros(), RECORDS, LARGEST_WINDOW), _play_rewrite),
     "opened": (lambda codec: _batch(codec, _zeros(), RECORDS), lambda batch: opened(*_header(batch))),
     "down": (lambda codec: _batch(codec, _zeros(), RECORDS), _play_down),
     "down-fitting": (lambda codec: _batch(codec, _zeros(_FIT), _FIT), _play_down),

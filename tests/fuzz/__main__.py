@@ -99,8 +99,12 @@ def _keep() -> int:
 
 
 def _merge(name: str, into: Path, others: list[Path]) -> None:
-    command = [sys.executable, "-m", "tests.fuzz.one", "--merge", name, *map(str, [into, *others])]
-    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    """Copies what reaches something that smaller inputs do not. libFuzzer starts itself again for that, as a program."""
+    program = FOLDER / name / "program"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fuzz.one --as "$0" {name} "$@"\n')
+    program.chmod(0o755)
+    with (FOLDER / name / "log").open("w") as log:
+        subprocess.run([program, "-merge=1", *map(str, [into, *others])], cwd=ROOT, stdout=log, stderr=log, check=True)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ def engine() -> str:
 def main(arguments: list[str]) -> int:
     """The exit code: 0 if nothing was found."""
     match arguments:
-        case ["--merge", name, into, *others] if others:
-            _with_atheris(name, [into, *others], ["-merge=1"])
+        case ["--as", program, name, *options] if options:
+            _with_atheris(name, options, program=program)
             return 0
         case [name, folder, seconds] if seconds.isdigit():
             return _fuzz(name, Path(folder), int(seconds))
@@ -66,17 +66,23 @@ def _fuzz(name: str, folder: Path, seconds: int) -> int:
         f"-max_total_time={seconds}", f"-max_len={MOST_INPUT}", f"-timeout={_HANG_S}", f"-rss_limit_mb={_RSS_MB}",
         f"-artifact_prefix={found}/", "-print_final_stats=1",
     ]  # fmt: skip
-    _with_atheris(name, [str(corpus)], options)
+    _with_atheris(name, [*options, str(corpus)])
     return 0
 
 
-def _with_atheris(name: str, folders: list[str], options: list[str]) -> None:
-    """Never returns: libFuzzer ends the process, and has written what it found into a file before."""
+def _with_atheris(name: str, arguments: list[str], *, program: str = "") -> None:
+    """Never returns: libFuzzer ends the process, and has written what it found into a file before.
+
+    Args:
+        name: of the target.
+        arguments: libFuzzer's.
+        program: what libFuzzer runs, with arguments of its own, where it needs a further process.
+    """
     import atheris
 
     with atheris.instrument_imports(include=["mirror", "kafka.record"]):
         guard = _guard(name)
-    atheris.Setup([name, *options, *folders], guard)
+    atheris.Setup([program or name, *arguments], guard)
     atheris.Fuzz()
 
 

@@ -100,3 +100,14 @@ def test_make_runs_it() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert "'.[fuzz]'" in makefile
     assert [name.startswith("atheris") for name in extras["fuzz"]] == [True]
+
+
+def test_what_is_kept_is_chosen_by_what_it_reaches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So it cannot be chosen without atheris, and nothing is changed."""
+    monkeypatch.setattr(program, "engine", lambda: one.UNGUIDED)
+    before = kept("scan")
+    assert program.main(["keep"]) == 1
+    assert "keeping needs atheris: pip install '.[fuzz]'" in capsys.readouterr().err
+    assert kept("scan") == before

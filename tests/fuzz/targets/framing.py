@@ -1,6 +1,7 @@
 """One connection (``mirror/net/stream``): any bytes, in any packets."""
 
 import asyncio
+import atexit
 import os
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from tests.fuzz.source import Source
 READ_AHEADS = (SIZE_ONLY, 16, 64, 4096)
 _POOLED = 4
 _LOOP = asyncio.new_event_loop()
+atexit.register(_LOOP.close)
 _IDLE = os.pipe()[0]
 """A descriptor at which nothing ever comes: what is received here is called for."""
 

@@ -7,7 +7,7 @@ from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.opening import MOST_OPENED
 from mirror.records.content.rewriting import MOST_GROWN, MOST_PLAIN, rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
-from tests.bombs import RECORD, RECORDS, bomb
+from tests.bombs import LARGEST_WINDOW, RECORD, RECORDS, bomb
 from tests.records.builders import Record, kafka_batch
 
 EXPANDS = {Codec.GZIP: 1_000, Codec.ZSTD: 1_000, Codec.LZ4: 250, Codec.SNAPPY: 20}
@@ -47,6 +47,13 @@ def test_what_only_a_large_window_made_small() -> None:
     assert found.plain > 30 * found.packed
     assert "when it is rewritten" in found.told
     assert found.grown < MOST_GROWN + rewriting.GROWTH * found.packed + 5 * MOST_PLAIN
+
+
+def test_the_largest_window_of_zstd() -> None:
+    """What a frame says that its reader has to keep comes on top: up to 128 MiB, as in Kafka's clients."""
+    found = bomb("rewrite-window", Codec.ZSTD)
+    assert (found.told, found.plain > RECORDS * RECORD) == ("", True)
+    assert found.grown < (1 << LARGEST_WINDOW) + 5 * MOST_PLAIN
 
 
 def test_the_limit_for_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
