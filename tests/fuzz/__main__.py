@@ -99,7 +99,7 @@ def _keep() -> int:
 
 
 def _merge(name: str, into: Path, others: list[Path]) -> None:
-    """Copies what reaches something that smaller inputs do not. libFuzzer starts itself again for that, as a program."""
+    """Copies what reaches something that smaller inputs do not. libFuzzer starts itself again for it, as a program."""
     program = FOLDER / name / "program"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fuzz.one --as "$0" {name} "$@"\n')
     program.chmod(0o755)
