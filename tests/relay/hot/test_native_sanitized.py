@@ -17,6 +17,7 @@ TESTS = (
     *(f"tests/relay/hot/test_{name}.py" for name in ("acks", "plain", "forward", "gather", "outbox")),
     "tests/relay/test_lane.py",
     "tests/relay/holes/test_parking.py",
+    *(f"tests/fuzz/test_corpus.py::{name}[scan]" for name in ("test_replayed", "test_the_first_inputs")),
 )
 PATIENCE_S = 300
 INSTRUMENTED = """
