@@ -83,13 +83,17 @@ def _said(said: Advice) -> str:
     if CHUNK_BYTES not in said.means:
         return f"The default, {default} KiB, was not measured."
     if said.best == CHUNK_BYTES:
-        return f"**{default} KiB is the default** (`CHUNK_BYTES`), as in KIP-283, and has the highest mean."
+        return (
+            f"**{default} KiB is the default** (`CHUNK_BYTES`), as in KIP-283, and has the highest mean. The least is "
+            f"{said.means[said.best] - min(said.means.values()):.3f} lower, and half the range of a row's ratios is "
+            f"{said.spread:.3f}: no size is far from another, and memory grows with the chunk."
+        )
     difference = said.means[said.best] - said.means[CHUNK_BYTES]
     if said.keeps(CHUNK_BYTES):
         return (
             f"**{default} KiB stays the default** (`CHUNK_BYTES`), as in KIP-283. {best}, which is {difference:.3f} "
             f"more; that counts as equal (up to {EQUAL}, or half the range of a row's ratios if that is more: "
-            f"{said.spread:.3f}). Between equal sizes, a larger chunk means fewer requests."
+            f"{said.spread:.3f}). Between equal sizes, a larger chunk means fewer requests, and more memory."
         )
     return f"**The figures speak against the default** of {default} KiB: {best}, which is {difference:.3f} more."
 
