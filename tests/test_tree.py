@@ -10,6 +10,8 @@ COVERED = {
     "audit/errors.py": "audit/test_command.py",
     "audit/model.py": "audit/judge/test_classify.py",
     "audit/judge/looks.py": "audit/judge/test_differences.py",
+    "offsetmap/compare/paths.py": "offsetmap/compare/test_alignment.py",
+    "relay/locate/holding.py": "relay/locate/test_pieces.py",
     "audit/spark/options.py": "audit/spark/test_source.py",
     "cli/auditing.py": "test_cli.py",
     "cli/configuration.py": "test_cli.py",
