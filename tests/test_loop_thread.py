@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from lab.loop_thread import LoopThread
+from mirror.loop_thread import LoopThread
 
 
 def test_work_runs_in_the_thread() -> None:
