@@ -157,7 +157,7 @@ def _written_anew(header: BatchHeader, batch: Bytes, *, due: int, most_size: int
         pieces = rewrite(header, records, due=due, most_size=most_size)
         return [b"".join((piece.header.pack(), piece.records)) for piece in pieces]
     except Oversize as error:
-        raise NotSendable(Unfit.TOO_LARGE, str(error)) from None
+        raise NotSendable(Unfit.RECORD_TOO_LARGE, str(error)) from None
     except NotOpened as error:
         raise NotSendable(Unfit.CORRUPT, str(error)) from None
 

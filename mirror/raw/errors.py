@@ -162,6 +162,10 @@ class Unfit(Enum):
         HaltReason.TOO_LARGE.slug,
         "raise max.message.bytes of the topic, or send the smaller batches that sendable(value, max_bytes=...) makes",
     )
+    RECORD_TOO_LARGE = (
+        "record_too_large",
+        "a single record cannot be split: raise max.message.bytes of the topic, or leave the record out",
+    )
     DESTINATION_REWRITES = (
         HaltReason.DESTINATION_REWRITES.slug,
         "set compression.type=producer and message.timestamp.type=CreateTime on the topic",

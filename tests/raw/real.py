@@ -109,7 +109,9 @@ def to_the_end(consumer: RawConsumer, *, timeout_ms: int = 500) -> list[Consumer
 def raw_consumer(sandbox: Sandbox, **settings: Any) -> Iterator[RawConsumer]:
     """A consumer; names of settings with underscores."""
     config = {name.replace("_", "."): value for name, value in settings.items()}
-    with RawConsumer({"bootstrap.servers": sandbox.bootstrap_servers, "auto.offset.reset": "earliest", **config}) as made:
+    with RawConsumer(
+        {"bootstrap.servers": sandbox.bootstrap_servers, "auto.offset.reset": "earliest", **config}
+    ) as made:
         yield made
 
 

@@ -62,9 +62,12 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
     }
     timeout_ms = round(cluster.options.connection.request_timeout_s * 1000 * TIMEOUT_SHARE)
     body = _body(version, keys, asked, timeout_ms=timeout_ms)
-    frame = memoryview(await connection.ask(PRODUCE_KEY, version, body, flexible=version >= PRODUCE_FLEXIBLE))
     try:
-        answer = read_produce_response(version, frame)
+        frame = await connection.ask(PRODUCE_KEY, version, body, flexible=version >= PRODUCE_FLEXIBLE)
+    except FINAL as error:  # TLS that breaks with the request under way
+        raise ConnectionLost(str(error)) from error
+    try:
+        answer = read_produce_response(version, memoryview(frame))
     except MalformedFrame as error:
         raise ConnectionLost(f"{connection.name}: malformed produce response, {error}") from error
     connection.throttle(answer.throttle_ms)

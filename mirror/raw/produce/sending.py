@@ -80,7 +80,7 @@ class Item:
         header, value: the batch.
         future: gets where it landed, or why it did not.
         until: when it is given up (the event loop's time).
-        unsure: a try of it was not answered, or answered after the append: it may be in the log.
+        unsure: a try of it is under way, was not answered, or was answered after the append: it may be in the log.
     """
 
     __slots__ = ("future", "header", "unsure", "until", "value")
@@ -170,20 +170,26 @@ class Sending:
         anew = False
         while True:
             problem: object
+            before = item.unsure
             try:
                 identity = lane.identity = lane.identity or await self._new_identity(item.until)
                 leader = await self._leaders.find(*lane.at, until=item.until, anew=anew)
                 if item.unsure:
                     await self._check_remembered(lane, item, leader, identity)
+                item.unsure = True
                 produced = await self._produce(lane, item, leader, identity)
+                item.unsure = before
             except SendFailed:
                 raise
             except RawError as error:
                 raise _given_up(lane, item, error, NotDelivered) from error
-            except FINAL as error:
+            except FINAL as error:  # before anything is sent
+                item.unsure = before
                 raise _given_up(lane, item, of_network(error), NotDelivered) from error
+            except NotAsked as error:
+                item.unsure = before
+                problem, anew = error, True
             except NetworkError as error:
-                item.unsure = item.unsure or not isinstance(error, NotAsked)
                 problem, anew = error, True
             else:
                 if not produced.error:
