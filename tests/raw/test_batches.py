@@ -160,7 +160,9 @@ def test_what_a_consumer_gets() -> None:
     empty = marked(GOOD[:HEADER_SIZE], 0, record_count=0, length=49, base_offset=64, last_offset_delta=5)
     open_one = marked(kafka_batch(base_offset=73, producer_id=7), TRANSACTIONAL)
     append_time = marked(kafka_batch(base_offset=76), LOG_APPEND_TIME)
-    batches = [(BatchHeader.read(each), memoryview(each)) for each in (empty, GOOD, open_one, append_time)]
+    emptied = marked(empty, 0, base_offset=79)
+    stored = (empty, GOOD, open_one, append_time, emptied)
+    batches = [(BatchHeader.read(each), memoryview(each)) for each in stored]
     for committed, offsets in ((True, [(71, 72), (76, 78)]), (False, [(71, 72), (73, 75), (76, 78)])):
         found = records_of(AT, 71, batches, [(7, 70)], committed=committed)
         assert [(each.base_offset, each.offset) for each in found] == offsets

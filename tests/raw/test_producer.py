@@ -2,11 +2,20 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from mirror.raw import RawProducer, TopicPartition, sendable
 from mirror.raw.errors import Closed, InvalidConfig, NotSendable, RefusedByBroker, Unavailable, UnknownTopic
@@ -130,11 +139,35 @@ def test_what_the_topic_would_refuse_or_change(destination_cluster: Cluster, top
         assert len(consumed(destination_cluster, limited)) == len(RECORDS)
         with pytest.raises(UnknownTopic, match=f"{limited} has 1 partitions, counted from 0, and no partition 1"):
             producer.send(limited, value, partition=1)
+        _alter(destination_cluster, limited, "max.message.bytes", "1000")
+        assert producer.send(limited, value, partition=0).result(PATIENCE_S).offset == 5
+        _grow(destination_cluster, limited, 2)
+        assert producer.send(limited, value, partition=1).result(PATIENCE_S).base_offset == 0
         with pytest.raises(UnknownTopic, match=f"no topic {topic_name}; create it"):
             producer.send(topic_name, value, partition=0)
     with pytest.raises(Closed):
         producer.send(limited, value, partition=0)
     producer.close()
+
+
+def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)],
+    )
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def _grow(cluster: Cluster, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        future.result()
+    until = time.monotonic() + PATIENCE_S
+    while len(admin.list_topics(topic).topics[topic].partitions) < partitions:
+        assert time.monotonic() < until
 
 
 @broker

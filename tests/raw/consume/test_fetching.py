@@ -77,6 +77,25 @@ async def test_one_answer_at_a_time() -> None:
         assert await here.bases() == list(range(0, 50, 5))[len(first) :]
 
 
+async def test_nothing_of_other_partitions_either() -> None:
+    async with site(*batches(0), partitions=2) as here:
+        here.fetching.put({AT: 0, TopicPartition("t", 1): 0})
+        await until(lambda: here.fetching._answers)
+        here.fake.store("t", 1, *batches(0))
+        await asyncio.sleep(0.2)
+        assert len(here.fake.seen("Fetch")) == 1
+        assert await here.bases() == await here.bases() == [0]
+
+
+async def test_a_throttled_consumer_waits() -> None:
+    async with site(*batches(0)) as here:
+        here.fake.next("Fetch", faults.throttle(60_000))
+        here.fetching.put({AT: 0})
+        assert await here.bases() == [0]
+        assert await here.fetching.take(0.3) == []
+        assert len(here.fake.seen("Fetch")) == 1
+
+
 async def test_several_brokers_and_partitions() -> None:
     """Each broker is asked for what it leads; a partition that gave data comes last the next time."""
     async with site(partitions=4, brokers=2) as here:
