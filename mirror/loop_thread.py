@@ -3,6 +3,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,7 +11,8 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The loop, and how others have work done in it.
+    """The loop, and how others have work done in it. It ends with ``stop``, and also when nobody has it any more, or
+    the program ends.
 
     Args:
         name: of the thread.
@@ -24,6 +26,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self._timeout_s = timeout_s
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._end: weakref.finalize[..., LoopThread] = weakref.finalize(self, self.loop.close)
 
     def runs(self) -> bool:
         """Returns True if it was started, and has not stopped."""
@@ -32,13 +35,12 @@ class LoopThread:
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
+        self._end.detach()
+        self._end = weakref.finalize(self, _end, self.loop, self._thread, self._timeout_s)
 
     def stop(self) -> None:
-        """Stops the loop and closes it. What still runs in it has to be ended before."""
-        self.run(self.loop.shutdown_default_executor())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(self._timeout_s)
-        self.loop.close()
+        """Cancels what still runs in the loop, stops it and closes it."""
+        self._end()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Runs a coroutine there; returns its result. If the caller is interrupted meanwhile (KeyboardInterrupt), the
@@ -63,3 +65,22 @@ class LoopThread:
             return function()
 
         return self.run(run())
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, timeout_s: float) -> None:
+    """Ends a loop, whoever still runs in it. (Without its ``LoopThread``, which may be gone.)"""
+    if threading.current_thread() is thread:  # collected as garbage there: nobody can wait for it
+        loop.call_soon(loop.stop)
+        return
+    asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(timeout_s)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(timeout_s)
+    loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()

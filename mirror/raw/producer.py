@@ -19,7 +19,8 @@ from mirror.raw.batches import Bytes, check
 from mirror.raw.errors import BufferFull, Closed, NotDelivered, NotSendable, UnknownTopic, of_network
 from mirror.raw.leaders import Leaders, no_partition
 from mirror.raw.model import RecordMetadata, TopicPartition
-from mirror.raw.produce.sending import Item, Sending
+from mirror.raw.produce.requests import Item
+from mirror.raw.produce.sending import Sending
 from mirror.raw.produce.topics import TopicPolicy, describe
 from mirror.raw.settings import ProducerSettings, read_settings
 from mirror.records.header import BatchHeader
@@ -116,13 +117,14 @@ class RawProducer:
             self._outstanding[future] = len(batch)
             self._bytes += len(batch)
             future.add_done_callback(self._done)
-            loop, delivery_s = self._thread.loop, self._settings.delivery_timeout_ms / 1000
-            # Under the lock, so that batches are put in the order in which they were given room.
-            loop.call_soon_threadsafe(
-                lambda: self._sending.put(
-                    TopicPartition(topic, partition), Item(header, batch, future, loop.time() + delivery_s)
-                )
-            )
+            loop = self._thread.loop
+            item = Item(header, batch, future, loop.time() + self._settings.delivery_timeout_ms / 1000)
+            try:
+                # Under the lock, so that batches are put in the order in which they were given room.
+                loop.call_soon_threadsafe(self._sending.put, TopicPartition(topic, partition), item)
+            except BaseException as error:  # an interrupt: nobody would ever answer it
+                item.fail(error)
+                raise
         return future
 
     def _checked(self, topic: str, value: Bytes, partition: int) -> BatchHeader:

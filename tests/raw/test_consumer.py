@@ -9,6 +9,7 @@ import pytest
 from mirror.raw import RawConsumer, TimestampType, TopicPartition
 from mirror.raw.errors import (
     Closed,
+    CommitFailed,
     InvalidConfig,
     NoOffset,
     NotAssigned,
@@ -170,6 +171,28 @@ def test_a_group_shares_and_hands_over(source_cluster: Cluster, topic_name: str)
 
 def _last_offsets(cluster: Cluster, topic: str, partition: int) -> list[int]:
     return [BatchHeader.read(each).last_offset for each in batches_of(cluster, topic, partition)]
+
+
+@broker
+def test_a_program_that_does_not_poll(source_cluster: Cluster, topic_name: str) -> None:
+    """
+    1. Longer than max.poll.interval.ms, poll() is not called: the group takes the partition away, and takes no commit.
+    2. on_lost tells of it; then the partition comes back, and reading begins at the last committed offset.
+    """
+    create(source_cluster, topic_name)
+    fill(source_cluster, topic_name, batches=3)
+    at = TopicPartition(topic_name, 0)
+    lost: list[TopicPartition] = []
+    settings = {"group_id": topic_name, "session_timeout_ms": 6_000, "max_poll_interval_ms": 6_000}
+    with raw_consumer(source_cluster, **settings) as consumer:
+        consumer.subscribe([topic_name], on_lost=lost.extend)
+        found = polled(consumer, lambda records: len(records) == 3)
+        consumer.commit({at: found[0].offset + 1})
+        time.sleep(8.0)
+        with pytest.raises(CommitFailed, match=f"group {topic_name}: .*another member has the partitions meanwhile"):
+            consumer.commit()
+        assert polled(consumer, lambda records: len(records) == 2) == found[1:]
+        assert lost == [at]
 
 
 @broker

@@ -1,12 +1,14 @@
 """One Produce request with a batch for each of several partitions of a broker."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.raw.errors import FINAL
-from mirror.raw.model import TopicPartition
+from mirror.raw.model import RecordMetadata, TopicPartition
+from mirror.records.header import BatchHeader
 from mirror.wire.fetch import TopicKey
 from mirror.wire.primitives import MalformedFrame, array_size
 from mirror.wire.produce import Produced, after_batch, read_produce_response, request_head, topic_head, topics_size
@@ -22,11 +24,42 @@ class NotAsked(NetworkError):
     slug = "not_asked"
 
 
+class Item:
+    """A batch on its way.
+
+    Attributes:
+        header, value: the batch.
+        future: gets where it landed, or why it did not.
+        until: when it is given up (the event loop's time).
+        unsure: a try of it was sent, and not answered (yet), or was answered after the append: it may be in the log.
+    """
+
+    __slots__ = ("future", "header", "unsure", "until", "value")
+
+    def __init__(self, header: BatchHeader, value: bytes, future: "Future[RecordMetadata]", until: float) -> None:
+        self.header = header
+        self.value = value
+        self.future = future
+        self.until = until
+        self.unsure = False
+
+    def land(self, where: RecordMetadata) -> None:
+        """Ends well, unless it has ended."""
+        if not self.future.done():
+            self.future.set_result(where)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends badly, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
 class Stamped(NamedTuple):
     """A batch with its identity, in a shared request."""
 
     at: TopicPartition
     value: bytes
+    item: Item
 
     @property
     def place(self) -> TopicPartition:
@@ -45,7 +78,7 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
     Raises:
         NotAsked: there is no connection: nothing was sent.
         AuthenticationFailed, TlsFailed, Unsupported: likewise, and another try does not help.
-        NetworkError: there is no answer; each batch may be in its log.
+        NetworkError: there is no answer; each batch may be in its log. From when it is sent, their items say so.
     """
     try:
         connection = await cluster.control(node_id, writing=True)
@@ -62,6 +95,8 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
     }
     timeout_ms = round(cluster.options.connection.request_timeout_s * 1000 * TIMEOUT_SHARE)
     body = _body(version, keys, asked, timeout_ms=timeout_ms)
+    for each in asked:
+        each.item.unsure = True
     try:
         frame = await connection.ask(PRODUCE_KEY, version, body, flexible=version >= PRODUCE_FLEXIBLE)
     except FINAL as error:  # TLS that breaks with the request under way
@@ -98,7 +133,7 @@ def _body(version: int, keys: dict[str, TopicKey], asked: Sequence[Stamped], *, 
     pieces = [request_head(version, timeout_ms=timeout_ms), topics_size(version, len(by_topic))]
     for topic, batches in by_topic.items():
         pieces += [topic_head(version, keys[topic]), topics_size(version, len(batches))]
-        for at, value in batches:
+        for at, value, _ in batches:
             pieces += [at.partition.to_bytes(4), array_size(len(value), compact=compact), value, no_tags]
         pieces.append(no_tags)
     return b"".join((*pieces, no_tags))

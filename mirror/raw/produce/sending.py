@@ -11,7 +11,6 @@ Batches of several partitions of a broker share requests.
 import asyncio
 import time
 from collections import deque
-from concurrent.futures import Future
 from functools import partial
 
 from kafka.protocol.producer import InitProducerIdRequest
@@ -37,12 +36,12 @@ from mirror.raw.errors import (
 )
 from mirror.raw.leaders import Leaders, backoff_of
 from mirror.raw.model import RecordMetadata, TopicPartition
-from mirror.raw.produce.requests import NotAsked, Stamped, exchange
-from mirror.records.header import BatchHeader
+from mirror.raw.produce.requests import Item, Stamped, exchange
 from mirror.records.identity import Identity
 from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
 from mirror.wire.produce import Produced
 
+OVER = "delivery.timeout.ms is over"
 INIT_PRODUCER_ID_VERSION = 4
 """Later ones are about transactions (KIP-890, KIP-939)."""
 OLD_MS = 3_600_000
@@ -73,26 +72,6 @@ _REMEDIES = {
 }
 
 
-class Item:
-    """A batch on its way. Assigned by ``Sending`` only.
-
-    Attributes:
-        header, value: the batch.
-        future: gets where it landed, or why it did not.
-        until: when it is given up (the event loop's time).
-        unsure: a try of it is under way, was not answered, or was answered after the append: it may be in the log.
-    """
-
-    __slots__ = ("future", "header", "unsure", "until", "value")
-
-    def __init__(self, header: BatchHeader, value: bytes, future: "Future[RecordMetadata]", until: float) -> None:
-        self.header = header
-        self.value = value
-        self.future = future
-        self.until = until
-        self.unsure = False
-
-
 class _Lane:
     """One partition: what waits for it, and the identity of its next batch."""
 
@@ -113,10 +92,10 @@ class _Lane:
         """Fails the first batch with the error, and those behind it: nothing lands behind a gap."""
         failed, behind = self.waiting.popleft(), list(self.waiting)
         self.waiting.clear()
-        failed.future.set_exception(error)
+        failed.fail(error)
         for item in behind:
             told = f"{self.name}: not sent, since a batch before it failed ({error}); send() it again"
-            item.future.set_exception(NotSent(told, topic=self.at.topic, partition=self.at.partition))
+            item.fail(NotSent(told, topic=self.at.topic, partition=self.at.partition))
 
 
 class Sending:
@@ -158,7 +137,7 @@ class Sending:
                 except Exception as error:  # also a bug: nobody would hear of it otherwise
                     lane.fail(error)
                 else:
-                    lane.waiting.popleft().future.set_result(landed)
+                    lane.waiting.popleft().land(landed)
         finally:
             lane.task = None
 
@@ -176,21 +155,19 @@ class Sending:
                 leader = await self._leaders.find(*lane.at, until=item.until, anew=anew)
                 if item.unsure:
                     await self._check_remembered(lane, item, leader, identity)
-                item.unsure = True
-                produced = await self._produce(lane, item, leader, identity)
+                async with asyncio.timeout_at(item.until):
+                    produced = await self._produce(lane, item, leader, identity)
                 item.unsure = before
             except SendFailed:
                 raise
             except RawError as error:
                 raise _given_up(lane, item, error, NotDelivered) from error
-            except FINAL as error:  # before anything is sent
-                item.unsure = before
+            except FINAL as error:
                 raise _given_up(lane, item, of_network(error), NotDelivered) from error
-            except NotAsked as error:
-                item.unsure = before
-                problem, anew = error, True
             except NetworkError as error:
                 problem, anew = error, True
+            except TimeoutError:
+                raise _given_up(lane, item, f"{OVER}, and no answer has come", NotDelivered) from None
             else:
                 if not produced.error:
                     lane.identity = identity.after(item.header.last_offset_delta + 1)
@@ -199,7 +176,7 @@ class Sending:
                 problem, anew = error_name(produced.error), self._goes_on(lane, item, produced)
             pause_s = backoff.next_s()
             if asyncio.get_running_loop().time() + pause_s >= item.until:
-                raise _given_up(lane, item, f"delivery.timeout.ms is over; at last: {problem}", NotDelivered)
+                raise _given_up(lane, item, f"{OVER}; at last: {problem}", NotDelivered)
             await asyncio.sleep(pause_s)
 
     def _goes_on(self, lane: _Lane, item: Item, produced: Produced) -> bool:
@@ -252,7 +229,7 @@ class Sending:
                 weigh=lambda batch: len(batch.value),
             ),
         )
-        return await batcher.ask(Stamped(lane.at, stamped(item.header, item.value, identity)))
+        return await batcher.ask(Stamped(lane.at, stamped(item.header, item.value, identity), item))
 
     async def _new_identity(self, until: float) -> Identity:
         """Returns the identity of a producer that nobody has been before.
