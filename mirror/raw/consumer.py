@@ -46,7 +46,8 @@ def _nothing(_: list[TopicPartition]) -> None:
 class RawConsumer:
     """A consumer whose records are whole batches, as brokers store them: never decompressed, never changed.
 
-    Not for use by several threads at a time. A context manager: leaving it closes the consumer.
+    Not for use by several threads at a time. A context manager: leaving it closes the consumer; with an exception,
+    ``on_revoke`` is not called, so that nothing is committed of which nobody knows what became.
 
     Args:
         config: Kafka's names -> values, such as ``{"bootstrap.servers": "kafka-1:9092", "group.id": "copier"}``. The
@@ -106,6 +107,9 @@ class RawConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            # Nobody knows what was done with the last records: on_revoke would commit behind them.
+            self._listeners = (_nothing, _nothing, _nothing)
         self.close()
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ class RawConsumer:
         records are left out, with read_committed also aborted ones.
 
         Args:
-            timeout_ms: how long to wait if there is none.
+            timeout_ms: how long to wait if there is none; a second more where a position has to be looked up.
 
         Returns:
             The records; none if nothing came in time.

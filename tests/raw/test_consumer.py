@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -171,6 +173,27 @@ def test_a_group_shares_and_hands_over(source_cluster: Cluster, topic_name: str)
 
 def _last_offsets(cluster: Cluster, topic: str, partition: int) -> list[int]:
     return [BatchHeader.read(each).last_offset for each in batches_of(cluster, topic, partition)]
+
+
+@broker
+def test_an_exception_commits_nothing(source_cluster: Cluster, topic_name: str) -> None:
+    """on_revoke commits what poll() has returned; after an exception, that was not done. close() calls it."""
+    create(source_cluster, topic_name)
+    fill(source_cluster, topic_name, batches=2)
+    at = TopicPartition(topic_name, 0)
+    for error in (ZeroDivisionError, None):
+        with suppress(ZeroDivisionError), raw_consumer(source_cluster, group_id=topic_name) as consumer:
+            commit = consumer.commit
+
+            def revoked(_: list[TopicPartition], commit: Callable[[], None] = commit) -> None:
+                commit()
+
+            consumer.subscribe([topic_name], on_revoke=revoked)
+            polled(consumer, lambda records: len(records) == 2)
+            if error is not None:
+                raise error
+        with raw_consumer(source_cluster, group_id=topic_name) as consumer:
+            assert consumer.committed([at]) == ({} if error else {at: 7})
 
 
 @broker

@@ -79,6 +79,7 @@ class Seat:
         self._settings = settings
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self._failure: BaseException | None = None
+        self._closing = False
         try:
             config = {**_config(settings, options), **client_config(settings.security), "error_cb": self._on_error}
             self._client = Consumer(config, logger=silent_logger())
@@ -104,7 +105,8 @@ class Seat:
         self._raise()
 
     def close(self) -> None:
-        """Gives up the partitions, which calls ``on_revoke``, and leaves the group."""
+        """Gives up the partitions, which calls ``on_revoke``, and leaves the group. Raises what that has raised."""
+        self._closing, self._failure = True, None
         self._client.close()
         self._raise()
 
@@ -189,6 +191,8 @@ class Seat:
     def _on_error(self, error: KafkaError) -> None:
         """Keeps what the program has to be told of. The others heal, or the fetches meet them as well."""
         code = error.code()
+        if self._closing:
+            return
         if code == KafkaError._FATAL or error.fatal():
             told: RawError = GroupFailed(
                 f"group {self._settings.group_id}: {error.str()}; the seat is lost: check that no other process has "
