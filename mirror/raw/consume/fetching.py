@@ -55,9 +55,14 @@ class Fetching:
         self._unread: set[int] = set()
         """Brokers of which an answer was not taken yet."""
         self._links: dict[int, FetchLink] = {}
+        self._wakes: dict[int, asyncio.Event] = {}
+        """Broker -> set when there may be something to ask it for."""
+        self._arrived = asyncio.Event()
+        """Set when something can be taken."""
+        self._leaderless = asyncio.Event()
+        """Set when a partition may have no leader that is known, or one whose broker is not asked yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
-        self._news = asyncio.Event()
         self._told: dict[str, str] = {}
         self._now: Callable[[], float] = asyncio.get_running_loop().time
         self._go(self._find_leaders())
@@ -69,7 +74,7 @@ class Fetching:
             self._tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:
                 self._broken = task.exception()
-                self._poke()
+                self._arrived.set()
 
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -93,6 +98,7 @@ class Fetching:
         for at, offset in offsets.items():
             self._cursors.pop(at, None)
             self._cursors[at] = Cursor(at, offset, backoff_of(self._cluster))
+        self._leaderless.set()
         self._throw_away()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -107,14 +113,15 @@ class Fetching:
         if cursor is not None:
             cursor.busy = False
             cursor.wait(self._now())
-            self._poke()
+            self._leaderless.set()
+            self._wake_all()
 
     def _throw_away(self) -> None:
         """Throws away what nobody wants any more: its brokers may be asked again."""
         kept = [(node_id, live) for node_id, chunks in self._answers if (live := self._live(chunks))]
         self._unread = {node_id for node_id, _ in kept if node_id is not None}
         self._answers = deque(kept)
-        self._poke()
+        self._wake_all()
 
     def _live(self, chunks: Iterable[Chunk]) -> list[Chunk]:
         return [chunk for chunk in chunks if self._is_current(chunk.cursor)]
@@ -131,13 +138,14 @@ class Fetching:
             left = until - self._now()
             if left <= 0:
                 return []
-            await self._until_news(left)
+            self._arrived.clear()
+            await _wait(self._arrived, left)
         node_id, chunks = self._answers.popleft()
         if node_id is not None:
             self._unread.discard(node_id)
             for chunk in chunks:
                 chunk.cursor.busy = False
-            self._poke()
+            self._wakes[node_id].set()
         return chunks
 
     async def offsets(
@@ -179,16 +187,10 @@ class Fetching:
 
     # -- news --------------------------------------------------------------------------------------------------------
 
-    def _poke(self) -> None:
-        """Wakes everything that waits for a change."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def _until_news(self, timeout_s: float | None) -> None:
-        news = self._news
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await news.wait()
+    def _wake_all(self) -> None:
+        """There may be something to ask any broker for."""
+        for wake in self._wakes.values():
+            wake.set()
 
     def _tell(self, what: str, problem: object) -> None:
         """Logs a trouble that the consumer gets over by itself, once."""
@@ -201,7 +203,7 @@ class Fetching:
         if self._is_current(cursor):
             cursor.busy = True
             self._answers.append((None, [Chunk(cursor, [], cursor.offset, NO_EPOCH, error)]))
-            self._poke()
+            self._arrived.set()
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 
@@ -212,15 +214,16 @@ class Fetching:
         """Finds the leaders of partitions that have none that is known, and has their brokers asked."""
         backoff = backoff_of(self._cluster)
         while True:
-            for leader in [self._leader(cursor) for cursor in self._cursors.values()]:
+            self._leaderless.clear()
+            for leader in {self._leader(cursor) for cursor in self._cursors.values()}:
                 if leader is not None and leader.node_id not in self._links:
                     link = FetchLink(self._cluster, leader.node_id, self._settings, self._pool.take)
-                    self._links[leader.node_id] = link
+                    self._links[leader.node_id], self._wakes[leader.node_id] = link, asyncio.Event()
                     self._go(self._serve(leader.node_id, link))
             lost = [each for each in self._cursors.values() if self._leader(each) is None and not each.busy]
             if not lost:
                 backoff.reset()
-                await self._until_news(None)
+                await self._leaderless.wait()
                 continue
             try:
                 failed = await self._cluster.refresh({cursor.at.topic for cursor in lost})
@@ -233,7 +236,7 @@ class Fetching:
                 for cursor in lost:
                     cursor.lost = False
                     self._look(cursor, failed)
-                self._poke()
+                self._wake_all()
                 if all(self._leader(cursor) is not None for cursor in lost):
                     continue
             await asyncio.sleep(backoff.next_s())
@@ -251,10 +254,12 @@ class Fetching:
     async def _serve(self, node_id: int, link: FetchLink) -> None:
         """Fetches from one broker, whatever it leads, for as long as the consumer lives."""
         backoff = backoff_of(self._cluster)
+        wake = self._wakes[node_id]
         while True:
+            wake.clear()
             due, pause_s = self._due(node_id)
             if not due:
-                await self._until_news(pause_s)
+                await _wait(wake, pause_s)
                 continue
             for cursor in due:
                 cursor.busy = True
@@ -280,6 +285,8 @@ class Fetching:
         now = self._now()
         for cursor in self._cursors.values() if node_id not in self._unread else ():
             leader = self._leader(cursor)
+            if leader is None:
+                self._leaderless.set()
             if cursor.busy or leader is None or leader.node_id != node_id or self._is_recreated(cursor):
                 continue
             if cursor.waits_until > now:
@@ -297,7 +304,7 @@ class Fetching:
                 self._report(cursor, of_network(error))
             else:
                 cursor.lost = True
-        self._poke()
+        self._leaderless.set()
 
     def _topic_id(self, topic: str) -> bytes | None:
         known = self._cluster.topics.get(topic)
@@ -343,7 +350,7 @@ class Fetching:
         if chunks := self._live(chunks):
             self._unread.add(node_id)
             self._answers.append((node_id, chunks))
-        self._poke()
+            self._arrived.set()
 
     def _refused(self, cursor: Cursor, found: Fetched, answer: FetchResponse) -> bool:
         """Returns True if the broker gave no data of the partition: the program is told, or it is tried again."""
@@ -368,6 +375,8 @@ class Fetching:
             hinted = found.leader is not None and self._cluster.hint(*cursor.at, found.leader, answer.nodes)
             cursor.lost = not hinted and code not in UNREADABLE
             cursor.wait(self._now())
+            self._leaderless.set()
+            self._wake_all()
             self._tell(cursor.name, f"{cursor.name} at {self._cluster.name}: Fetch: {error_name(code)}")
         else:
             cursor.backoff.reset()
@@ -395,6 +404,7 @@ class Fetching:
         except NetworkError as error:  # the end of the log could not be asked for
             cursor.lost = True
             cursor.wait(self._now())
+            self._leaderless.set()
             self._tell(cursor.name, error)
         else:
             if batches:
@@ -402,3 +412,10 @@ class Fetching:
                 cursor.offset, cursor.last_epoch = header.next_offset, header.leader_epoch
                 return Chunk(cursor, records, header.next_offset, header.leader_epoch)
         return None
+
+
+async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Waits until the event is set, or ``timeout_s`` is over (None: never)."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
