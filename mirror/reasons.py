@@ -23,7 +23,7 @@ _UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"
 _WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
 
 _DEEP = (
-    "set deep.path.enable: true for this flow (with offsets: exact and identity: stamped) and restart the mirror: it "
+    "set deep.path.enable: true for this flow (with identity: stamped) and restart the mirror: it "
     "copies the records in other batches"
 )
 
@@ -88,7 +88,7 @@ class HaltReason(Enum):
     TOO_LARGE = (
         "too_large",
         "A batch is larger than the destination topic's max.message.bytes, and cannot be cut (a single record, "
-        "offsets: mapped, identity: strict, or deep.path.enable: false).",
+        "identity: strict, or deep.path.enable: false).",
         "raise max.message.bytes of the destination topic to at least the source's value",
         Heals.TERMS,
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, cast
 
-from lab.loop_thread import LoopThread
+from mirror.loop_thread import LoopThread
 from mirror.sandbox import Cluster
 from mirror.sandbox.children.ports import Reservation
 

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from lab.evidence import CONNECTIONS_CUT, HALF_CLOSED, RECONNECTED, Record
-from lab.loop_thread import LoopThread
 from lab.proxy.faults import WAIT_S, Action, Fault, Where
 from lab.proxy.frames import SIZE, Direction, Frame, answer_frame
 from lab.proxy.link import Link, Weather
+from mirror.loop_thread import LoopThread
 from mirror.sandbox import Cluster
 from mirror.sandbox.children.ports import Reservation
 

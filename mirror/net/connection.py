@@ -96,6 +96,11 @@ class Connection(Stream):
             return HELD_S
         return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
+    async def may_send(self) -> None:
+        """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed."""
+        while pause_s := self.throttled_s:  # noqa: ASYNC110 - the pause is known, or short
+            await asyncio.sleep(pause_s)
+
     # -- requests that are not hot -----------------------------------------------------------------------------------
 
     def version_of(self, api_key: int, ours: tuple[int, int], what: str) -> int:

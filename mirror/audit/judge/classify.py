@@ -86,7 +86,7 @@ def named(scene: Scene) -> list[Finding]:
     found = with_fills(
         scene.key,
         scene.looked,
-        sorted([*scene.holes, *scene.equal, *anew.holes]),
+        sorted([*scene.holes, *scene.equal, *([] if scene.mapped else anew.holes)]),
         sorted([*scene.markers, *scene.equal]),
         odd,
         found,

@@ -365,7 +365,7 @@ class Differences:
     def _opens(self, window: Window) -> bool:
         """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
         itself, may have written them anew."""
-        anew = not self.mapped and not window.by_record and bool(suspects(window.pairs))
+        anew = not window.by_record and bool(suspects(window.pairs))
         return anew or bool(self.looks.cleaned(window.region.key))
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:

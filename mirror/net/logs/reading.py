@@ -100,15 +100,44 @@ async def read_segment(
         raise Refused(f"{cluster.name}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
     except CorruptBatch as error:
         raise Damaged(cluster.name, f"{what}: {error}") from error
-    if batches and batches[-1][0].next_offset > (found.last_stable_offset if committed else found.high_watermark):
-        # The broker takes the ends before it reads the log, so batches may lie behind them, but not behind the log end.
-        header = batches[-1][0]
-        end = await leader_requests.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
-        if header.next_offset > end:
-            raise Damaged(cluster.name, f"{what}: a batch ends at offset {header.last_offset}, the log at {end}")
+    await check_end(
+        cluster, topic, partition, leader, batches, found.last_stable_offset if committed else found.high_watermark
+    )
     return Segment(
         batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
     )
+
+
+async def check_end(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    leader: Leader,
+    batches: list[tuple[BatchHeader, memoryview]],
+    visible_end: int,
+) -> None:
+    """Checks that the last of the batches lies within the log: no checksum covers its base offset.
+
+    Args:
+        cluster: from which they were fetched.
+        topic: the topic's name.
+        partition: the partition's number.
+        leader: the partition's leader.
+        batches: whole batches with their headers, in order (``verified``).
+        visible_end: the end that their answer tells of. Only if they go past it, the leader is asked for its true end:
+            brokers take the ends before they read the log, so batches may lie behind them.
+
+    Raises:
+        Damaged: they end behind the log.
+        NetworkError: the leader does not answer.
+    """
+    if not batches or batches[-1][0].next_offset <= visible_end:
+        return
+    header = batches[-1][0]
+    end = await leader_requests.list_offset(cluster, topic, partition, leader, LATEST, replica_id=TRUE_END)
+    if header.next_offset > end:
+        what = f"{topic}-{partition}"
+        raise Damaged(cluster.name, f"{what}: a batch ends at offset {header.last_offset}, the log at {end}")
 
 
 class OldFormat(Exception):

@@ -6,17 +6,19 @@ a choice: originals that the source has deleted or cleaned away since they were 
 has deleted or cleaned away. Sequences count the offsets that were copied, so they bound where an original can have
 stood: only where the source's log has *room*, offsets that no batch takes any more.
 Equal batches fit in several places, and so do emptied ones. ``Alignment.decide`` says what decides then; nothing is
-guessed.
+guessed. A copy may also be a piece of an original (``offsetmap.compare.pieces``): then the next one is sought inside.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from mirror.offsetmap.compare.looks import Batch, Fit, Gap, fit
+from mirror.offsetmap.compare.paths import Found, Path, Step, put, without
+from mirror.offsetmap.compare.pieces import Rows, rows_of, spots
 from mirror.offsetmap.runs import Run
+from mirror.records.header import BatchHeader
 
 MOST_PATHS = 256
 """The most ways to fit that are followed. Nobody could tell more of them apart."""
@@ -45,34 +47,6 @@ class NeverArrived(Differs):
     """A batch was not appended, and the one behind it was: nothing is missing from the destination's own offsets."""
 
 
-class _Step(NamedTuple):
-    """One match of a path. The matches of a path are linked, newest first."""
-
-    before: "_Step | None"
-    run: Run | None
-    """An original and its copy; None: an original without one."""
-    lost: tuple[int, int] | None
-    """The original's offsets, if it never arrived."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """One way to fit.
-
-    ``at``: index of the original that comes next; ``used``: offsets of the room before it whose originals are gone;
-    ``begun``: index of the first copy that has its original, -1 while there is none; ``matched``: number of copies that
-    have their original; ``whole``: number of these that fit as a whole; ``sure_from``: index of the original from which
-    on all did so, and no copy in between has lost its own."""
-
-    at: int = 0
-    used: int = 0
-    begun: int = -1
-    matched: int = 0
-    whole: int = 0
-    sure_from: int = 0
-    steps: _Step | None = None
-
-
 class Alignment:
     """Keeps all ways that are left.
 
@@ -94,10 +68,12 @@ class Alignment:
         accept_gap: bool = False,
         known_epoch: int = -1,
         opening: asyncio.Lock | None = None,
+        is_cut: Callable[[BatchHeader], bool] | None = None,
     ) -> None:
         """
         Args:
             fetch: returns the next original, from ``source_offset`` or the source's start on; None: there is none now.
+                The first may begin before that.
             gaps: returns the offsets behind the last original that no batch takes.
             source_offset: all before it was copied.
             source_start: where the source begins.
@@ -106,6 +82,7 @@ class Alignment:
             known_epoch: for a compacted source, a leader epoch under which it was read before. Originals up to that one
                 may have come back, since each replica's cleaner works by itself; later ones may be new. -1: none has.
             opening: held while batches are open; by default, one of its own.
+            is_cut: tells of an original whether it would go in pieces now. None: no batch ever does.
         """
         self.source_offset = source_offset
         self.source_epoch = source_epoch
@@ -117,6 +94,12 @@ class Alignment:
         self._accept_gap = accept_gap
         self._known_epoch = known_epoch
         self._opening = opening or asyncio.Lock()
+        self._is_cut = is_cut
+        self._rows: dict[int, Rows | None] = {}
+        """What is in originals of which pieces were sought, by index."""
+        self._begins_at = source_offset
+        self._begins_inside: int | None = None
+        """The offset in the first original at which all begins; None: that was not read yet."""
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
         self._originals: deque[Batch] = deque()
@@ -127,31 +110,36 @@ class Alignment:
         self._kept_from = 0
         """Index of the first original whose records are kept."""
         self._kept_bytes = 0
-        self._paths = [_Path()]
+        self._paths = [Path()]
 
     async def next(self) -> Batch | None:
-        """Returns the original that comes next, by the way decided on."""
+        """Returns the original that comes next, or of which a part comes next, by the way decided on."""
+        await self._begin()
         (path,) = self._paths
-        return await self._original(path.at)
+        return await self._original((await self._onward(path))[-1].at)
 
     @property
     def overtaken(self) -> bool:
         """See the class."""
         (path,) = self._paths
-        return path.at == 0 and path.used < self._deleted
+        return path.used < self._deleted_before(path)
 
     async def take(self, copy: Batch, *, follows: bool = False) -> bool:
         """Takes the next copy; False if it fits nowhere. ``follows``: its sequence is the next one after the previous
         copy's. Then originals that stand between those of both copies were left out. Any that is not new had been
         cleaned away, and has come back."""
-        found: dict[tuple[int, int, int], _Path] = {}
+        found: Found = {}
         fits: dict[int, Fit] = {}
-        for path in self._paths:
+        cut = _Cut(copy)
+        await self._begin()
+        for path in [way for each in self._paths for way in await self._onward(each)]:
             original = await self._sought(path.at)
             if original is not None:
-                await self._match(found, fits, path, path.at, copy)
+                whole = Fit.NONE if path.inside else await self._match(found, fits, path, path.at, copy)
+                if whole is Fit.NONE:
+                    await self._match_pieces(found, path, original, cut)
             if self._room(path, original) >= copy.length:
-                _put(found, replace(path, used=path.used + copy.length, sure_from=path.at))
+                put(found, replace(path, used=path.used + copy.length, sure_from=path.place))
         if not found and follows:
             for path in self._paths:
                 for at in range(path.at + 1, path.at + 1 + MOST_LEFT_OUT):
@@ -166,20 +154,33 @@ class Alignment:
         self._narrow(found.values())
         return True
 
-    async def _match(
-        self, found: dict[tuple[int, int, int], _Path], fits: dict[int, Fit], path: _Path, at: int, copy: Batch
-    ) -> Fit:
+    async def _match(self, found: Found, fits: dict[int, Fit], path: Path, at: int, copy: Batch) -> Fit:
         """Adds the way by which the copy is of this original, if it fits. ``fits``: known results, by original."""
         original = self._originals[at - self._first]
         if at not in fits:
             fits[at] = await fit(original, copy, self._opening)
         if fits[at] is not Fit.NONE:
             is_whole = fits[at] is Fit.WHOLE
-            step = _Step(path.steps, Run(original.header.base_offset, copy.header.base_offset, copy.length), None)
+            step = Step(path.steps, Run(original.header.base_offset, copy.header.base_offset, copy.length), None)
             begun = self._copies if path.begun < 0 else path.begun
-            sure_from = at + 1 if not is_whole else path.sure_from if at == path.at else at
-            _put(found, _Path(at + 1, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
+            sure_from = (at + 1, 0) if not is_whole else path.sure_from if at == path.at else (at, 0)
+            put(found, Path(at + 1, 0, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
         return fits[at]
+
+    async def _match_pieces(self, found: Found, path: Path, original: Batch, copy: "_Cut") -> None:
+        """Adds the ways by which the copy is the next piece of the path's original."""
+        if copy.batch.length > original.length - path.inside:
+            return
+        mine, rows = await copy.rows(self._opening), await self._opened(path.at)
+        if mine is None or rows is None:
+            return
+        for start, end, is_whole in spots(rows, original.length, path.inside, mine, copy.batch.length):
+            run = Run(original.header.base_offset + start, copy.batch.header.base_offset, copy.batch.length)
+            at, inside = (path.at + 1, 0) if end == original.length else (path.at, end)
+            begun = self._copies if path.begun < 0 else path.begun
+            sure_from = path.sure_from if is_whole else (at, inside)
+            step = Step(path.steps, run, None)
+            put(found, Path(at, inside, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
 
     async def skip(self, missing: int, gaps: Iterable[int]) -> bool:
         """Passes over offsets that were copied and whose copies are not there; False if that fits nowhere.
@@ -191,39 +192,12 @@ class Alignment:
         Raises:
             NeverArrived: the copies were never there.
         """
-        found: dict[tuple[int, int, int], _Path] = {}
-        refused = False
-        looking: list[tuple[_Path, int, tuple[int, ...]]] = [(path, missing, tuple(gaps)) for path in self._paths]
-        seen: set[tuple[int, int, int]] = set()
-        while looking:
-            path, left, there = looking.pop()
-            if not left:
-                _put(found, path)
-                continue
-            original = await self._sought(path.at)
-            for gone in range(min(self._room(path, original), left) + 1):
-                rest = _without(there, gone, whole=False)
-                if gone == left:
-                    refused = refused or rest is None
-                    if rest is not None or self._accept_gap:
-                        looking.append((replace(path, used=path.used + gone), 0, rest or ()))
-                    continue
-                if original is None:
-                    continue
-                behind = left - gone - original.length
-                key = (path.at, path.begun, behind)
-                if behind < 0 or key in seen:
-                    continue
-                rest = _without(rest, original.length, whole=True)
-                if rest is None:
-                    refused = True
-                    if not self._accept_gap:
-                        continue
-                seen.add(key)
-                header = original.header
-                step = _Step(path.steps, None, None if rest is not None else (header.base_offset, header.next_offset))
-                further = _Path(path.at + 1, 0, path.begun, path.matched, path.whole, path.at + 1, step)
-                looking.append((further, behind, there if rest is None else rest))
+        await self._begin()
+        gone = tuple(gaps)
+        found, refused = await self._skipped(missing, gone, self._is_cut)
+        if not found and self._is_cut is not None:
+            # The limit for a batch may have been another one then: any of them may have been cut.
+            found, _ = await self._skipped(missing, gone, lambda _: True)
         if not found:
             if refused:
                 raise NeverArrived(
@@ -232,6 +206,65 @@ class Alignment:
             return False
         self._narrow(found.values())
         return True
+
+    async def _skipped(
+        self, missing: int, gaps: tuple[int, ...], is_cut: Callable[[BatchHeader], bool] | None
+    ) -> tuple[Found, bool]:
+        """Returns the ways on behind so many offsets, and True if the destination's gaps speak against one. ``is_cut``:
+        the originals of which a part may be gone over."""
+        found: Found = {}
+        refused = False
+        ways = [way for path in self._paths for way in await self._onward(path)]
+        looking: list[tuple[Path, int, tuple[int, ...]]] = [(path, missing, gaps) for path in ways]
+        seen: set[tuple[int, int, int, int]] = set()
+        while looking:
+            path, left, there = looking.pop()
+            if not left:
+                put(found, path)
+                continue
+            original = await self._sought(path.at)
+            for gone in range(min(self._room(path, original), left) + 1):
+                rest = without(there, gone, whole=False)
+                if gone == left:
+                    refused = refused or rest is None
+                    if rest is not None or self._accept_gap:
+                        looking.append((replace(path, used=path.used + gone), 0, rest or ()))
+                    continue
+                if original is None:
+                    continue
+                if path.inside or (is_cut is not None and is_cut(original.header)):
+                    looking += await self._skip_pieces(path, original, left - gone, rest)
+                behind = left - gone - original.length
+                key = (*path.place, path.begun, behind)
+                if path.inside or behind < 0 or key in seen:
+                    continue
+                rest = without(rest, original.length, whole=True)
+                if rest is None:
+                    refused = True
+                    if not self._accept_gap:
+                        continue
+                seen.add(key)
+                header = original.header
+                step = Step(path.steps, None, None if rest is not None else (header.base_offset, header.next_offset))
+                further = Path(path.at + 1, 0, 0, path.begun, path.matched, path.whole, (path.at + 1, 0), step)
+                looking.append((further, behind, there if rest is None else rest))
+        return found, refused
+
+    async def _skip_pieces(
+        self, path: Path, original: Batch, left: int, gaps: tuple[int, ...] | None
+    ) -> list[tuple[Path, int, tuple[int, ...]]]:
+        """Returns the ways on if the copies that are not there were pieces of the path's original."""
+        rows = await self._opened(path.at)
+        count = min(left, rows.left(path.inside)) if rows is not None else 0
+        rest = without(gaps, count, whole=False)
+        if rows is None or not count or rest is None:
+            return []
+        end = rows.behind(path.inside, count)
+        at, inside = (path.at + 1, 0) if end == original.length else (path.at, end)
+        step = Step(path.steps, None, None)
+        further = Path(at, inside, 0, path.begun, path.matched, path.whole, (at, inside), step)
+        ways = await self._onward(further) if left > count else [further]
+        return [(way, left - count, rest) for way in ways]
 
     def decide(self) -> tuple[list[Run], list[tuple[int, int]]]:
         """Decides on one way, which is the only one left from here on.
@@ -248,14 +281,14 @@ class Alignment:
             Ambiguous: several fit.
         """
         paths = self._paths
-        best = max(paths, key=lambda path: (path.whole, -path.at, -path.used))
-        equal = {path.at for path in paths if path.whole == best.whole}
-        unsure = any(path.at < best.sure_from for path in paths)
+        best = max(paths, key=lambda path: (path.whole, -path.at, -path.inside, -path.used))
+        equal = {path.place for path in paths if path.whole == best.whole}
+        unsure = any(path.place < best.sure_from for path in paths)
         if len(equal) > 1 or unsure or (self._deleted and len({path.begun for path in paths}) > 1):
             if not self._accept_gap:
                 begins = f"the source begins at {self._ends + self._deleted}, and " if self._deleted else ""
                 raise Ambiguous(f"{begins}what was copied from {self._ends} on fits its batches in {len(paths)} places")
-            best = min(paths, key=lambda path: (path.at, path.used))
+            best = min(paths, key=lambda path: (path.place, path.used))
         runs, lost = [], []
         step = best.steps
         while step is not None:
@@ -270,6 +303,8 @@ class Alignment:
             original = self._originals.popleft()
             self._ends, self.source_epoch = original.header.next_offset, original.header.leader_epoch
             self._first += 1
+        if best.inside and best.inside != self._begins_inside:
+            self.source_epoch = self._originals[0].header.leader_epoch
         self.passed = self._copies - best.matched
         self.source_offset = self._behind(best)
         return runs[::-1], lost[::-1]
@@ -295,22 +330,47 @@ class Alignment:
     @property
     def certain(self) -> int:
         """The source offset up to which all is certain."""
-        at = min(path.at for path in self._paths) - self._first
+        at, inside = min(path.place for path in self._paths)
+        at -= self._first
+        if inside:
+            return self._originals[at].header.base_offset + inside
         return self._originals[at - 1].header.next_offset if at else self._ends
 
     async def left_of(self, epoch: int, most: int) -> int:
         """Counts the offsets from ``certain`` on that are, or were, of originals of this leader epoch or of earlier
         ones, until there are ``most`` of them."""
-        at, left = min(path.at for path in self._paths), 0
+        (at, inside), left = min(path.place for path in self._paths), 0
         while left < most:
             original = await self._original(at)
             if original is None or original.header.leader_epoch > epoch:
                 break
-            left += original.room + original.length
-            at += 1
+            left += original.length - inside if inside else original.room + original.length
+            at, inside = at + 1, 0
         return left
 
     # -- the ways ----------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        """Reads where in the first original all begins, once there is one."""
+        if self._begins_inside is None and (first := await self._original(self._first)) is not None:
+            self._begins_inside = max(0, self._begins_at - first.header.base_offset)
+            self._paths = [replace(path, inside=self._begins_inside) for path in self._paths]
+
+    async def _onward(self, path: Path) -> list[Path]:
+        """Returns the path, and the one behind its original if nothing of that is left."""
+        rows = await self._opened(path.at) if path.inside else None
+        if rows is None or rows.left(path.inside):
+            return [path]
+        return [path, replace(path, at=path.at + 1, inside=0, used=0)]
+
+    async def _opened(self, at: int) -> Rows | None:
+        """Returns what is in an original; None if it cannot be read any more."""
+        if at not in self._rows:
+            original = await self._original(at)
+            assert original is not None
+            async with self._opening:
+                self._rows[at] = await rows_of(original)
+        return self._rows[at]
 
     async def _sought(self, at: int) -> Batch | None:
         """Returns the original there as a candidate for a copy. Notes its index if it cannot be read."""
@@ -328,30 +388,37 @@ class Alignment:
             self._kept_bytes += len(original.records or b"")
         return self._originals[at - self._first]
 
-    def _behind(self, path: _Path) -> int:
+    def _behind(self, path: Path) -> int:
         """Returns where the path's next original is sought: behind the offsets that it has gone over, wherever these
         are."""
-        used = path.used
-        deleted = self._deleted if path.at == 0 else 0
-        if used <= deleted:
+        used, deleted = path.used, self._deleted_before(path)
+        if used <= deleted and (not path.inside or path.place == (0, self._begins_inside)):
             return self._ends + used
         used -= deleted
+        if path.inside:
+            return self._originals[0].header.base_offset + path.inside + used
         for gap in self._originals[0].gaps if self._originals else self._last_gaps():
             if used <= gap.offsets:
                 return gap.behind(used)
             used -= gap.offsets
         raise AssertionError(f"{used} offsets more than there is room for")
 
-    def _room(self, path: _Path, original: Batch | None) -> int:
-        """Returns how many offsets before the path's next original others may have taken."""
-        deleted = self._deleted if path.at == 0 else 0
-        return (
-            deleted
-            + (original.room if original is not None else sum(gap.offsets for gap in self._last_gaps()))
-            - path.used
-        )
+    def _room(self, path: Path, original: Batch | None) -> int:
+        """Returns how many offsets before the path's next original, or the next record of it, others may have taken."""
+        room = self._deleted_before(path) - path.used
+        if original is None:
+            return room + sum(gap.offsets for gap in self._last_gaps())
+        if not path.inside:
+            return room + original.room
+        rows = self._rows.get(path.at)
+        begins = rows.next(path.inside) if rows is not None else path.inside
+        return room + (original.length if begins is None else begins) - path.inside
 
-    def _narrow(self, found: Iterable[_Path]) -> None:
+    def _deleted_before(self, path: Path) -> int:
+        """Returns how many offsets the source has deleted between what was copied and the path's place."""
+        return self._deleted if path.place == (0, self._begins_inside or 0) else 0
+
+    def _narrow(self, found: Iterable[Path]) -> None:
         paths = list(found)
         if len(paths) > 1:
             lead: dict[int, int] = {}
@@ -368,6 +435,7 @@ class Alignment:
     def _forget(self) -> None:
         """Drops the records of originals that are behind all ways, or too many."""
         behind, end = min(path.at for path in self._paths), self._first + len(self._originals)
+        self._rows = {at: rows for at, rows in self._rows.items() if at >= behind}
         while self._kept_from < end and (self._kept_from < behind or self._kept_bytes > MOST_KEPT):
             at = self._kept_from - self._first
             self._kept_bytes -= len(self._originals[at].records or b"")
@@ -375,22 +443,18 @@ class Alignment:
             self._kept_from += 1
 
 
-def _put(found: dict[tuple[int, int, int], _Path], path: _Path) -> None:
-    """Adds a path. Of two ways to the same place, keeps the one with more whole copies, and of those the surer one."""
-    key = (path.at, path.used, path.begun)
-    known = found.get(key)
-    if known is None or (known.whole, -known.sure_from, known.matched) < (path.whole, -path.sure_from, path.matched):
-        found[key] = path
+class _Cut:
+    """A copy that may be a piece of an original. ``batch``: it; it is opened when that is needed, once."""
 
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._rows: Rows | None = None
+        self._opened = False
 
-def _without(gaps: tuple[int, ...] | None, offsets: int, *, whole: bool) -> tuple[int, ...] | None:
-    """Returns what is left of the gaps if so many offsets stood in the first of them that have room; None if none has.
-    ``whole``: all of them stood in one gap."""
-    if gaps is None or not offsets:
-        return gaps
-    for at, gap in enumerate(gaps):
-        if gap >= offsets:
-            return (gap - offsets, *gaps[at + 1 :])
-        if not whole:
-            offsets -= gap
-    return None
+    async def rows(self, opening: asyncio.Lock) -> Rows | None:
+        """Returns what is in it; None if it cannot be read. ``opening``: held meanwhile."""
+        if not self._opened:
+            self._opened = True
+            async with opening:
+                self._rows = await rows_of(self.batch)
+        return self._rows

@@ -123,7 +123,12 @@ class SoFar:
 
     def _leave_out(self, end: int) -> None:
         """Puts a hole, unless the next batch begins at ``end``."""
-        if end > self.next_due:
+        copied = self.partition.queue.copied
+        if copied is not None:
+            if end > self.next_due:
+                copied.skip(self.next_due, end - self.next_due, Cause.COMPACTED)
+            self.next_due = max(self.next_due, end)
+        elif end > self.next_due:
             hole = Hole(b"", self.next_identity, end - self.next_due, None, Cause.COMPACTED)
             self.partition.queue.outbox.append(hole)
             self.next_identity, self.next_due, self.holes = self.next_identity.behind_markers(), end, self.holes + 1

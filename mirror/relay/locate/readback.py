@@ -43,7 +43,7 @@ class ReadBack:
             base_offset,
             checksum_of(batch[0]),  # the hot path builds plain tuples: no names
             batch[2],
-            rewritten=partition.cursor.is_rewritten(base_offset),
+            rewritten=partition.cursor.is_rewritten(_source_offset(partition, base_offset, batch)),
         )
         self._relay.work(partition, self._read_back(partition, sent, partition.positions))
 
@@ -57,7 +57,8 @@ class ReadBack:
         partition.queue.prove()
         partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
         self._offer(partition)
-        if partition.cursor.source_start < sent.base_offset + sent.records <= partition.cursor.floor:
+        exact = partition.queue.copied is None
+        if exact and partition.cursor.source_start < sent.base_offset + sent.records <= partition.cursor.floor:
             # The source begins inside of its first batch, and this was a piece that ends before that.
             self._relay.work(partition, self._cut_later(partition, position))
 
@@ -124,6 +125,13 @@ class ReadBack:
     def _offer(self, partition: Partition) -> None:
         if partition.queue.offer():
             self._relay.pump_sinks()
+
+
+def _source_offset(partition: Partition, base_offset: int, batch: Batch) -> int:
+    """Returns where the batch that was just acknowledged at ``base_offset`` stands at the source."""
+    copied = partition.queue.copied
+    last = copied.open_map.last if copied is not None else None
+    return last.source_end - batch[2] if last is not None else base_offset
 
 
 def _may_be_cleaned(found: tuple[BatchHeader, bytes] | None, base_offset: int) -> bool:

@@ -23,6 +23,7 @@ from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, overtaken
 from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.evidence import Unseen
+from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.runs import check_run
 from mirror.relay.locate.tails import Tail
 from mirror.wire.errors import ErrorCode
@@ -286,7 +287,9 @@ class Resync:
             holes_from=tail.holes_from,
             fill_to=filled.until,
             accepted=(end, source_start) if source_start > max(end, rules.gaps_to) else filled.accepted,
-            inside=await self._inside(end, source_start, source_end),
+            inside=await batch_holding(
+                self._here, self._rules.terms, end, source_start=source_start, source_end=source_end
+            ),
             settled=settle,
         )
 
@@ -372,24 +375,6 @@ class Resync:
         if source_start > max(end, self._rules.gaps_to) and not self._rules.accept_gap:
             raise overtaken(name, end, source_start, self._here.floor)
         return source_end
-
-    async def _inside(self, end: int, source_start: int, source_end: int) -> int:
-        """Returns the base offset of the source batch that the destination ends inside of, if batches are copied in
-        pieces. No checksum covers it, so the batch before it has to end there, or before a gap in a compacted topic.
-        ``NOT_INSIDE`` if there is none, or it does not stand where it says."""
-        if not self._rules.terms.rewrites or not source_start < end < source_end:
-            return NOT_INSIDE
-        found = await self._here.batch_at(end)
-        if found is None or found[0].base_offset >= end:
-            return NOT_INSIDE
-        base = found[0].base_offset
-        if base <= source_start:
-            return base
-        before = await self._here.batch_at(base - 1)
-        if before is None:
-            return NOT_INSIDE
-        begins_behind_a_gap = before[0] == found[0] and self._rules.terms.compacted
-        return base if before[0].next_offset == base or begins_behind_a_gap else NOT_INSIDE
 
 
 def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:

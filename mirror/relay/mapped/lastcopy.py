@@ -14,6 +14,7 @@ from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.compare.alignment import Alignment, Differs
 from mirror.offsetmap.compare.looks import Batch, Fit, fit
+from mirror.offsetmap.compare.pieces import Spot, fits_at, rows_of
 from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
@@ -121,15 +122,18 @@ async def check_copied(
         PartitionHalted: source_truncated if it has lost some of it; unproven if nothing shows that it has it.
         NetworkError: cannot be determined now.
     """
-    epoch, digest, digest_at = NO_LEADER_EPOCH, "", -1
+    epoch, digest, digest_at, compared_to = NO_LEADER_EPOCH, "", -1, -1
     original = await check_last(sides, last, own)
     if original is not None and last is not None:
-        digest, digest_at = header_digest(original[1]), last.source_end
-        if last.source_end == upto:
-            epoch = original[0].leader_epoch
+        compared_to = last.source_end
+        if compared_to == upto:
+            epoch = original.header.leader_epoch
+    if original is not None and last is not None and original.header.next_offset == last.source_end:
+        digest, digest_at = header_digest(original.batch), last.source_end
     elif noted is not None and noted.digest_at <= upto:
+        # A piece from the middle of a batch says nothing of where a batch ends.
         digest, digest_at = noted.digest, noted.digest_at
-    passed_over = digest_at < upto and noted is not None
+    passed_over = compared_to < upto and noted is not None
     if upto > sides.source_start and (original is None or passed_over):
         why = "the last batch copied is not to be compared"
         # Then only offsets that were passed over are unseen, and all are noted: a source that cannot tell is believed.
@@ -138,8 +142,15 @@ async def check_copied(
     return Checked(epoch, LastCopied(upto, sides.here.leader.epoch, digest, digest_at))
 
 
-async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tuple[BatchHeader, bytes] | None:
-    """Checks that the source has, in its place, the batch that was copied last.
+class Original(NamedTuple):
+    """The batch of the source of which something was copied last."""
+
+    header: BatchHeader
+    batch: bytes
+
+
+async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Original | None:
+    """Checks that the source has, in its place, the batch that was copied last, or whose piece was.
 
     Returns:
         That batch of the source; None if nothing can be said, since one side no longer has it.
@@ -163,7 +174,11 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
     if original is not None and _ends(original[0], last.source_end):
         found = await fit(_look(original), _look(copy), sides.opening)
         if found is not Fit.NONE:
-            return original if found is Fit.WHOLE else None
+            return Original(*original) if found is Fit.WHOLE else None
+    if original is not None and original[0].base_offset <= at:
+        spot = await _piece(sides, original, copy, last.source_end)
+        if spot is not None:
+            return Original(*original) if spot.whole else None
     if sides.compacted and (original is None or not _ends(original[0], last.source_end)):
         return None
     raise _truncated(
@@ -171,6 +186,19 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> tu
         f"the source's batch at offset {at} is not the one that was copied to offset {last.destination_end - 1}"
         f"{'' if sides.compacted else WAS_COMPACTED}",
     )
+
+
+async def _piece(
+    sides: Sides, original: tuple[BatchHeader, bytes], copy: tuple[BatchHeader, bytes], source_end: int
+) -> Spot | None:
+    """Returns where in the original the copy fits as a piece that ends at ``source_end``; None if it does not."""
+    length = copy[0].last_offset_delta + 1
+    start = source_end - length - original[0].base_offset
+    if start < 0:
+        return None
+    async with sides.opening:
+        here, there = await rows_of(_look(original)), await rows_of(_look(copy))
+    return fits_at(here, start, there, length) if here is not None and there is not None else None
 
 
 def _ends(header: BatchHeader, offset: int) -> bool:

@@ -27,6 +27,7 @@ from mirror.relay.durable.pins import LEVEL, settings_changed
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.holes.gaps import gap_behind
+from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Rest, ResyncRules, barrier
 from mirror.relay.mapped.beginning import Beginning, Start, open_tail
@@ -174,7 +175,7 @@ class _Look:
         checked = await reading.check_copied(last, step.source_offset, copied.own, copied.note())
         copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
         copied.last = checked.copied
-        return self._location(copied, source_end)
+        return await self._location(copied, source_end)
 
     def _still_ours(self, step: LockStep, copied: Copied) -> Identity:
         """Returns the next identity, checked to continue our own batches and not those of an owner who came while both
@@ -247,7 +248,7 @@ class _Look:
             self._log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
         if partition.claim.accept_settings and level not in ("", copied.isolation_level):
             self._locator.tell_level(partition, level, copied.source)
-        return self._location(copied, source_end)._replace(accepted=given_up)
+        return (await self._location(copied, source_end))._replace(accepted=given_up)
 
     async def _check_remade(self, step: LockStep, start: Start, checkpoint: Checkpoint | None) -> None:
         """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since
@@ -261,7 +262,7 @@ class _Look:
             return
         due, coming = checkpoint.source_offset, await step.next_of_source()
         # Between the last copy and the checkpoint there may be markers and aborted data.
-        if coming is not None and coming.header.base_offset < due:
+        if coming is not None and max(coming.header.base_offset, step.source_offset) < due:
             raise halt(
                 HaltReason.MAP_LOST,
                 f"{self._rules.name} was copied up to source offset {due}, and from where both logs begin, the map can "
@@ -368,7 +369,7 @@ class _Look:
         before = checkpoint is None or bool(start.remade) or checkpoint.unused
         return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
 
-    def _location(self, copied: Copied, source_end: int) -> Location:
+    async def _location(self, copied: Copied, source_end: int) -> Location:
         return Location(
             offset=copied.source,
             identity=copied.identity,
@@ -380,6 +381,13 @@ class _Look:
             proven=True,
             coordinator_epoch=0,
             source_start=self._reading.bounds.source_start,
+            inside=await batch_holding(
+                self._here,
+                self._rules.terms,
+                copied.source,
+                source_start=self._reading.bounds.source_start,
+                source_end=source_end,
+            ),
             floor=self._here.floor,
             settled_at=0.0 if self._reading.settled else time.monotonic() + self._rules.settle_s,
         )

@@ -15,7 +15,8 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
-from mirror.records.header import NO_LEADER_EPOCH
+from mirror.records.admit import Rewrite, admit
+from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.relay.durable.pins import COMMITTED, Pins, committed_note
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
@@ -94,7 +95,12 @@ class Reading:
             accept_gap=self._rules.accept_loss,
             known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
             opening=self._rules.opening,
+            is_cut=self._is_cut if self._rules.terms.rewrites else None,
         )
+
+    def _is_cut(self, header: BatchHeader) -> bool:
+        """Returns True if a batch of the source would be copied in pieces now."""
+        return isinstance(admit(header, header.base_offset, self._rules.terms), Rewrite)
 
     async def advance(self, step: LockStep, end: int) -> int:
         """Reads on up to ``end``. Returns how many batches of ours it found."""
@@ -159,7 +165,10 @@ class Reading:
         following = await step.next_of_source()
         if following is None:
             await check_read(self._here, step.alignment)
-        possible = step.alignment.overtaken or (following is not None and following.length <= most)
+        possible = step.alignment.overtaken or (
+            # A piece of the next batch can be of a single offset.
+            following is not None and (following.length <= most or self._rules.terms.rewrites)
+        )
         if not possible or self._rules.accept_loss:
             return
         raise halt(

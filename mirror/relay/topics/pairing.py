@@ -261,7 +261,7 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
         compacted_there="compact" in (there.get(CLEANUP_POLICY) or ""),
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
-        rewrites=settings.rewrites and not (settings.strict or settings.mapped),
+        rewrites=settings.rewrites and not settings.strict,
         strict=settings.strict,
         refuses=lacks,
     )

@@ -36,7 +36,7 @@ _BUILT_IN = {
 }
 
 
-_JAVA = {
+JAVA = {
     **dict.fromkeys(
         ("ssl.truststore.location", "ssl.truststore.certificates", "ssl.truststore.type", "ssl.truststore.password"),
         "write the authorities as PEM text into a file, and its path as ssl.ca.location",
@@ -123,8 +123,8 @@ def _with_value(problem: str, shown: str | None) -> str:
 
 def _unknown_key(path: Path) -> tuple[str, str]:
     key = str(path[-1])
-    if key in _JAVA:
-        return "is a setting of Java clients", _JAVA[key]
+    if key in JAVA:
+        return "is a setting of Java clients", JAVA[key]
     known = {place: [str(field.alias) for field in model.model_fields.values()] for model, place in _PLACES.items()}
     here = next(place for model, place in _PLACES.items() if model is _model_of(path[:-1]))
     for place, keys in known.items():

@@ -215,7 +215,7 @@ class Membership:
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
         try:
             config = {**self._config, **client_config(self._security), **callbacks}
-            return Consumer(config, logger=_silent_logger())
+            return Consumer(config, logger=silent_logger())
         except (AuthenticationFailed, KafkaException) as error:
             told = str(error.args[0].str() if isinstance(error, KafkaException) else error)
             if told not in self._told:
@@ -471,7 +471,7 @@ def consumer_config(
     return config
 
 
-def _silent_logger() -> logging.Logger:
+def silent_logger() -> logging.Logger:
     """Returns a logger that drops librdkafka's own log, which would go to stderr: what matters comes as errors too."""
     logger = logging.Logger("librdkafka")
     logger.addHandler(logging.NullHandler())

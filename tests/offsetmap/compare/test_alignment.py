@@ -67,7 +67,7 @@ async def test_gaps_of_others_are_room_only_where_a_whole_batch_fits() -> None:
 
 async def test_without_the_room_a_lost_batch_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: what the destination's offsets say is not asked."""
-    monkeypatch.setattr(alignment, "_without", lambda gaps, offsets, *, whole: gaps)
+    monkeypatch.setattr(alignment, "without", lambda gaps, offsets, *, whole: gaps)
     step = await stepped(ABC, [copy(0, "a", 0), copy(3, "c", 6)])
     assert (step.source_offset, step.lost) == (9, [])
 

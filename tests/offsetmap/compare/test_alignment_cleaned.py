@@ -232,7 +232,7 @@ async def test_by_number_alone_records_are_lost(monkeypatch: pytest.MonkeyPatch)
     """The mutation: the way with most matches is right, whatever it went over besides."""
 
     def by_number(self: Alignment) -> Any:
-        self._paths = [replace(path, sure_from=0) for path in self._paths]
+        self._paths = [replace(path, sure_from=(0, 0)) for path in self._paths]
         return decide(self)
 
     decide = Alignment.decide

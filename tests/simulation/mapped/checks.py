@@ -16,7 +16,7 @@ from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap
 from tests.simulation.mapped.cluster import DestinationSite
-from tests.simulation.mapped.source import Source, generation, same
+from tests.simulation.mapped.source import Source, generation, name_in, same
 from tests.simulation.model.broker import Stored
 from tests.simulation.model.cluster import TOPIC
 from tests.simulation.run import Violation
@@ -92,8 +92,12 @@ class Copies:
             if header.is_control:
                 fences = self._site.fences
                 fences[header.producer_id] = max(header.producer_epoch, fences.get(header.producer_id, -1))
-            elif (name := stored.payload[:1].decode()) in self._sources:
+            elif (name := self._name_of(stored)) in self._sources:
                 self._take(name, stored)
+
+    def _name_of(self, stored: Stored) -> str:
+        """Whose copy it is, by what is in it."""
+        return name_in(stored.payload)
 
     def _of_a_log_before(self, name: str, copy: Stored) -> int | None:
         """As ``_fits``, where the copy was under way when its topic was made anew, or lost its end: it is of the log

@@ -18,7 +18,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
 from mirror.wire.versions import PRODUCE_KEY
-from tests.simulation.mapped.source import ELECTIONS, generation
+from tests.simulation.mapped.source import ELECTIONS, generation, name_in
 from tests.simulation.model.broker import Answer, CoordinatorModel, PartitionModel
 from tests.simulation.model.cluster import TOPIC, TOPIC_ID, SimulatedCluster, SimulatedCoordinator, SimulatedLog
 from tests.simulation.model.connection import _HEADER, SimulatedConnection
@@ -160,7 +160,7 @@ class DestinationSite(Site):
         if appended is None or (appended.base_offset, appended.crc) != (before, header.crc):
             return
         assert header.producer_id in model.swept, f"{who} is fenced, and nothing was forgotten"
-        self.strays[before, model.epoch] = batch[HEADER_SIZE:][:1].decode()
+        self.strays[before, model.epoch] = name_in(batch[HEADER_SIZE:])
         self._trace(who, "STRAY: this batch has outlived its fence")
 
     def renew_id(self, name: str, owner: Ownership, reply: Reply) -> None:

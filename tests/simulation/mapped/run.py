@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.records.admit import Terms
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from tests.simulation import run as exact
@@ -30,6 +31,11 @@ from tests.simulation.source import Recipe
 class MappedRun(Run):
     """See the module's text."""
 
+    source_type: type[Source] = Source
+    copies_type: type[Copies] = Copies
+    gone_type: type[Gone] = Gone
+    causes_type: type[Causes] = Causes
+
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.seed = seed
         self.chance = loop.chance
@@ -45,7 +51,8 @@ class MappedRun(Run):
             silent=self.chance.choice([0.0, 0.3, 1.0]),
         )
         self.sources = {
-            name: Source(name, self.recipe, self.chance, self.trace, equal=self.taste.equal) for name in TOPICS
+            name: self.source_type(name, self.recipe, self.chance, self.trace, equal=self.taste.equal)
+            for name in TOPICS
         }
         self.here: SourceSite = SourceSite("source", loop, self.chance, self.trace)
         self.here.models = {name: source.model for name, source in self.sources.items()}
@@ -56,9 +63,9 @@ class MappedRun(Run):
         self.there.coordinator.last_epoch = self.taste.last_epoch
         self.there.forgetful = self.taste.forgetful if self.recipe.old else 0.0
         self.there.on_replicated = lambda: self.copies.look(self.loop.time())
-        self.gone = Gone()
-        self.copies = Copies(self.there, self.sources, self.gone)
-        self.causes = Causes(self.there, self.sources, self.copies, self.gone)
+        self.gone = self.gone_type()
+        self.copies = self.copies_type(self.there, self.sources, self.gone)
+        self.causes = self.causes_type(self.there, self.sources, self.copies, self.gone)
         self.halts: dict[str, str] = {}
         """Source topic -> reason and cause."""
         self.workers: list[Any] = []
@@ -191,14 +198,17 @@ class MappedRun(Run):
         process = Process(f"worker-{self._named}")
         here = MappedCluster(self.here, process, self.chance, self.weather)
         there = MappedCluster(self.there, process, self.chance, self.weather)
-        compacted = self.taste.cleaned_here > 0
         worker = MappedWorker(
-            process.name, here, there, self.trace, compacted=compacted, looks_at_ids=self.taste.remade > 0
+            process.name, here, there, self.trace, terms=self.terms(), looks_at_ids=self.taste.remade > 0
         )
         worker.log.on_halt = lambda topic, reason: self._halts(worker, topic, reason)
         there.before_write = lambda what: self._before_write(what, worker)
         self.workers.append(worker)
         worker.start()
+
+    def terms(self) -> Terms:
+        """Those of the next worker's topics."""
+        return Terms(compacted=self.taste.cleaned_here > 0)
 
     def _halts(self, worker: MappedWorker, topic: str, reason: str) -> None:
         """It says why; the world must be so."""

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from typing import NamedTuple
 
 from mirror.offsetmap.compare.looks import REWRITTEN
@@ -13,6 +14,15 @@ from tests.simulation.source import START_MS, Recipe, SourceLog
 TOPICS = ("a", "b")
 ELECTIONS = 100
 """Leader epochs that a topic may have; one that is made anew begins with the next hundred."""
+
+
+_SAID = re.compile(rb"([a-z])['^]* [0-9]+;")
+
+
+def name_in(records: bytes) -> str:
+    """The source that they are of, by what they say."""
+    found = _SAID.search(records)
+    return (found[1] if found else records[:1]).decode(errors="replace")
 
 
 def generation(model: PartitionModel) -> int:
@@ -145,16 +155,27 @@ class Source(SourceLog):
 
     def copied(self) -> list[Stored]:
         """What a copy of all that is decided by now consists of, in order."""
-        return _copied(self.origin, self.kept)
+        return self._copied(self.origin, self.kept)
 
     def copied_now(self) -> list[Stored]:
         """The same of the log of now, if it was truncated: that, once nobody has any more what was lost."""
-        return _copied(self.model, self.regrown)
+        return self._copied(self.model, self.regrown)
+
+    def _copied(self, log: PartitionModel, kept: list[Stored]) -> list[Stored]:
+        """What of these batches is copied."""
+        return [
+            stored
+            for stored in kept
+            if stored.header.next_offset <= log.last_stable
+            and not stored.header.is_control
+            and stored.header.record_count
+            and not log.is_aborted(stored.header)
+        ]
 
     def passed_over(self, copied_to: int) -> bool:
         """Whether it has lost what is not copied, right behind the last copy: a position may have been behind that."""
         for former in self.former:
-            due = [one.header.base_offset for one in _copied(former.origin, former.kept)]
+            due = [one.header.base_offset for one in self._copied(former.origin, former.kept)]
             passed_to = min((base for base in due if base >= copied_to), default=former.origin.last_stable)
             if copied_to <= former.end < passed_to:
                 return True
@@ -276,17 +297,6 @@ class Source(SourceLog):
 
 def _before(batches: list[Stored], end: int) -> list[Stored]:
     return [one for one in batches if one.header.base_offset < end]
-
-
-def _copied(log: PartitionModel, kept: list[Stored]) -> list[Stored]:
-    return [
-        stored
-        for stored in kept
-        if stored.header.next_offset <= log.last_stable
-        and not stored.header.is_control
-        and stored.header.record_count
-        and not log.is_aborted(stored.header)
-    ]
 
 
 def _cut(model: PartitionModel, end: int) -> PartitionModel:

@@ -69,7 +69,7 @@ class MappedWorker(Worker):
         there: SimulatedCluster,
         trace: Trace,
         *,
-        compacted: bool,
+        terms: Terms,
         looks_at_ids: bool,
     ) -> None:
         self.process = here.process
@@ -81,7 +81,7 @@ class MappedWorker(Worker):
         )
         self.relay = Relay(cast(Cluster, here), cast(Cluster, there), usual, self.log)
         self._trace = trace
-        self._terms = Terms(compacted=compacted)
+        self._terms = terms
         self._looks_at_ids = looks_at_ids
         self._starting: asyncio.Task[None] | None = None
 

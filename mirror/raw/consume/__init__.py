@@ -1,0 +1,1 @@
+"""What a raw consumer is made of."""

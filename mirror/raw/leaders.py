@@ -1,0 +1,106 @@
+"""Finds the leaders of partitions, for as long as whoever asks may wait."""
+
+import asyncio
+
+from mirror.net.backoff import Backoff
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.net.metadata import Leader, no_leader, not_described
+from mirror.raw.errors import FINAL, BrokerError, Unavailable, UnknownTopic, of_network
+from mirror.wire.errors import ErrorCode, error_name
+
+UNKNOWN_FOR_S = 5.0
+"""A topic that is unknown for this long does not exist: brokers hear of a new one later than the controller."""
+
+
+def backoff_of(cluster: Cluster) -> Backoff:
+    """Returns the pauses between tries, as the cluster's options say."""
+    options = cluster.options
+    return Backoff(least_ms=options.backoff_ms, most_ms=min(1_000, options.backoff_max_ms))
+
+
+class Leaders:
+    """The leaders of one cluster's partitions. Belongs to the event loop's thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._unknown_since: dict[tuple[str, int], float] = {}
+        """Partitions that the metadata did not have, each since when (the event loop's time)."""
+
+    async def find(self, topic: str, index: int, *, until: float, anew: bool = False) -> Leader:
+        """Returns a partition's leader.
+
+        Args:
+            topic: the topic's name.
+            index: the partition's number.
+            until: when to give up, by the event loop's clock.
+            anew: what is known is not believed: the brokers are asked first.
+
+        Raises:
+            UnknownTopic: there is no such topic or partition.
+            NotAuthorized: it may not be described.
+            NotAuthenticated: the brokers do not accept this client.
+            Unavailable: it has no leader, or no broker can be asked.
+        """
+        now = asyncio.get_running_loop().time
+        backoff = backoff_of(self._cluster)
+        while True:
+            leader = None if anew else self._cluster.leader(topic, index)
+            if leader is not None:
+                self._unknown_since.pop((topic, index), None)
+                return leader
+            anew = False
+            try:
+                problem = self.lack(topic, index, await self._cluster.refresh([topic]))
+            except FINAL as error:
+                raise of_network(error) from error
+            except NetworkError as error:
+                problem = of_network(error)
+            if problem is None:
+                continue
+            if not isinstance(problem, Unavailable) or now() >= until:
+                raise problem
+            await asyncio.sleep(backoff.next_s())
+
+    def lack(self, topic: str, index: int, failed: dict[str, int]) -> BrokerError | None:
+        """Returns why a partition has no leader by the newest metadata; None: it has one. An unknown topic is
+        ``Unavailable`` at first.
+
+        Args:
+            topic: the topic's name.
+            index: the partition's number.
+            failed: what ``Cluster.refresh`` returned.
+        """
+        problem = self._lack(topic, index, failed)
+        if not isinstance(problem, UnknownTopic):
+            self._unknown_since.pop((topic, index), None)
+            return problem
+        now = asyncio.get_running_loop().time()
+        since = self._unknown_since.setdefault((topic, index), now)
+        return problem if now - since >= UNKNOWN_FOR_S else Unavailable(str(problem), problem.code)
+
+    def _lack(self, topic: str, index: int, failed: dict[str, int]) -> BrokerError | None:
+        cluster = self._cluster
+        if cluster.leader(topic, index) is not None:
+            return None
+        known, code = cluster.topics.get(topic), failed.get(topic, 0)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic in cluster.denied:
+            return of_network(not_described(cluster.name, topic))
+        if known is not None and index not in known.leaders:
+            return UnknownTopic(no_partition(topic, index, len(known.leaders)), unknown)
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            return UnknownTopic(f"{topic!r} is no name of a topic; check its spelling", code)
+        if known is None and code in (0, unknown):
+            told = f"{cluster.name} has no topic {topic}"
+            return UnknownTopic(f"{told}; create it, or check its name and bootstrap.servers", unknown)
+        if code:
+            return Unavailable(f"{cluster.name}: Metadata of {topic}: {error_name(code)}", code)
+        return of_network(no_leader(cluster.name, topic, index, known))
+
+
+def no_partition(topic: str, index: int, count: int) -> str:
+    """Returns the message for a partition that a topic of ``count`` partitions does not have."""
+    return (
+        f"{topic} has {count} partitions, counted from 0, and no partition {index}; name one of them, or add partitions"
+    )

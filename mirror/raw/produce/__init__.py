@@ -1,0 +1,1 @@
+"""What a raw producer is made of."""

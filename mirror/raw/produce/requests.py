@@ -1,0 +1,139 @@
+"""One Produce request with a batch for each of several partitions of a broker."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.raw.errors import FINAL
+from mirror.raw.model import RecordMetadata, TopicPartition
+from mirror.records.header import BatchHeader
+from mirror.wire.fetch import TopicKey
+from mirror.wire.primitives import MalformedFrame, array_size
+from mirror.wire.produce import Produced, after_batch, read_produce_response, request_head, topic_head, topics_size
+from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
+
+TIMEOUT_SHARE = 0.9
+"""Brokers get a little less time than the connection, so that their own answer comes before its timeout."""
+
+
+class NotAsked(NetworkError):
+    """The request was not sent: there is no connection."""
+
+    slug = "not_asked"
+
+
+class Item:
+    """A batch on its way.
+
+    Attributes:
+        header, value: the batch.
+        future: gets where it landed, or why it did not.
+        until: when it is given up (the event loop's time).
+        unsure: a try of it was sent, and not answered (yet), or was answered after the append: it may be in the log.
+    """
+
+    __slots__ = ("future", "header", "unsure", "until", "value")
+
+    def __init__(self, header: BatchHeader, value: bytes, future: "Future[RecordMetadata]", until: float) -> None:
+        self.header = header
+        self.value = value
+        self.future = future
+        self.until = until
+        self.unsure = False
+
+    def land(self, where: RecordMetadata) -> None:
+        """Ends well, unless it has ended."""
+        if not self.future.done():
+            self.future.set_result(where)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends badly, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Stamped(NamedTuple):
+    """A batch with its identity, in a shared request."""
+
+    at: TopicPartition
+    value: bytes
+    item: Item
+
+    @property
+    def place(self) -> TopicPartition:
+        """A request has each partition once: of two batches, brokers lose the first."""
+        return self.at
+
+
+async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> list[Produced | NetworkError]:
+    """Returns a broker's answer for each batch, in their order.
+
+    Args:
+        cluster: the broker's.
+        node_id: the broker.
+        asked: one batch for each of some partitions.
+
+    Raises:
+        NotAsked: there is no connection: nothing was sent.
+        AuthenticationFailed, TlsFailed, Unsupported: likewise, and another try does not help.
+        NetworkError: there is no answer; each batch may be in its log. From when it is sent, their items say so.
+    """
+    try:
+        connection = await cluster.control(node_id, writing=True)
+    except FINAL:
+        raise
+    except NetworkError as error:
+        raise NotAsked(str(error)) from error
+    await connection.may_send()
+    ids = {each.at.topic: _topic_id(cluster, each.at.topic) for each in asked}
+    most = PRODUCE_VERSIONS[1] if all(ids.values()) else PRODUCE_TOPIC_IDS - 1
+    version = connection.version_of(PRODUCE_KEY, (PRODUCE_VERSIONS[0], most), "Produce")
+    keys: dict[str, TopicKey] = {
+        topic: found if found and version >= PRODUCE_TOPIC_IDS else topic for topic, found in ids.items()
+    }
+    timeout_ms = round(cluster.options.connection.request_timeout_s * 1000 * TIMEOUT_SHARE)
+    body = _body(version, keys, asked, timeout_ms=timeout_ms)
+    for each in asked:
+        each.item.unsure = True
+    try:
+        frame = await connection.ask(PRODUCE_KEY, version, body, flexible=version >= PRODUCE_FLEXIBLE)
+    except FINAL as error:  # TLS that breaks with the request under way
+        raise ConnectionLost(str(error)) from error
+    try:
+        answer = read_produce_response(version, memoryview(frame))
+    except MalformedFrame as error:
+        raise ConnectionLost(f"{connection.name}: malformed produce response, {error}") from error
+    connection.throttle(answer.throttle_ms)
+    found = {(row.topic, row.partition): row for row in answer.partitions}
+    results: list[Produced | NetworkError] = []
+    for each in asked:
+        row = found.get((keys[each.at.topic], each.at.partition))
+        if row is None:
+            results.append(ConnectionLost(f"{connection.name}: Produce: nothing in the answer for {each.at}"))
+            continue
+        if row.leader is not None:
+            cluster.hint(*each.at, row.leader, answer.nodes)
+        results.append(row)
+    return results
+
+
+def _topic_id(cluster: Cluster, topic: str) -> bytes | None:
+    known = cluster.topics.get(topic)
+    return known.topic_id if known is not None else None
+
+
+def _body(version: int, keys: dict[str, TopicKey], asked: Sequence[Stamped], *, timeout_ms: int) -> bytes:
+    compact = version >= PRODUCE_FLEXIBLE
+    no_tags = after_batch(version)
+    by_topic: dict[str, list[Stamped]] = {}
+    for each in asked:
+        by_topic.setdefault(each.at.topic, []).append(each)
+    pieces = [request_head(version, timeout_ms=timeout_ms), topics_size(version, len(by_topic))]
+    for topic, batches in by_topic.items():
+        pieces += [topic_head(version, keys[topic]), topics_size(version, len(batches))]
+        for at, value, _ in batches:
+            pieces += [at.partition.to_bytes(4), array_size(len(value), compact=compact), value, no_tags]
+        pieces.append(no_tags)
+    return b"".join((*pieces, no_tags))

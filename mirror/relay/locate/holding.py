@@ -1,0 +1,44 @@
+"""Finds the batch of the source that holds a position which is no batch's first offset. Batches may be copied in pieces
+(``relay.hot.deep``), so that the copy ends inside of one."""
+
+from typing import Protocol
+
+from mirror.records.admit import NOT_INSIDE, Terms
+from mirror.records.header import BatchHeader
+
+
+class Source(Protocol):
+    """The source's log, as far as it is asked here."""
+
+    async def batch_at(self, offset: int, /) -> tuple[BatchHeader, bytes] | None:
+        """See ``PartitionLog``."""
+
+
+async def batch_holding(here: Source, terms: Terms, offset: int, *, source_start: int, source_end: int) -> int:
+    """Returns the base offset of the source batch that holds ``offset`` behind its first one. ``NOT_INSIDE``: there is
+    none, batches are not copied in pieces, or it does not stand where it says. No checksum covers base offsets, so the
+    batch before it has to end there, or before a gap in a compacted topic.
+
+    Args:
+        here: the source.
+        terms: of the topic.
+        offset: all before is copied.
+        source_start: where the source begins.
+        source_end: where it ends.
+
+    Raises:
+        NetworkError: cannot be determined now.
+    """
+    if not terms.rewrites or not source_start < offset < source_end:
+        return NOT_INSIDE
+    found = await here.batch_at(offset)
+    if found is None or found[0].base_offset >= offset:
+        return NOT_INSIDE
+    base = found[0].base_offset
+    if base <= source_start:
+        return base
+    before = await here.batch_at(base - 1)
+    if before is None:
+        return NOT_INSIDE
+    begins_behind_a_gap = before[0] == found[0] and terms.compacted
+    return base if before[0].next_offset == base or begins_behind_a_gap else NOT_INSIDE

@@ -1,0 +1,228 @@
+"""Copies that are pieces of an original: where they fit, and what lock-step makes of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs
+from mirror.offsetmap.compare.lockstep import LockStep
+from mirror.offsetmap.compare.looks import Batch
+from mirror.offsetmap.compare.pieces import Rows, Spot, fits_at, rows_in, rows_of, spots
+from mirror.offsetmap.runs import Run
+from mirror.records.content.rewriting import rewrite
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
+from mirror.records.identity import Identity
+from tests.net.scripted import OWN, stepped
+from tests.records.builders import Record, kafka_batch, sealed
+
+TIME = 1_700_000_000_000
+
+
+def batch(base: int, offsets: Sequence[int], *, span: int = 0, **header: Any) -> bytes:
+    """One of the source: a record at each of these offsets, which say where they were written."""
+    made = kafka_batch(
+        [Record(at - base, TIME + at, b"k", b"value %d;" % at * 3) for at in offsets], base_offset=base, leader_epoch=0
+    )
+    fields = BatchHeader.read(made)._replace(last_offset_delta=(span or offsets[-1] + 1 - base) - 1, **header)
+    return sealed(fields.pack() + made[HEADER_SIZE:])
+
+
+def pieces(original: bytes, *, most: int | None = None, due: int = 0) -> list[bytes]:
+    """What is written of it instead, at the source's offsets."""
+    made = rewrite(BatchHeader.read(original), original[HEADER_SIZE:], most_size=most, due=due)
+    return [header.pack() + records for header, records in made]
+
+
+def copies(batches: Sequence[bytes], *, start: int = 0, sequence: int = 0) -> list[bytes]:
+    """As this flow has written them at the destination, one behind the other."""
+    made: list[bytes] = []
+    for one in batches:
+        header = BatchHeader.read(one)
+        fields = header._replace(base_offset=start, producer_id=OWN, producer_epoch=0, base_sequence=sequence)
+        made.append(sealed(fields.pack() + one[HEADER_SIZE:]))
+        start, sequence = start + header.last_offset_delta + 1, sequence + header.last_offset_delta + 1
+    return made
+
+
+def rows(*deltas: int, of: str = "r") -> Rows:
+    return Rows([*deltas], [b"%s%d" % (of.encode(), delta) for delta in deltas])
+
+
+# -- spots -----------------------------------------------------------------------------------------------------------
+
+
+def moved(some: Rows, by: int) -> Rows:
+    """The same records, so many offsets nearer to the beginning of their batch."""
+    return Rows([delta - by for delta in some.deltas], some.digests)
+
+
+def test_the_next_records_fit() -> None:
+    original = rows(0, 1, 2, 5, 6)
+    assert list(spots(original, 9, 0, rows(0, 1), 2)) == [Spot(0, 2, True)]
+    assert list(spots(original, 9, 3, moved(rows(5, 6), 5), 2)) == [Spot(5, 7, True)]
+
+
+@pytest.mark.parametrize(
+    ("copy", "length"),
+    [
+        pytest.param(moved(rows(1, 2), 1), 2, id="not the next ones"),
+        pytest.param(rows(0, 1, of="x"), 2, id="other records"),
+        pytest.param(Rows([0, 1], [b"r0", b"x1"]), 2, id="the second one is another"),
+        pytest.param(rows(*range(10)), 10, id="longer than the original"),
+    ],
+)
+def test_nothing_else_fits(copy: Rows, length: int) -> None:
+    assert list(spots(rows(0, 1, 2, 5, 6), 9, 0, copy, length)) == []
+
+
+def test_nothing_is_left() -> None:
+    assert list(spots(rows(0, 1), 4, 2, rows(0), 1)) == []
+
+
+def test_records_that_the_source_has_lost_since() -> None:
+    """Of 0 to 3, the first and the third are gone: the copy has all four, and begins before what is left."""
+    copy = rows(0, 1, 2, 3)
+    assert list(spots(rows(1, 3), 4, 0, copy, 4)) == [Spot(0, 4, True)]
+    assert list(spots(rows(1, 3), 4, 1, copy, 4)) == []
+
+
+def test_equal_records_leave_a_choice() -> None:
+    """Two of the copy's equal the one that is left: it may be the copy of either."""
+    copy = Rows([0, 1], [b"same", b"same"])
+    assert list(spots(Rows([2], [b"same"]), 4, 0, copy, 2)) == [Spot(1, 3, True), Spot(2, 4, True)]
+
+
+def test_records_that_the_destination_has_lost_since() -> None:
+    original = rows(0, 1, 2, 3)
+    assert fits_at(original, 0, rows(0, 2), 3) == Spot(0, 3, False)
+    assert fits_at(original, 0, rows(0), 1) == Spot(0, 1, True)
+    assert fits_at(rows(0, 1), 0, Rows([0, 1], [b"r0", b"x1"]), 2) is None
+
+
+def test_a_copy_without_holes_has_all_that_was_there() -> None:
+    assert fits_at(rows(0, 1, 2), 0, Rows([], []), 0) == Spot(0, 0, True)
+    assert fits_at(rows(1, 2), 0, Rows([0, 1], [b"r0", b"r1"]), 2) == Spot(0, 2, True)
+    assert fits_at(Rows([0, 1], [b"a", b"b"]), 0, Rows([0], [b"a"]), 2) == Spot(0, 2, False)
+
+
+async def test_rows_are_of_what_consumers_see() -> None:
+    """Times of their append are the times of the records; offsets are counted from the first."""
+    appended = batch(5, [5, 6, 8], attributes=LOG_APPEND_TIME, max_timestamp=TIME)
+    (one, other) = pieces(appended)
+    whole = await rows_of(Batch.of(BatchHeader.read(appended), memoryview(appended)))
+    parts = [await rows_in(BatchHeader.read(each), memoryview(each)[HEADER_SIZE:]) for each in (one, other)]
+    assert whole is not None
+    assert whole.deltas == [0, 1, 3]
+    assert [part.deltas for part in parts if part] == [[0, 1], [0]]
+    assert [digest for part in parts if part for digest in part.digests] == whole.digests
+    assert (whole.left(2), whole.next(2), whole.next(4), whole.behind(1, 2)) == (1, 3, None, 4)
+
+
+async def test_what_cannot_be_read_has_no_rows() -> None:
+    damaged = sealed(batch(0, [0, 1])[:-2])
+    assert await rows_in(BatchHeader.read(damaged), memoryview(damaged)[HEADER_SIZE:]) is None
+    assert await rows_in(BatchHeader.read(damaged), None) is None
+
+
+# -- lock-step -------------------------------------------------------------------------------------------------------
+
+LARGE = batch(0, range(6))
+SPARSE = batch(6, [6, 7, 10], span=6)
+"""Offsets 6 to 11."""
+BEHIND = batch(12, [12, 13])
+SOURCE = [LARGE, SPARSE, BEHIND]
+HALF = len(LARGE) // 2 + 61
+
+
+def cut(_: BatchHeader) -> bool:
+    return True
+
+
+async def follow(there: Sequence[bytes], here: Sequence[bytes] = SOURCE, **changes: Any) -> LockStep:
+    return await stepped(here, there, **{"is_cut": cut} | changes)
+
+
+async def test_all_of_it() -> None:
+    written = copies([*pieces(LARGE, most=HALF), *pieces(SPARSE), BEHIND])
+    assert len(written) > 4
+    step = await follow(written)
+    assert (step.source_offset, step.identity) == (14, Identity(OWN, 0, 11))
+    assert list(step.map) == [Run(0, 0, 8), Run(10, 8, 1), Run(12, 9, 2)]
+
+
+@pytest.mark.parametrize(("count", "behind"), [(0, 0), (1, 6), (2, 8), (3, 11), (4, 14)])
+async def test_it_ends_behind_any_piece(count: int, behind: int) -> None:
+    written = copies([LARGE, *pieces(SPARSE), BEHIND])
+    step = await follow(written[:count])
+    assert step.source_offset == behind
+    again = await follow(
+        written[count:],
+        source_offset=behind,
+        destination_offset=BatchHeader.read(written[count]).base_offset if count < 4 else 11,
+        identity=step.identity,
+    )
+    assert again.source_offset == 14
+
+
+async def test_behind_half_a_batch_its_epoch_is_known() -> None:
+    first, *_ = pieces(LARGE, most=HALF)
+    step = await follow(copies([first]))
+    assert 0 < step.source_offset < 6
+    assert step.source_epoch == 0
+    coming = await step.next_of_source()
+    assert coming is not None
+    assert coming.header.base_offset == 0
+
+
+async def test_a_piece_with_another_record_differs() -> None:
+    first, second, *_ = pieces(LARGE, most=HALF)
+    wrong = batch(0, range(100, 100 + BatchHeader.read(second).record_count), span=0)
+    with pytest.raises(Differs, match="differs from offset 0 of source"):
+        await follow(copies([first, wrong]))
+
+
+async def test_a_piece_twice_differs() -> None:
+    first, *_ = pieces(LARGE, most=HALF)
+    with pytest.raises(Differs):
+        await follow(copies([first, first]))
+
+
+async def test_pieces_that_the_destination_has_lost() -> None:
+    """By their sequences, they were there: the position is behind as many records."""
+    written = copies([*pieces(LARGE, most=HALF), *pieces(SPARSE), BEHIND])
+    step = await follow([written[0], *written[2:]])
+    assert step.source_offset == 14
+    none = await stepped(SOURCE, [], is_cut=cut, end=0)
+    await none.count(6, 7)
+    none.decide()
+    assert none.source_offset == 7
+
+
+async def test_a_batch_may_have_been_cut_by_another_limit() -> None:
+    """By the limit of today it goes as a whole. Of what is gone, only the number is known."""
+    step = await stepped(SOURCE, [], is_cut=lambda _: False, end=0)
+    await step.count(3, 4)
+    step.decide()
+    assert step.source_offset == 4
+    never = await stepped(SOURCE, [], end=0)
+    with pytest.raises(Differs):
+        await never.count(3, 4)
+
+
+async def test_a_batch_with_holes_may_have_gone_as_a_whole() -> None:
+    """12 offsets are gone: the first two batches with all their offsets, or the records of all three."""
+    step = await stepped([LARGE, SPARSE, batch(12, [12, 13, 14])], [], is_cut=cut, end=0)
+    await step.count(11, 12)
+    with pytest.raises(Ambiguous):
+        step.decide()
+
+
+async def test_records_that_the_source_has_lost_behind_the_position() -> None:
+    """They were copied in a piece of their own, which nothing at the source shows any more."""
+    written = copies([batch(at, [at, at + 1]) for at in (0, 2, 4)])
+    left = batch(0, [0, 1, 4, 5])
+    step = await follow(written, [left, SPARSE])
+    assert step.source_offset == 6
+    assert list(step.map) == [Run(0, 0, 2), Run(4, 4, 2)]
+    assert step.alignment.passed == 1
