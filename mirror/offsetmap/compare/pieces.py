@@ -107,9 +107,5 @@ def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> Spot | 
         if there is not None and there != digest:
             return None
         both += there is not None
-    missing = len(here) - both
-    # A copy without holes was not cleaned: it has all that the original had there.
-    if missing and len(copy.deltas) == copy_length:
-        return None
-    # A source that was not cleaned since has all that is in the copy. One that was has holes there.
-    return Spot(start, end, whole=not missing)
+    # What only the copy has, the source's cleaner has taken since; what only the original has, the destination's.
+    return Spot(start, end, whole=both == len(here))

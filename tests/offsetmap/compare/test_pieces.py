@@ -100,8 +100,12 @@ def test_records_that_the_destination_has_lost_since() -> None:
     assert fits_at(rows(0, 1), 0, Rows([0, 1], [b"r0", b"x1"]), 2) is None
 
 
-def test_a_copy_without_holes_has_all_that_was_there() -> None:
-    assert fits_at(rows(0, 1, 2), 0, Rows([], []), 0) == Spot(0, 0, True)
+def test_the_destination_has_lost_the_first_of_them() -> None:
+    assert list(spots(rows(0, 1, 2, 3), 4, 0, rows(1, 2), 3)) == [Spot(0, 3, False)]
+    assert list(spots(rows(0, 1, 2, 3), 4, 0, Rows([], []), 2)) == [Spot(0, 2, False)]
+
+
+def test_what_only_one_side_has_left_speaks_against_nothing() -> None:
     assert fits_at(rows(1, 2), 0, Rows([0, 1], [b"r0", b"r1"]), 2) == Spot(0, 2, True)
     assert fits_at(Rows([0, 1], [b"a", b"b"]), 0, Rows([0], [b"a"]), 2) == Spot(0, 2, False)
 

@@ -29,7 +29,7 @@ from tests.simulation.mutation import Mutation, find
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "200"))
+RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "100"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
 LIMITS = (150, 220, 1000)
 """Of batches, in bytes; each worker draws one. A single record always fits."""
