@@ -230,3 +230,19 @@ async def test_records_that_the_source_has_lost_behind_the_position() -> None:
     assert step.source_offset == 6
     assert list(step.map) == [Run(0, 0, 2), Run(4, 4, 2)]
     assert step.alignment.passed == 1
+
+
+async def test_pieces_that_are_gone_may_have_stood_apart() -> None:
+    """Of the first batch, two records stood before somebody else's, and four behind it."""
+    other = sealed(BatchHeader.read(batch(2, [2]))._replace(producer_id=8, base_sequence=0).pack() + batch(2, [2])[61:])
+    behind = copies(pieces(SPARSE)[:1], start=7, sequence=6)
+    step = await follow([other, *behind])
+    assert (step.source_offset, list(step.map)) == (8, [Run(6, 7, 2)])
+
+
+async def test_room_before_a_batch_leaves_several_places_inside_of_it() -> None:
+    """Of the two that are gone, the first may have been one that the source's cleaner has taken since."""
+    step = await stepped([batch(1, range(1, 7))], [], is_cut=cut, end=0)
+    await step.count(1, 2)
+    with pytest.raises(Ambiguous):
+        step.decide()
