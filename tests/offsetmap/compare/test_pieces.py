@@ -246,3 +246,28 @@ async def test_room_before_a_batch_leaves_several_places_inside_of_it() -> None:
     await step.count(1, 2)
     with pytest.raises(Ambiguous):
         step.decide()
+
+
+async def test_behind_the_last_record_is_one_place() -> None:
+    """The batch takes one offset more: nobody has to choose between that one and the next batch."""
+    step = await stepped([SPARSE, BEHIND], [], source_offset=6, is_cut=cut, end=0)
+    await step.count(2, 3)
+    step.decide()
+    assert step.source_offset == 11
+
+
+async def test_a_piece_that_has_lost_records_makes_nothing_sure() -> None:
+    """The copies fit the batch, the first of them in what is left of it. Or both are of what stood before the batch."""
+    written = copies([batch(6, [6, 8], span=3), batch(9, [9, 10])])
+    with pytest.raises(Ambiguous):
+        await follow(written, [batch(6, range(6, 12))])
+    assert (await follow(written, [batch(0, range(6)), batch(6, range(6, 12))], source_offset=6)).source_offset == 11
+
+
+async def test_what_is_left_of_a_batch_that_was_copied_in_part() -> None:
+    first, *_ = pieces(LARGE, most=HALF)
+    step = await follow(copies([first]))
+    inside = step.source_offset
+    assert 0 < inside < 6
+    assert step.alignment.certain == inside
+    assert await step.alignment.left_of(0, 1_000) == 14 - inside

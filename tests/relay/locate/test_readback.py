@@ -11,12 +11,14 @@ import pytest
 from mirror.net.buffers import FramePool
 from mirror.net.errors import ConnectionLost
 from mirror.net.metadata import Leader
+from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted, halt
 from mirror.relay.holes.parking import MOST_BYTES, park
+from mirror.relay.locate import readback
 from mirror.relay.locate.readback import ReadBack
 from mirror.relay.outcome import Doubt, Moved
 from mirror.relay.partition.partition import Partition
@@ -269,3 +271,14 @@ async def test_behind_a_backlog_of_transactions(
             await until(lambda: queue.proven and queue.window == flow.relay.settings.max_in_flight)
         else:
             assert (queue.proven, queue.window) == (False, 1)
+
+
+def test_where_a_batch_of_a_mapped_flow_stands_at_the_source() -> None:
+    """It was acknowledged at an offset of its own: the map has the source's."""
+    batch = Batch(b"", memoryview(b""), 2, None)
+    exact: Any = SimpleNamespace(queue=SimpleNamespace(copied=None))
+    mapped: Any = SimpleNamespace(
+        queue=SimpleNamespace(copied=SimpleNamespace(open_map=SimpleNamespace(last=Run(10, 100, 5))))
+    )
+    assert readback._source_offset(exact, 103, batch) == 103
+    assert readback._source_offset(mapped, 103, batch) == 13

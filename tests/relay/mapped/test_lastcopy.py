@@ -77,6 +77,24 @@ async def test_it_is_the_one() -> None:
     assert found[1] == batch(8)
 
 
+LARGER = kafka_batch([Record(at, 0, None, b"value") for at in range(4)], base_offset=8, leader_epoch=3)
+"""Offsets 8 to 11: the last copy is a piece of it."""
+
+
+async def test_a_piece_of_it_says_nothing_of_where_it_ends() -> None:
+    """Nobody is asked, since the records were compared; what was noted of an earlier batch stays."""
+    asked = Asked()
+    checked = await check_copied(sides(Held(LARGER), COPY), LAST, 10, {OWN}, LastCopied(9, 2, "digest", 8), asked)
+    assert (checked.source_epoch, checked.copied) == (3, LastCopied(10, 4, "digest", 8))
+    assert asked.questions == []
+
+
+async def test_a_piece_of_another_batch() -> None:
+    other = kafka_batch([Record(at, 0, None, b"VALUE") for at in range(4)], base_offset=8, leader_epoch=3)
+    with pytest.raises(PartitionHalted, match="source_truncated: t-0: the source's batch at offset 9 is not the one"):
+        await check_copied(sides(Held(other), COPY), LAST, 10, {OWN}, NOTED, Asked())
+
+
 @pytest.mark.parametrize("found", [batch(8, b"VALUE"), batch(9), None], ids=["others", "elsewhere", "nothing"])
 async def test_a_source_that_was_truncated_and_has_grown(found: bytes | None) -> None:
     """What stands there now was never copied, and what was copied is nowhere at the source: going on would lose it."""
