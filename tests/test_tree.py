@@ -108,7 +108,6 @@ COVERED = {
     "relay/locate/tails.py": "relay/locate/test_position.py",
     "relay/mapped/beginning.py": "relay/mapped/test_anew.py",
     "relay/mapped/lane.py": "relay/mapped/test_locate.py",
-    "relay/mapped/reading.py": "relay/mapped/test_looks.py",
     "relay/mapped/takeover.py": "relay/mapped/test_fence.py",
     "relay/topics/gone.py": "service/test_worker_bad_input.py",
     "relay/watch/asking.py": "relay/watch/test_idle.py",
