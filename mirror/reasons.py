@@ -89,7 +89,8 @@ class HaltReason(Enum):
         "too_large",
         "A batch is larger than the destination topic's max.message.bytes, and cannot be cut (a single record, "
         "identity: strict, or deep.path.enable: false).",
-        "raise max.message.bytes of the destination topic to at least the source's value",
+        "raise max.message.bytes of the destination topic to at least the source's value; or have single records that "
+        "are too large dropped, or written to a dead letter topic (oversize.record)",
         Heals.TERMS,
     )
     TOO_LARGE_FOR_SEGMENT = (
@@ -97,6 +98,14 @@ class HaltReason(Enum):
         "A batch is larger than a segment of the destination topic can be.",
         "raise segment.bytes of the destination topic to at least the source's value",
         Heals.TERMS,
+    )
+    DEAD_LETTER = (
+        "dead_letter_refused",
+        "A record is too large for the destination topic, and the dead letter topic (oversize.record.topic) is not "
+        "there, or does not take it either.",
+        "create that topic at the destination, or raise its max.message.bytes above the size that is named (a dead "
+        f"letter has more headers than the record), then run {_RESUME}; or set oversize.record to another value",
+        Heals.RESTART,
     )
     NOT_OPENED = (
         "not_opened",

@@ -99,6 +99,7 @@ COVERED = {
     "records/transactions.py": "relay/hot/test_forward.py",
     "relay/fetch/link.py": "relay/fetch/test_answers.py",
     "relay/halts.py": "relay/locate/test_halts.py",
+    "relay/holes/deadletters.py": "relay/holes/test_oversize.py",
     "relay/holes/markers.py": "relay/holes/test_filling.py",
     "relay/hot/link.py": "relay/test_sink.py",
     "relay/hot/native.py": "relay/hot/test_plain.py",

@@ -39,6 +39,7 @@ _EXIT_CODES = {
     Verdict.ACCEPTED: ExitCode.IDENTICAL,
     Verdict.DIFFERENT: ExitCode.DIFFERENT,
     Verdict.UNVERIFIABLE: ExitCode.UNVERIFIABLE,
+    Verdict.OVERSIZE: ExitCode.UNVERIFIABLE,
 }
 
 
@@ -69,7 +70,7 @@ def audit_flow(
 
     Returns:
         0 identical or accepted, 1 no verdict (the reason and a remedy were printed), 2 different, 3 no difference but
-        no proof either.
+        no proof either, or nothing but records that were passed over as too large.
     """
     console = console or for_stdout()
     errors = errors or Console(stderr=True)

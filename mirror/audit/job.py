@@ -168,7 +168,8 @@ async def _frozen(request: AuditRequest) -> Prepared:
             else []
         )
         sizes = await estimates(source, request.source.client_id, frozen.bounds)
-        return Prepared(frozen, sizes, tuple(filler), await skipped(destination, frozen.bounds, request))
+        ids = frozen.source_topic_ids, frozen.destination_topic_ids
+        return Prepared(frozen, sizes, tuple(filler), await skipped(destination, frozen.bounds, request, ids))
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
@@ -221,6 +222,7 @@ class _Audit:
         progress: Progress,
     ) -> None:
         self.request = request
+        self.passed = prepared.decisions.passed
         self.scope = scope
         self.progress = progress
         self.looking = Looking(request, scope, prepared.estimates, spark, slots, progress)
@@ -294,7 +296,7 @@ class _Audit:
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
-        differences = Differences(self.looking, bounds, mapped=self.request.mapped)
+        differences = Differences(self.looking, bounds, mapped=self.request.mapped, passed=self.passed)
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )

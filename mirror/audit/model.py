@@ -11,7 +11,7 @@ DIGESTS = ("xxh3_128", "sha256")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 FILLS = ("markers", "transaction")
 OFFSETS = ("exact", "mapped")
-ACCEPTABLE = ("unverifiable",)
+ACCEPTABLE = ("unverifiable", "oversize")
 """Kinds of findings that a configuration may accept by name."""
 
 
@@ -178,7 +178,15 @@ class Kind(Enum):
     UNVERIFIABLE = "unverifiable"
     """No difference and no proof, for example: the source's log cleaner has since removed records that the destination
     still has."""
+    OVERSIZE = "oversize"
+    """A record that only the source has, because the flow has passed it over as too large for the destination: its
+    internal topic says so. Listed, and counted in the verdict."""
     WHOLESALE = "wholesale difference"
+
+
+PROVED_OTHERWISE = frozenset({Kind.UNVERIFIABLE, Kind.OVERSIZE})
+"""Kinds of findings that do not mean that anything is wrong, and with which the sides are not proved to be the same.
+Their values are ``ACCEPTABLE``."""
 
 
 class RecordRow(NamedTuple):
@@ -337,9 +345,12 @@ class Verdict(Enum):
 
     IDENTICAL = "identical"
     ACCEPTED = "accepted"
-    """Nothing differs. Something can no longer be compared, and the configuration accepts that by name."""
+    """Nothing differs. Something can no longer be compared, or was passed over, and the configuration accepts that by
+    name."""
     UNVERIFIABLE = "unverifiable"
     """Nothing differs, but something can no longer be compared."""
+    OVERSIZE = "oversize"
+    """Nothing differs but what the flow has passed over as too large for the destination."""
     DIFFERENT = "different"
 
 
@@ -398,8 +409,11 @@ class AuditResult:
     def verdict(self) -> Verdict:
         """The verdict that follows from the worst finding."""
         kinds = {finding.kind for finding in self.findings}
-        if kinds - {Kind.UNVERIFIABLE}:
+        if kinds - PROVED_OTHERWISE:
             return Verdict.DIFFERENT
-        if kinds:
-            return Verdict.ACCEPTED if Kind.UNVERIFIABLE.value in self.accepted else Verdict.UNVERIFIABLE
-        return Verdict.IDENTICAL
+        left = {kind for kind in kinds if kind.value not in self.accepted}
+        if Kind.UNVERIFIABLE in left:
+            return Verdict.UNVERIFIABLE
+        if left:
+            return Verdict.OVERSIZE
+        return Verdict.ACCEPTED if kinds else Verdict.IDENTICAL

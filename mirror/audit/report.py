@@ -78,10 +78,15 @@ def coverage_table(result: AuditResult) -> Table:
 
 def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Table:
     """Returns a table of the first ``limit`` findings, which are ordered by topic, partition and offset."""
-    differences = sum(finding.kind is not Kind.UNVERIFIABLE for finding in findings)
-    unproved = _many(len(findings) - differences, "place") + " without proof" if differences < len(findings) else ""
-    counted = _many(differences, "difference") if differences or not unproved else ""
-    title = " and ".join(filter(None, (counted, unproved)))
+    kinds = Counter(finding.kind for finding in findings)
+    unproved, passed = kinds[Kind.UNVERIFIABLE], kinds[Kind.OVERSIZE]
+    differences = len(findings) - unproved - passed
+    told = [
+        _many(differences, "difference") if differences or not findings else "",
+        _many(unproved, "place") + " without proof" if unproved else "",
+        _many(passed, "place") + " passed over" if passed else "",
+    ]
+    title = " and ".join(filter(None, told))
     table = Table(title=f"{title}, by offsets", title_justify="left")
     table.add_column("difference", no_wrap=True)
     table.add_column("topic", overflow="fold")
@@ -166,10 +171,15 @@ def verdict(result: AuditResult) -> str:
     theirs = [row for row in result.coverage if row.side is Side.DESTINATION]
     read = f"{size_text(sum(row.bytes for row in (*ours, *theirs)))} read in {result.elapsed_s:.1f} s"
     names = escape(f"{result.source_alias} and {result.destination_alias}")
-    if result.verdict in (Verdict.UNVERIFIABLE, Verdict.ACCEPTED):
-        what = _unverifiable(result, names)
+    if result.verdict in (Verdict.UNVERIFIABLE, Verdict.OVERSIZE, Verdict.ACCEPTED):
+        unproved = any(finding.kind is Kind.UNVERIFIABLE for finding in result.findings)
+        what = _unverifiable(result, names) if unproved else f"{names} differ nowhere but in {_passed_over(result)}"
+        if unproved and _passed_over(result):
+            what += f"; and they differ in {_passed_over(result)}"
+        accepted = "; the configuration accepts it" if result.verdict is Verdict.ACCEPTED else ""
         return (
-            f"[bold yellow]unverifiable[/bold yellow]: {what} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
+            f"[bold yellow]{'unverifiable' if unproved else 'oversize'}[/bold yellow]: {what}{accepted} "
+            f"({_many(len(ours), 'partition')}, {read}){_but(result)}"
         )
     if result.identical:
         batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
@@ -188,13 +198,25 @@ def verdict(result: AuditResult) -> str:
 
 def _unverifiable(result: AuditResult, names: str) -> str:
     """Returns the text for a result without differences, with what can no longer be proved."""
-    records = sum(finding.records for finding in result.findings)
-    size = size_text(sum(finding.bytes for finding in result.findings))
-    gaps = sum(finding.source.offsets for finding in result.findings if finding.source and not finding.records)
+    found = [finding for finding in result.findings if finding.kind is Kind.UNVERIFIABLE]
+    records = sum(finding.records for finding in found)
+    size = size_text(sum(finding.bytes for finding in found))
+    gaps = sum(finding.source.offsets for finding in found if finding.source and not finding.records)
     what = [f"{records:,} records ({size}) that only {escape(result.destination_alias)} still has"] if records else []
     what += [f"{gaps:,} offsets that {escape(result.source_alias)} lacks without a cause"] if gaps else []
-    accepted = "; the configuration accepts it" if result.verdict is Verdict.ACCEPTED else ""
-    return f"{names} differ nowhere, but nothing proves {' and '.join(what)}{accepted}"
+    return f"{names} differ nowhere, but nothing proves {' and '.join(what)}"
+
+
+def _passed_over(result: AuditResult) -> str:
+    """Returns the text for records that were passed over; empty: there are none."""
+    found = [finding for finding in result.findings if finding.kind is Kind.OVERSIZE]
+    if not found:
+        return ""
+    size = size_text(sum(finding.bytes for finding in found))
+    return (
+        f"{_many(sum(finding.records for finding in found), 'record')} ({size}) too large for "
+        f"{escape(result.destination_alias)}, which the flow has passed over (oversize.record)"
+    )
 
 
 class BarProgress(Progress):

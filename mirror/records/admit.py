@@ -37,6 +37,12 @@ class Cause(Enum):
     """The cleaner removed the records: an empty batch, or none at all."""
     ACCEPTED = "accepted"
     """A gap without a cause, which the operator has decided to skip."""
+    OVERSIZE = "oversize"
+    """A record that fits into no batch that the destination takes, and is passed over (``oversize.record``)."""
+
+
+GIVEN_UP = frozenset({Cause.ACCEPTED, Cause.OVERSIZE})
+"""Causes of holes that are written down before they are filled: nothing else would show that records are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,8 @@ class Terms:
         accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
         rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
             (``deep.path.enable``).
+        passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
+            limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -93,6 +101,7 @@ class Terms:
     append_times: bool = False
     accept_gaps: bool = False
     rewrites: bool = False
+    passes_over: int | None = None
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()
 

@@ -3,6 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+HALT, DROP, DEADLETTER = "halt", "drop", "deadletter"
+OVERSIZE_RECORD = (HALT, DROP, DEADLETTER)
+"""The values of ``oversize.record``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
@@ -48,6 +52,10 @@ class RelaySettings:
     (``on.gap: continue``). The offsets are filled, and the range is recorded."""
     rewrites: bool = False
     """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
+    oversize_record: str = HALT
+    """What becomes of a record that fits into no batch that the destination takes: one of ``OVERSIZE_RECORD``."""
+    dead_letter_topic: str = ""
+    """The topic at the destination for such records (``oversize.record.topic``)."""
     fill_by_transaction: bool = False
     """Fill holes by empty aborted transactions instead of bare markers (``fill: transaction``)."""
     max_fill_per_second: int = 10_000

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mirror.offsetmap.entries.passed import PassedOver
+
 
 class Skipped(NamedTuple):
     """Source offsets ``first`` to ``next - 1``, which will never be copied: given up by a decision or a setting."""
@@ -15,6 +17,18 @@ class Skipped(NamedTuple):
     reason: str
     at_ms: int
     """When that was decided, in ms since 1970."""
+    records: int = 0
+    """Not all offsets of the range are skipped, but so many records in it; 0: all are."""
+
+    @property
+    def key(self) -> tuple[str, int, int, str, int]:
+        """By this, two rows are known for one: a range never changes, and a row of single records grows at its end."""
+        return self.topic, self.partition, self.first, self.reason, -1 if self.records else self.next
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are skipped."""
+        return self.records or self.next - self.first
 
 
 @dataclass(slots=True)
@@ -58,3 +72,15 @@ class Stats:
     def recall(self, topic: str, partition: int, first: int, next_offset: int, reason: str, at_ms: int) -> None:
         """Lists offsets as skipped at another time: before this process began, or by another worker."""
         self.skipped.append(Skipped(topic, partition, first, next_offset, reason, at_ms))
+
+    def pass_over(self, entry: PassedOver) -> None:
+        """Lists records that were passed over because they are too large, by all that was written down of them. What
+        was listed of this entry before is replaced: it has grown since."""
+        one = Skipped(
+            entry.side.topic, entry.side.partition, entry.start, entry.end, entry.cause, entry.at_ms, len(entry.offsets)
+        )
+        before = next((at for at, each in enumerate(self.skipped) if each.key == one.key), None)
+        if before is None:
+            self.skipped.append(one)
+        elif self.skipped[before].records < one.records:
+            self.skipped[before] = one

@@ -131,7 +131,7 @@ def test_what_is_behind_open_transactions_is_said_and_counted() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("cause", ["on.gap", "unproven", "never_arrived"])
+@pytest.mark.parametrize("cause", ["on.gap", "unproven", "never_arrived", "oversize", "dead_letter"])
 def test_causes_are_words(cause: str) -> None:
     """What is written down is a name; nobody is shown it."""
     assert cause not in in_words(cause)
@@ -252,3 +252,29 @@ def test_progress_is_silent_where_nobody_watches() -> None:
         progress.stage("reading")
         progress.advance(1, 2)
     assert out.getvalue().strip() == ""
+
+
+def test_what_was_passed_over_is_no_pass() -> None:
+    """Counted in records and bytes, and by exit code 3, unless it is accepted by name; so it is beside what has no
+    proof, and beside a difference."""
+    one = replace(finding(Kind.OVERSIZE, 20, destination=None), records=1, batches=0, bytes=2_000_000)
+    shown = result(one, replace(one, source=Span(40, 41)))
+    text = printed(shown)
+    assert "2 places passed over, by offsets" in text
+    assert (
+        "oversize: a and b differ nowhere but in 2 records (4.0 MB) too large for b, which the flow has passed" in text
+    )
+    assert (shown.verdict, _EXIT_CODES[shown.verdict], shown.identical) == (Verdict.OVERSIZE, 3, False)
+    assert export.summary(shown)["verdict"] == "oversize"
+    passed = replace(shown, accepted=frozenset({"oversize"}))
+    assert (passed.verdict, _EXIT_CODES[passed.verdict]) == (Verdict.ACCEPTED, 0)
+    assert "(oversize.record); the configuration accepts it (2 partitions" in printed(passed)
+    both = replace(passed, findings=(*passed.findings, finding(Kind.UNVERIFIABLE, 60)))
+    assert both.verdict is Verdict.UNVERIFIABLE
+    assert "unverifiable: a and b differ nowhere, but nothing proves 10 records" in printed(both)
+    assert "; and they differ in 2 records (4.0 MB) too large for b" in printed(both)
+    assert replace(both, accepted=frozenset({"oversize", "unverifiable"})).verdict is Verdict.ACCEPTED
+    assert replace(both, accepted=frozenset({"unverifiable"})).verdict is Verdict.OVERSIZE
+    worse = replace(both, findings=(*both.findings, finding(Kind.EXTRA, 80)))
+    assert worse.verdict is Verdict.DIFFERENT
+    assert "1 difference and 1 place without proof and 2 places passed over" in printed(worse)

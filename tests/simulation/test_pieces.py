@@ -12,10 +12,12 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.offsetmap.entries.passed import PassedOver
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.content import rewriting
 from mirror.records.content.raw import PlacedRecord, placed_records
-from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from mirror.relay.durable.passed import Passed
 from mirror.relay.hot import deep
 from mirror.relay.locate import compare, resync, survivors
 from mirror.relay.partition.cursor import Cursor
@@ -56,9 +58,8 @@ class RichLog(SourceLog):
         offsets = list(range(count))
         if self.recipe.gaps and count > 1 and chance.random() < 0.4:
             offsets = sorted(chance.sample(offsets, chance.randint(1, count - 1)))
-        words = self._name.encode()
         batch = kafka_batch(
-            [Record(at, stamp + at, b"k%d" % (base + at), words + b"%d" % (base + at) * 5) for at in offsets],
+            [Record(at, stamp + at, b"k%d" % (base + at), self._value(base + at)) for at in offsets],
             base_offset=base,
             leader_epoch=self.model.epoch,
         )
@@ -73,6 +74,9 @@ class RichLog(SourceLog):
         self._store(sealed(header.pack() + batch[61:]))
         for one in records_of(self.model.batches[-1]):
             self.records[one.offset] = one
+
+    def _value(self, offset: int) -> bytes:
+        return self._name.encode() + b"%d" % offset * 5
 
     def before_it_is_cut(self) -> "RichLog":
         """See ``SourceLog``."""
@@ -101,7 +105,8 @@ def wrong_with(stored: Stored, source: SourceLog) -> str:
         at = origin.at(base)
         there = origin.batches[at] if at < len(origin.batches) else None
         offsets = {one.offset for one in records_of(there)} if there and checks.is_record(there, source) else set()
-        record = base in offsets
+        # What was passed over is written down: see ``PassingCopy``.
+        record = base in offsets and not is_large(source.records[base])
         return f"a marker at offset {base}, where the source has a record" if record else ""
     for one in records_of(stored):
         # Compaction may have taken it meanwhile.
@@ -133,6 +138,9 @@ class PieceCopy(Copy):
         records = self.source.records
         return any(at not in records or records[at].content != content for at, (_, content) in self.seen.items())
 
+    def _expected(self, one: PlacedRecord) -> bool:
+        return True
+
     def compare(self) -> None:
         """See ``Copy``."""
         self.look_at_new()
@@ -143,6 +151,7 @@ class PieceCopy(Copy):
             for stored in source.model.batches
             if checks.is_record(stored, source) and stored.header.base_offset < source.model.last_stable
             for one in records_of(stored)
+            if self._expected(one)
         }
         written = {at: (1, one.content) for at, one in source.records.items()}
         if not expected.items() <= self.seen.items() <= written.items():
@@ -155,6 +164,8 @@ class Rewriting(Run):
     """A run with such a source."""
 
     copy_type = PieceCopy
+    log_type: ClassVar[type[RichLog]] = RichLog
+    passes_over = False
     opened: ClassVar[Counter[str]] = Counter()
     """Batches that were opened in all runs, by reason."""
 
@@ -168,7 +179,10 @@ class Rewriting(Run):
         count = self.recipe.partitions
         recipe = self.recipe._replace(batches=max(4, self.recipe.batches // count))
         name = f"{index}: " if count > 1 else ""
-        return RichLog(recipe, self.chance, name=name + ("anew, " * life))
+        return self.log_type(recipe, self.chance, name=name + ("anew, " * life))
+
+    def _limit(self) -> int:
+        return self.chance.choice(LIMITS)
 
     def hire(self) -> None:
         """See ``Run``."""
@@ -176,11 +190,13 @@ class Rewriting(Run):
         process = Process(f"worker-{self._named}")
         here = SimulatedCluster(self.here, process, self.chance, self.weather)
         there = SimulatedCluster(self.there, process, self.chance, self.weather)
+        limit = self._limit()
         terms = Terms(
             compacted=self.recipe.gaps > 0,
             compacted_there=self.recipe.cleaner_there > 0,
             rewrites=True,
-            max_batch_size=self.chance.choice(LIMITS),
+            passes_over=limit if self.passes_over else None,
+            max_batch_size=limit,
         )
         worker = Worker(process.name, here, there, self.trace, terms=terms, buffer_memory=self.recipe.buffer_memory)
         there.before_write = lambda what: self._before_write(what, worker)
@@ -188,10 +204,70 @@ class Rewriting(Run):
         worker.start()
 
 
-def play(seed: int) -> Outcome:
+class LargeLog(RichLog):
+    """Some of its records are over either limit, some over the lower one. Which ones is another question in each leader
+    epoch."""
+
+    def _value(self, offset: int) -> bytes:
+        draw = (offset * 7 + self.model.epoch * 3) % 13
+        return super()._value(offset) + b"." * (0 if draw > 2 else 300 if draw else 100)
+
+
+def is_large(one: PlacedRecord) -> bool:
+    """Whether it is over the lower limit."""
+    return HEADER_SIZE + len(one.content) > LIMITS[0]
+
+
+class PassingCopy(PieceCopy):
+    """Records that are too large may be missing: if it was written down before, of the very record."""
+
+    def take(self, stored: Stored) -> None:
+        """See ``Copy``."""
+        super().take(stored)
+        base = stored.header.base_offset
+        if stored.header.is_control and not self.strays and not any(self._is_right(base, each) for each in self.fits):
+            raise Violation(f"a marker at offset {base}, and nothing is written down of the record there")
+
+    def _is_right(self, base: int, source: SourceLog) -> bool:
+        assert isinstance(source, RichLog)
+        origin = source.model
+        there = next(iter(origin.batches[origin.at(base) : origin.at(base) + 1]), None)
+        if there is None or not checks.is_record(there, source) or all(one.offset != base for one in records_of(there)):
+            return True
+        entries = self._ledger().passed(self._side)
+        return any(base in each.offsets and each.leader_epoch == there.header.leader_epoch for each in entries)
+
+    def _expected(self, one: PlacedRecord) -> bool:
+        return one.offset in self.seen or not is_large(one)
+
+
+class PassingOver(Rewriting):
+    """A run in which such records are passed over."""
+
+    copy_type = PassingCopy
+    log_type = LargeLog
+    passes_over = True
+    passed: ClassVar[int] = 0
+    """Records that were passed over in all runs."""
+    _most = 0
+
+    def _limit(self) -> int:
+        """One for all: no record is given up before the destination was asked for its limit, and its brokers would
+        refuse who knows another one."""
+        if not self._most:
+            self._most = super()._limit()
+        return self._most
+
+    async def play(self) -> None:
+        """See ``Run``."""
+        await super().play()
+        type(self).passed += sum(one.offsets for worker in self.workers for one in worker.relay.stats.skipped)
+
+
+def play(seed: int, kind: type[Rewriting] = Rewriting) -> Outcome:
     """One run; see ``run.play``."""
     with patch.object(checks, "wrong_with", wrong_with):
-        return run.play(seed, Rewriting)
+        return run.play(seed, kind)
 
 
 @pytest.mark.parametrize("piece", range(PIECES))
@@ -204,6 +280,17 @@ def test_records_keep_their_offsets_through_every_cut(piece: int) -> None:
         complete += not play(seed).halted
     assert complete >= 0.7 * len(seeds)
     assert all(Rewriting.opened[reason] > len(seeds) / 4 for reason in ("sparse_batch", "too_large", "mid_batch"))
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_records_that_are_too_large_are_passed_over(piece: int) -> None:
+    """All others keep their offsets, and no marker stands in the place of a record unless that very record is written
+    down."""
+    seeds = range(FIRST + RUNS * piece // PIECES, FIRST + RUNS * (piece + 1) // PIECES)
+    PassingOver.passed = 0
+    complete = sum(not play(seed, PassingOver).halted for seed in seeds)
+    assert complete >= 0.7 * len(seeds)
+    assert PassingOver.passed > 3 * len(seeds)
 
 
 # Mutations: with a rule taken away, some seed shows what it is for.
@@ -249,6 +336,30 @@ def test_what_a_rule_is_for(rule: str) -> None:
         _play_all(WITHIN)
 
 
-def _play_all(seeds: int) -> None:
+def _play_all(seeds: int, kind: type[Rewriting] = Rewriting) -> None:
     for seed in range(1, seeds + 1):
-        play(seed)
+        play(seed, kind)
+
+
+async def _none_known(*_: Any) -> dict[int, int]:
+    return {}
+
+
+async def _not_written(self: Any, partition: Any, offset: int, leader_epoch: int, cause: str) -> PassedOver:
+    return PassedOver(
+        side=partition.side, writer="w", offsets=(offset,), leader_epoch=leader_epoch, source_id=None,
+        destination_id=None, cause=cause, at_ms=0,
+    )  # fmt: skip
+
+
+PASSING: dict[str, tuple[Any, str, Any]] = {
+    "what was passed over is known to the next owner": (Passed, "offsets", _none_known),
+    "it is written down first": (Passed, "write", _not_written),
+}
+
+
+@pytest.mark.parametrize("rule", PASSING)
+def test_what_a_rule_of_passing_over_is_for(rule: str) -> None:
+    where, name, instead = PASSING[rule]
+    with patch.object(where, name, instead), pytest.raises((Violation, AssertionError)):
+        _play_all(WITHIN, PassingOver)

@@ -10,7 +10,7 @@ explains is taken out before that comparison (``cleaned``).
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import Opened, settled
@@ -40,7 +40,8 @@ class Scene:
     ``opened``: the records that differ in the batches that were opened; None if none were. ``mapped``: what the
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
-    ``ended``: both logs are examined to their ends, so that all that is missing there is named here.
+    ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
+    offsets of records that the flow says it has passed over, each with what became of it.
     """
 
     key: TopicPartition
@@ -60,6 +61,7 @@ class Scene:
     shift: int = 0
     by_record: bool = False
     ended: bool = False
+    passed: Mapping[int, str] = field(default_factory=dict)
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -72,8 +74,9 @@ def named(scene: Scene) -> list[Finding]:
     anew = Reencoded([], [])
     if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
         anew = settled_anew(
-            scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended
-        )
+            scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
+            passed=scene.passed,
+        )  # fmt: skip
     found = [
         *damaged,
         *moved,

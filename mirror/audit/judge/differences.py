@@ -69,6 +69,7 @@ class _Found:
 @dataclass(slots=True)
 class Differences:
     """Examines the regions that differ, and collects findings. ``mapped``: the destination has offsets of its own.
+    ``passed``: offsets of records that the flow says it has passed over, each with what became of it.
 
     ``unexplained``: number of batches that no shift and no cleaner explains. ``ended``: partitions of which both logs
     were examined to their ends.
@@ -77,6 +78,7 @@ class Differences:
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
     mapped: bool = False
+    passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     unexplained: int = 0
     ended: set[TopicPartition] = field(default_factory=set)
     _findings: list[Finding] = field(default_factory=list)
@@ -213,7 +215,7 @@ class Differences:
                 for window in windows
                 if not window.region.by_record
                 and not self.looks.cleaned(window.region.key)
-                and not _is_anew(window.pairs)
+                and not _is_anew(window.pairs, self.passed.get(window.region.key, {}))
                 and is_opaque(window.pairs, steps[id(window)].matched)
             ],
             steps,
@@ -351,6 +353,7 @@ class Differences:
                     shift=window.region.shift,
                     by_record=window.by_record,
                     ended=key in self.ended,
+                    passed=self.passed.get(key, {}),
                 )
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
@@ -365,7 +368,7 @@ class Differences:
     def _opens(self, window: Window) -> bool:
         """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
         itself, may have written them anew."""
-        anew = not window.by_record and bool(suspects(window.pairs))
+        anew = not window.by_record and bool(suspects(window.pairs, self.passed.get(window.region.key, {})))
         return anew or bool(self.looks.cleaned(window.region.key))
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
@@ -386,13 +389,13 @@ class Differences:
         asked_destination |= lost
 
 
-_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE)
+_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
 
 
-def _is_anew(pairs: Pairs) -> bool:
+def _is_anew(pairs: Pairs, passed: Mapping[int, str]) -> bool:
     """Returns True if most batches of a window say themselves why they stand in other batches: they are compared one by
     one, not as a stream of records."""
-    return 2 * len(suspects(pairs)) > len(pairs.source)
+    return 2 * len(suspects(pairs, passed)) > len(pairs.source)
 
 
 def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:

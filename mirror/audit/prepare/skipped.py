@@ -1,28 +1,41 @@
-"""Source offsets that somebody decided to skip or to take on trust. The flow's internal topic records them.
+"""Source offsets that somebody decided to skip, to take on trust, or to pass over. The flow's internal topic has them.
 
-They are not differences: what the source no longer has cannot be compared. But a verdict is incomplete without them.
+What is skipped or taken on trust is no difference: what the source no longer has cannot be compared. But a verdict is
+incomplete without it. Records that were passed over as too large are still at the source: where the destination has a
+marker in their place, that is a finding of its own kind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from mirror.audit.model import AuditRequest, Bounds, Skipped, Span
+from mirror.audit.model import AuditRequest, Bounds, Skipped, Span, TopicPartition
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.topic import State
 
 
 class Decisions(NamedTuple):
-    """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string."""
+    """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string.
+    ``passed``: the offsets of records that were passed over, each with what became of it, in words."""
 
     ranges: tuple[Skipped, ...] = ()
     unknown: str = ""
+    passed: Mapping[TopicPartition, Mapping[int, str]] = MappingProxyType({})
 
 
-async def skipped(destination: Cluster, bounds: Iterable[Bounds], request: AuditRequest) -> Decisions:
-    """Returns what the flow's internal topic at the destination says about the audited partitions."""
+async def skipped(
+    destination: Cluster,
+    bounds: Iterable[Bounds],
+    request: AuditRequest,
+    ids: tuple[Mapping[str, str], Mapping[str, str]] = (MappingProxyType({}), MappingProxyType({})),
+) -> Decisions:
+    """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
+    topics at source and destination, where they have some; what was passed over counts only in these very topics."""
     state = State(destination, request.flow, lean=True)
     try:
         if not await state.open(create=False):
@@ -39,5 +52,26 @@ async def skipped(destination: Cluster, bounds: Iterable[Bounds], request: Audit
             for each in state.ledger.skipped()
             for side in [each.side]
             if (side.topic, side.partition) in audited and side.destination == request.destination_of(side.topic)
+        ),
+        passed={
+            key: found
+            for key in sorted(audited)
+            if (found := _passed(state.ledger, key, request.destination_of(key.topic), ids))
+        },
+    )
+
+
+def _passed(
+    ledger: Ledger, key: TopicPartition, into: str, ids: tuple[Mapping[str, str], Mapping[str, str]]
+) -> dict[int, str]:
+    """Returns the offsets of the records of this partition that were passed over, in order, with their causes in
+    words."""
+    here, there = ids[0].get(key.topic), ids[1].get(into)
+    return dict(
+        sorted(
+            (offset, in_words(each.cause))
+            for each in ledger.passed(Side(*key, into))
+            if (each.source_id, each.destination_id) == (here, there)
+            for offset in each.offsets
         )
     )

@@ -7,6 +7,7 @@ from typing import Any, Self
 from mirror.offsetmap import fields
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.passed import DEAD_LETTER, DROPPED
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.records.identity import Identity
 
@@ -108,6 +109,8 @@ _WORDS = {
     "unproven": "not shown to be copied; taking that on trust was accepted",
     "retention_overtook": "deleted by the source while the partition was halted, before they were copied",
     "never_arrived": "refused by the destination; going on without them was accepted",
+    DROPPED: "records too large for the destination; dropped, as the configuration says",
+    DEAD_LETTER: "records too large for the destination; in the dead letter topic, as the configuration says",
 }
 
 

@@ -10,6 +10,7 @@ from mirror.offsetmap import fields
 from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
 from mirror.offsetmap.entries.chunks import Chunk
 from mirror.offsetmap.entries.keys import VERSION
+from mirror.offsetmap.entries.passed import PassedOver
 from mirror.offsetmap.entries.pins import AcceptedLoop, Flow, KeptHalt, Note, Pin, Remembered, Suspended, Upstream
 
 SHOWN = 500
@@ -22,11 +23,12 @@ class StateError(ValueError):
 
 Pinned = Flow | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
 """Entries of which the newest of a key counts, whatever else there is."""
-Entry = Checkpoint | Chunk | Skipped | Note | Pinned
+Entry = Checkpoint | Chunk | Skipped | PassedOver | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": Chunk,
     "skipped": Skipped,
+    "passed": PassedOver,
     "flow": Flow,
     "partition": Pin,
     "copied": Note,

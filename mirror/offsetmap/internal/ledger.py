@@ -15,6 +15,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
 from mirror.offsetmap.entries.chunks import Chunk, joined, linked
 from mirror.offsetmap.entries.entry import Entry, Pinned, read_entry
 from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.passed import PassedOver
 from mirror.offsetmap.entries.pins import (
     HALTED,
     AcceptedLoop,
@@ -58,6 +59,7 @@ class Ledger:
     _accounts: dict[Side, _Account] = field(default_factory=dict)
     _sides: dict[bytes, Side] = field(default_factory=dict)
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)
+    _passed: dict[Side, dict[bytes, PassedOver]] = field(default_factory=dict)
     _pinned: dict[bytes, Pinned] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -82,6 +84,10 @@ class Ledger:
         if isinstance(entry, Pinned):
             self._pinned[key] = entry
             return
+        if isinstance(entry, PassedOver):
+            self._passed.setdefault(entry.side, {})[key] = entry
+            self._sides[key] = entry.side
+            return
         account = self._accounts.setdefault(entry.side, _Account())
         self._sides[key] = entry.side
         if isinstance(entry, Checkpoint):
@@ -98,10 +104,14 @@ class Ledger:
         self._skipped.pop(key, None)
         self._pinned.pop(key, None)
         side = self._sides.pop(key, None)
-        if side is not None:
-            self._accounts[side].checkpoints.pop(key, None)
-            self._accounts[side].chunks.pop(key, None)
-            self._accounts[side].notes.pop(key, None)
+        if side is None:
+            return
+        self._passed.get(side, {}).pop(key, None)
+        account = self._accounts.get(side)
+        if account is not None:
+            account.checkpoints.pop(key, None)
+            account.chunks.pop(key, None)
+            account.notes.pop(key, None)
 
     def has(self, key: bytes) -> bool:
         """Returns True if there is an entry with this key."""
@@ -111,7 +121,8 @@ class Ledger:
         """Returns all entries of these partitions but checkpoints and maps."""
         pinned = [each for each in self._pinned.values() if not isinstance(each, Flow | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
-        return [each for each in (*pinned, *self._skipped.values(), *notes) if each.side in sides]
+        passed = [entry for entries in self._passed.values() for entry in entries.values()]
+        return [each for each in (*pinned, *self._skipped.values(), *passed, *notes) if each.side in sides]
 
     def of(self, side: Side) -> "Ledger":
         """Returns a copy of the checkpoints and chunks of one side, which what is applied later does not change."""
@@ -196,6 +207,13 @@ class Ledger:
         for entry in sorted(self._skipped.values(), key=lambda one: (one.side, one.start)):
             if topic in (None, entry.side.topic):
                 yield entry
+
+    def passed(self, side: Side | None = None) -> list[PassedOver]:
+        """Returns the records that were passed over, of one partition or of all, in the order of their first
+        offsets."""
+        some = self._passed.values() if side is None else [self._passed.get(side, {})]
+        found = [entry for entries in some for entry in entries.values()]
+        return sorted(found, key=lambda one: (one.side, one.start, one.writer))
 
     def pin(self, side: Side) -> Pin | None:
         """Returns the pin of this partition, if one was written down."""

@@ -8,7 +8,7 @@ Pure, and the same bytes each time for the same limits: no time of day is in the
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from crc32c import crc32c
 
@@ -51,6 +51,14 @@ class Oversize(NotOpened):
         self.size = size
 
 
+class PassedOver(NamedTuple):
+    """A record that does not fit into any batch that the destination takes, and is left out. ``size``: bytes of the
+    batch with nothing else in it."""
+
+    offset: int
+    size: int
+
+
 class Piece(NamedTuple):
     """A dense batch of magic 2: no producer, create times. ``header``: with its base offset at the source, and a right
     checksum. ``records``: the bytes behind it."""
@@ -68,6 +76,31 @@ class Splits:
         self.built = self.split = 0
 
 
+@overload
+def rewrite(
+    header: BatchHeader,
+    records: bytes,
+    *,
+    due: int = ...,
+    most_size: int | None = ...,
+    ratios: RatioEstimator | None = ...,
+    splits: Splits | None = ...,
+) -> Iterator[Piece]: ...
+
+
+@overload
+def rewrite(
+    header: BatchHeader,
+    records: bytes,
+    *,
+    due: int = ...,
+    most_size: int | None = ...,
+    ratios: RatioEstimator | None = ...,
+    splits: Splits | None = ...,
+    passes_over: int | None,
+) -> Iterator[Piece | PassedOver]: ...
+
+
 def rewrite(
     header: BatchHeader,
     records: bytes,
@@ -76,7 +109,8 @@ def rewrite(
     most_size: int | None = None,
     ratios: RatioEstimator | None = None,
     splits: Splits | None = None,
-) -> Iterator[Piece]:
+    passes_over: int | None = None,
+) -> Iterator[Piece | PassedOver]:
     """Yields the batch's records as dense batches, in order.
 
     Args:
@@ -86,16 +120,17 @@ def rewrite(
         most_size: limit for a batch in bytes (the destination's ``max.message.bytes``); None: no limit.
         ratios: the topic's, which says how large the batches become; it learns from each that is built.
         splits: counts them.
+        passes_over: a single record whose batch is larger than this as well is yielded as ``PassedOver``, in its place,
+            and the others follow. None: none is.
 
     Raises:
         NotOpened: the batch cannot be read, or its pieces grow beyond all bounds (``MOST_GROWN``); also while
             iterating. ``Oversize``: a single record is over the limit. What stands before it was yielded.
     """
     left = MOST_GROWN + GROWTH * len(records)
-    for piece in _pieces(
-        header, records, due, _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits())
-    ):
-        left -= len(piece.records)
+    writer = _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits(), passes_over=passes_over)
+    for piece in _pieces(header, records, due, writer):
+        left -= len(piece.records) if isinstance(piece, Piece) else 0
         if left < 0:
             raise NotOpened(
                 f"the batch at offset {header.base_offset} of {header.size} bytes grows to more than "
@@ -104,7 +139,7 @@ def rewrite(
         yield piece
 
 
-def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece]:
+def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece | PassedOver]:
     appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
     for record in raw_records(header, records):
         offset = base + record.offset_delta
@@ -117,16 +152,35 @@ def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") ->
     yield from writer.end()
 
 
+def alone(header: BatchHeader, record: RawRecord) -> Piece:
+    """Returns a batch with nothing but this record of a batch, as ``rewrite`` builds it, however large it is."""
+    writer = _Writer(header, None, RatioEstimator(), Splits())
+    appended_at = header.attributes & LOG_APPEND_TIME
+    writer.add(header.base_offset + record.offset_delta, record, 0 if appended_at else record.timestamp_delta)
+    (piece,) = writer.end()
+    assert isinstance(piece, Piece)
+    return piece
+
+
 class _Writer:
     """One batch in the making after the other. Its records are kept as they will be stored: the many small objects of
     a large batch would take a multiple of its bytes."""
 
-    def __init__(self, header: BatchHeader, most_size: int | None, ratios: RatioEstimator, splits: Splits) -> None:
+    def __init__(
+        self,
+        header: BatchHeader,
+        most_size: int | None,
+        ratios: RatioEstimator,
+        splits: Splits,
+        *,
+        passes_over: int | None = None,
+    ) -> None:
         self._codec = Codec(header.codec_bits)
         self._base_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
         self._most_size = most_size
         self._ratios = ratios
         self._splits = splits
+        self._passes_over = passes_over
         self._plain = bytearray()
         self._base = 0
         self._newest = 0
@@ -158,7 +212,7 @@ class _Writer:
         most = (self._most_size - HEADER_SIZE) / self._ratios.estimated(self._codec)
         return min(MOST_PLAIN, int(most)) - _FRONT
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterator[Piece | PassedOver]:
         """Yields the batch, or the batches into which it has to be split, and begins another one."""
         if self.next_offset >= 0:
             plain, base, count, newest = bytes(self._plain), self._base, self.next_offset - self._base, self._newest
@@ -166,13 +220,16 @@ class _Writer:
             self.next_offset = -1
             yield from self._built(plain, base, count, newest)
 
-    def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece]:
+    def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece | PassedOver]:
         packed = compressed(self._codec, plain)
         size, ratio = HEADER_SIZE + len(packed), len(packed) / len(plain)
         self._splits.built += 1
         if self._most_size is None or size <= self._most_size:
             self._ratios.observe(self._codec, ratio)
             yield self._piece(packed, base, count, newest)
+            return
+        if count == 1 and self._passes_over is not None and size > self._passes_over:
+            yield PassedOver(base, size)
             return
         if count == 1:
             raise Oversize(base, size, self._most_size)
@@ -181,7 +238,7 @@ class _Writer:
         del packed
         yield from self._halves(plain, base, count)
 
-    def _halves(self, plain: bytes, base: int, count: int) -> Iterator[Piece]:
+    def _halves(self, plain: bytes, base: int, count: int) -> Iterator[Piece | PassedOver]:
         """Splits a batch of two or more records that is too large, by bytes: each half is checked again."""
         whole = self._header(len(plain), base, count, 0, attributes=Codec.NONE)
         half = bytearray()

@@ -20,6 +20,7 @@ from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.durable.due import Due, persistently
+from mirror.relay.durable.passed import Passed
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
@@ -45,6 +46,7 @@ class Pins:
     ) -> None:
         self.state = self._state = state
         self.skips = Skips(state, log)
+        self.passed = Passed(state)
         self._source = source
         self._destination = destination
         self._settings = settings

@@ -62,6 +62,8 @@ class DurableState:
     def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
             self._relay.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
+        for passed in state.ledger.passed():
+            self._relay.stats.pass_over(passed)
 
     async def keep(self) -> None:
         """Writes regularly, until cancelled."""

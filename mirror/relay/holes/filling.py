@@ -3,6 +3,7 @@
 from mirror.records.admit import Cause
 from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.halts import Halted
+from mirror.relay.holes.oversize import OversizeRecords
 from mirror.relay.holes.parking import park
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, attempted
@@ -21,6 +22,7 @@ class HoleFilling:
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
+        self._oversize = OversizeRecords(relay)
         self._weigh_at = WORTH_A_LOOK
 
     def fill(self, partition: Partition) -> None:
@@ -57,7 +59,10 @@ class HoleFilling:
         if hole.cause is Cause.ACCEPTED:
             start = partition.queue.acknowledged
             await self._relay.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
-        await self._relay.locator.filling(partition).run()
+        elif hole.cause is Cause.OVERSIZE:
+            await self._oversize.pass_over(partition)
+        if _is_next(hole, partition):  # it may have come into doubt meanwhile
+            await self._relay.locator.filling(partition).run()
 
     def _filled(self, partition: Partition) -> None:
         relay, hole = self._relay, partition.queue.pop_hole()

@@ -11,7 +11,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, Terms
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.ratio import RatioEstimator
-from mirror.records.content.rewriting import Oversize, Piece, Splits, rewrite
+from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader
 
 
@@ -19,19 +19,19 @@ class Rewritten(NamedTuple):
     """The pieces of a batch from the offset on that was due.
 
     Attributes:
-        pieces: dense batches, in order.
+        pieces: dense batches, in order, and in their places the records that are passed over.
         upto: the offset behind the last piece; behind the whole batch, if nothing stopped it.
         halt: why not all of it could be rewritten; None: it was.
     """
 
-    pieces: list[Piece]
+    pieces: list[Piece | PassedOver]
     upto: int
     halt: Halt | None = None
 
     @property
     def size(self) -> int:
         """Bytes of the pieces as they are stored."""
-        return sum(piece.header.size for piece in self.pieces)
+        return sum(piece.header.size for piece in self.pieces if isinstance(piece, Piece))
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Rewriter:
             reason: why it cannot go as it is.
         """
         self.opened[reason.slug] = self.opened.get(reason.slug, 0) + 1
-        pieces: list[Piece] = []
+        pieces: list[Piece | PassedOver] = []
         try:
             for piece in rewrite(
                 header,
@@ -70,6 +70,7 @@ class Rewriter:
                 most_size=terms.max_batch_size,
                 ratios=self._ratios.setdefault(topic, RatioEstimator()),
                 splits=self.splits,
+                passes_over=terms.passes_over,
             ):
                 pieces.append(piece)
         except Oversize as error:
@@ -78,4 +79,9 @@ class Rewriter:
             halt = Halt(reason=HaltReason.NOT_OPENED, detail=f"{error} (it had to be opened: {reason.slug})")
         else:
             return Rewritten(pieces, header.next_offset)
-        return Rewritten(pieces, pieces[-1].header.next_offset if pieces else due, halt)
+        return Rewritten(pieces, _behind(pieces[-1]) if pieces else due, halt)
+
+
+def _behind(piece: Piece | PassedOver) -> int:
+    """Returns the offset behind it."""
+    return piece.offset + 1 if isinstance(piece, PassedOver) else piece.header.next_offset

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import Cause, Halt
+from mirror.records.admit import GIVEN_UP, Cause, Halt
+from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
 from mirror.records.restamp import restamp
 from mirror.relay.hot.deep import Rewriter
@@ -96,15 +97,20 @@ class SoFar:
             _give_frame(self.frame, queue)
         batch = self.frame.body[at : opened.stop]
         made = rewriter.rewrite(partition.topic, header, batch, self.next_due, partition.terms, opened.reason)
-        own = self.frame.beside([piece.records for piece in made.pieces]) if made.pieces else None
+        written = [piece for piece in made.pieces if isinstance(piece, Piece)]
+        own = self.frame.beside([piece.records for piece in written]) if written else None
         body_at = 0
         for piece in made.pieces:
+            if not isinstance(piece, Piece):
+                self._leave_out(piece.offset)
+                self._leave_out(piece.offset + 1, Cause.OVERSIZE)
+                continue
             new, size = piece.header, len(piece.records)
             self._leave_out(new.base_offset)
             head = head_for(produce_version, new.length)
             packed = pack_head(head, partition.index, restamp(new, self.next_identity, new.attributes))
             assert own is not None
-            frame = own if piece is made.pieces[-1] else None
+            frame = own if piece is written[-1] else None
             outbox.append(Batch(packed, own.body[body_at : body_at + size], new.record_count, frame))
             body_at += size
             self.next_identity, self.next_due = self.next_identity.after(new.record_count), new.next_offset
@@ -121,15 +127,15 @@ class SoFar:
         partition.cursor.rewrote(header.base_offset, header.next_offset, queue.acknowledged)
         return made.halt
 
-    def _leave_out(self, end: int) -> None:
+    def _leave_out(self, end: int, cause: Cause = Cause.COMPACTED) -> None:
         """Puts a hole, unless the next batch begins at ``end``."""
         copied = self.partition.queue.copied
         if copied is not None:
             if end > self.next_due:
-                copied.skip(self.next_due, end - self.next_due, Cause.COMPACTED)
+                copied.skip(self.next_due, end - self.next_due, cause)
             self.next_due = max(self.next_due, end)
         elif end > self.next_due:
-            hole = Hole(b"", self.next_identity, end - self.next_due, None, Cause.COMPACTED)
+            hole = Hole(b"", self.next_identity, end - self.next_due, None, cause)
             self.partition.queue.outbox.append(hole)
             self.next_identity, self.next_due, self.holes = self.next_identity.behind_markers(), end, self.holes + 1
 
@@ -169,10 +175,10 @@ def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> b
 
 
 def _join(outbox: Outbox, hole: Hole) -> bool:
-    """Joins a hole to one before it. Two holes in a row are filled as one, under the identity of the first. A gap that
-    an operator has accepted stays separate, because it is recorded."""
+    """Joins a hole to one before it. Two holes in a row are filled as one, under the identity of the first. What is
+    given up stays separate, because it is recorded."""
     last = outbox[-1]
-    if not isinstance(last, Hole) or Cause.ACCEPTED in (last.cause, hole.cause):
+    if not isinstance(last, Hole) or last.cause in GIVEN_UP or hole.cause in GIVEN_UP:
         return False
     outbox[-1] = last._replace(records=last.records + hole.records)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.net.errors import Refused, Unreachable
@@ -48,6 +49,8 @@ class Comparison:
         self._here = here
         self._there = there
         self._rules = rules
+        self._passed: Mapping[int, int] | None = None
+        """See ``ResyncRules.passed``; None: not asked yet."""
 
     # -- data --------------------------------------------------------------------------------------------------------
 
@@ -296,10 +299,13 @@ class Comparison:
         self, header: BatchHeader, batch: memoryview, start: int, end: int, markers: _Markers, back: _Back
     ) -> None:
         """Checks what the destination has in the place of one source batch, from ``start`` up to its end. Between the
-        records of a batch that was cut into pieces, markers are right."""
+        records of a batch that was cut into pieces, markers are right, and in the place of those that were passed
+        over."""
         first = max(header.base_offset, start)
-        if header.is_dense or not self._rules.terms.rewrites:
-            if await markers.within(first, header.last_offset):
+        filled = await markers.within(first, header.last_offset)
+        passed = await self._passed_over(header) if filled else frozenset()
+        if not passed and (header.is_dense or not self._rules.terms.rewrites):
+            if filled:
                 await back.take(header, batch)
             else:
                 self._check_nothing(first, end)
@@ -309,14 +315,28 @@ class Comparison:
                 offset = header.base_offset + record.offset_delta
                 if offset >= end:
                     break
-                if offset < first:
+                if offset < first or offset in passed:
                     continue
                 if await markers.within(offset, offset):
-                    await back.take(header, batch)
+                    await back.take(header, batch, passed)
                     return
                 self._check_nothing(offset, end)
         except NotOpened as error:
             raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
+
+    async def _passed_over(self, header: BatchHeader) -> frozenset[int]:
+        """Returns the offsets of the batch whose records were passed over, by what is written down. Another owner may
+        have written it a moment ago, so it is read when it is needed. A record of another leader epoch is not the one
+        that was passed over."""
+        if self._rules.passed is None:
+            return frozenset()
+        if self._passed is None:
+            self._passed = await self._rules.passed()
+        return frozenset(
+            offset
+            for offset, epoch in self._passed.items()
+            if header.base_offset <= offset <= header.last_offset and epoch == header.leader_epoch
+        )
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
         """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""
@@ -359,8 +379,8 @@ class _Back:
         self._superseded = Superseded(here, rules.opening)
         self._lost: Lost | None = None
 
-    async def take(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes the next of these batches, in offset order."""
+    async def take(self, header: BatchHeader, batch: memoryview, passed: frozenset[int] = frozenset()) -> None:
+        """Takes the next of these batches, in offset order. ``passed``: offsets at which markers are right."""
         at = max(header.base_offset, self._start)
         in_pieces = self._rules.terms.rewrites
         if not in_pieces:
@@ -374,7 +394,7 @@ class _Back:
         if self._lost is None and (self._blame or not cleaned):
             self._lost = Lost(at, "")
         if self._lost is None:
-            await self._superseded.take(header, batch, at, self._until)
+            await self._superseded.take(header, batch, at, self._until, passed)
         if self._lost is not None and (self._blame or not self._rules.accept_loss):
             raise self._overfilled(self._lost)
 

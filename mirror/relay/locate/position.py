@@ -118,6 +118,7 @@ class Locator:
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
             self.tell_level(partition, level, found.offset)
+        await self._pins.passed.forget(partition, found.log_start)
         if found.log_start < found.source_start:
             found = found._replace(log_start=await self._trim(partition, there, found))
         return Location(
@@ -177,7 +178,12 @@ class Locator:
         """Returns the position. A source that deletes records that are due has overtaken us only if something was
         copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
         while True:
-            rules = replace(self.rules(partition), rest=rest, vouch=partial(self._pins.vouch, partition, here))
+            rules = replace(
+                self.rules(partition),
+                rest=rest,
+                vouch=partial(self._pins.vouch, partition, here),
+                passed=partial(self._pins.passed.offsets, partition),
+            )
             try:
                 return await Resync(here, there, rules, self.log).run(settle=settle)
             except PartitionHalted as stop:

@@ -8,14 +8,14 @@ It knows no sockets: ``here`` and ``there`` are ``net.logs.log.PartitionLog``, o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
 from mirror.net.logs.log import Marker, Producer, Segment
 from mirror.reasons import HaltReason
-from mirror.records.admit import NOT_INSIDE, Fill, Terms, admit
+from mirror.records.admit import NOT_INSIDE, Fill, Rewrite, Terms, admit
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
@@ -101,6 +101,8 @@ class ResyncRules:
         opening: held while batches are opened to be compared, one pair of a process at a time.
         vouch: checks that this is the source that was copied, where nothing can be compared
             (``relay.locate.evidence``).
+        passed: returns what is written down of records that were passed over (``oversize.record``): offset -> leader
+            epoch of the source's record there.
         coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
             seen the same log.
         forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
@@ -126,6 +128,7 @@ class ResyncRules:
     pinned: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
     vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
+    passed: Callable[[], Awaitable[Mapping[int, int]]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
         """Returns True if the batch is the flow's data, in any rotation."""
@@ -432,7 +435,9 @@ def _identity(header: BatchHeader) -> Identity:
 
 
 def _is_record(segment: Segment, due: int, terms: Terms) -> bool:
-    """Returns True if the first batch of the segment goes to the destination at ``due``, rather than markers."""
+    """Returns True if the first batch of the segment goes to the destination at ``due``, rather than markers, as far as
+    its header shows: its first record may be one that is passed over."""
     header, _ = segment.batches[0]
     aborted = Aborted(segment.aborted).drops(header)
-    return not isinstance(admit(header, due, terms, aborted=aborted), Fill)
+    verdict = admit(header, due, terms, aborted=aborted)
+    return not isinstance(verdict, Fill) and not (terms.passes_over is not None and isinstance(verdict, Rewrite))

@@ -8,7 +8,7 @@ consumer may have missed the record.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -62,8 +62,11 @@ class Superseded:
         self._lost: Lost | None = None
         self._room = MOST_OPENED
 
-    async def take(self, header: BatchHeader, batch: memoryview, start: int, end: int) -> None:
-        """Takes a batch for whose records from ``start`` to before ``end`` the destination has markers."""
+    async def take(
+        self, header: BatchHeader, batch: memoryview, start: int, end: int, passed: Container[int] = ()
+    ) -> None:
+        """Takes a batch for whose records from ``start`` to before ``end`` the destination has markers. ``passed``:
+        offsets of records that were passed over: nobody has to supersede them."""
         base = header.base_offset
         self._room -= header.size
         if self._lost is None and self._room < 0:
@@ -75,7 +78,7 @@ class Superseded:
         async with self._opening:
             try:
                 for number, record in enumerate(opened(header, batch[HEADER_SIZE:].tobytes()), 1):
-                    if start <= record.offset < end:
+                    if start <= record.offset < end and record.offset not in passed:
                         self._wait_for(record, expired=expired)
                     if number % STEPS == 0:
                         await asyncio.sleep(0)

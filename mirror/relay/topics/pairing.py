@@ -14,7 +14,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, halted_by_lack
-from mirror.relay.settings import RelaySettings
+from mirror.relay.settings import HALT, RelaySettings
 from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led, with_fewer
 from mirror.relay.topics.describing import describe_topics, right_to_configs
@@ -255,13 +255,16 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
     """Returns the terms that follow from the configs of the topics on both sides. ``lacks``: those by which the
     destination takes less."""
     largest = there.get(MAX_MESSAGE_BYTES)
+    limit = int(largest) if largest else None
+    rewrites = settings.rewrites and not settings.strict
     return Terms(
-        max_batch_size=int(largest) if largest else None,
+        max_batch_size=limit,
         compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
         compacted_there="compact" in (there.get(CLEANUP_POLICY) or ""),
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
-        rewrites=settings.rewrites and not settings.strict,
+        rewrites=rewrites,
+        passes_over=limit if rewrites and not settings.mapped and settings.oversize_record != HALT else None,
         strict=settings.strict,
         refuses=lacks,
     )

@@ -12,10 +12,11 @@ from dataclasses import replace
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.records.header import HEADER_SIZE
-from mirror.relay.halts import Halted, Suspicion
+from mirror.relay.halts import Halted, PartitionHalted, Suspicion
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
+from mirror.relay.settings import HALT
 from mirror.relay.topics.limits import LARGEST_SEGMENT, MAX_MESSAGE_BYTES, SEGMENT_BYTES, set_command
 from mirror.relay.topics.pairing import Pair, describe_pair
 
@@ -87,6 +88,21 @@ class Verdicts:
             return self._too_large(suspicion, pair, again=partition.claim.doubts < TRIES)
         return suspicion.halted
 
+    async def renewed(self, partition: Partition) -> Terms:
+        """Describes the partition's topics now, and returns the terms that follow, by which it is judged from now on.
+
+        Raises:
+            PartitionHalted: the topics are not to be mirrored any more.
+            NetworkError: a cluster does not answer.
+        """
+        pair = await self._describe(partition.topic)
+        if pair is None:
+            return partition.terms
+        if pair.halted is not None:
+            raise PartitionHalted(pair.halted)
+        self.renew({partition.topic: pair})
+        return self._terms(pair)
+
     async def look(self, partition: Partition) -> None:
         """Checks if the destination changes batches (an answer came with an append time): if so, the topic's partitions
         halt. One look at a time for each topic.
@@ -122,6 +138,7 @@ class Verdicts:
         most, described = self._learned.get(pair.source.name), pair.terms.max_batch_size
         if most is None or (described is not None and described <= most):
             return pair.terms
+        # No record is given up by it (``Terms.passes_over``): a broker may be late to hear of a new limit.
         return replace(pair.terms, max_batch_size=most)
 
     def _learn(self, pair: Pair, size: int) -> bool:
@@ -144,11 +161,15 @@ class Verdicts:
         if remedy == HaltReason.TOO_LARGE_FOR_SEGMENT.told:
             command = set_command(self._relay.destination, pair.destination, SEGMENT_BYTES, LARGEST_SEGMENT)
             return replace(halted, detail=f"{detail}; {size} bytes", remedy=f"{remedy}: `{command}`")
+        kept = halted.size and self._relay.settings.oversize_record != HALT
         if most is None:
-            return halted
+            why = f"; not passed over, since {MAX_MESSAGE_BYTES} is not known: it takes DescribeConfigs on the topic"
+            return replace(halted, detail=detail + why) if kept else halted
         if not halted.size:
             detail += f"; {size} bytes, and the destination takes {most}"
         if size <= most:
+            if kept:
+                detail += f"; not passed over, since it fits by {MAX_MESSAGE_BYTES}={most} of {pair.destination}"
             return replace(halted, detail=detail)
         of_source = max((each.enough for each in pair.narrower if each.name == MAX_MESSAGE_BYTES), default=0)
         command = set_command(self._relay.destination, pair.destination, MAX_MESSAGE_BYTES, max(size, of_source))

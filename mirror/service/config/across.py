@@ -63,6 +63,7 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
     yield from _group_conflicts(clusters, enabled, group_id)
     introduce(clusters, flows)
     yield from _came_back(enabled)
+    yield from _written_as_copies(clusters, enabled)
     for (name, flow), (other, its) in combinations(enabled.items(), 2):
         (here, _, there), (its_here, _, its_there) = name.partition(ARROW), other.partition(ARROW)
         if same_cluster(clusters, there, its_there) and "exact" in (flow.offsets, its.offsets):
@@ -111,6 +112,24 @@ def _came_back(enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
                     problem=f"{entry} came from cluster {name.partition(ARROW)[2]}, by its prefix, and "
                     "replication.policy: prefix mirrors nothing back",
                     remedy="take it off the list",
+                )
+
+
+def _written_as_copies(clusters: Clusters, enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
+    """Yields dead letter topics that a flow with exact offsets copies into: these have one writer."""
+    for name, flow in enabled.items():
+        topic, there = flow.oversize_record_topic, name.partition(ARROW)[2]
+        for other, its in enabled.items() if topic else ():
+            if (
+                same_cluster(clusters, there, other.partition(ARROW)[2])
+                and its.offsets == "exact"
+                and _may_write(its.selection, topic)
+            ):
+                yield Conflict(
+                    path=("flows", name, "oversize.record.topic"),
+                    problem=f"is {topic}, which flow {other} copies into at cluster {there}, and a topic with offsets: "
+                    "exact has one writer",
+                    remedy=f"give it another name, or add {topic} to exclude of flow {other}",
                 )
 
 

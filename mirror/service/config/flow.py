@@ -51,7 +51,7 @@ GROUPS_EXCLUDED = ("console-consumer-.*", "connect-.*", "__.*")
 _FIXED = "the destination has to keep batches as they are, so that {name} is always {value} there"
 _TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
 _PLACES = "it names brokers of the source cluster"
-ACCEPTABLE = ("unverifiable",)
+ACCEPTABLE = ("unverifiable", "oversize")
 """Findings that the audit may pass: the same as ``audit.model.ACCEPTABLE``, which a daemon does not import."""
 NEVER_SYNCED: Mapping[str, str] = {
     **{name: _FIXED.format(name=name, value=value) for name, value in DESTINATION_TOPIC_CONFIGS.items()},
@@ -158,6 +158,27 @@ def check_group(value: str) -> str:
     return value
 
 
+def _check_dead_letters(name: str, info: ValidationInfo) -> str:
+    policy = info.data.get("oversize_record")
+    if name and (not is_topic_name(name) or len(name) > TOPIC_NAME_MAX or is_internal(name)):
+        raise refused(
+            f"is {name!r}, which is no topic for dead letters", "write the name of a topic at the destination"
+        )
+    if policy == "deadletter" and not name:
+        raise refused(
+            "is missing, and oversize.record: deadletter needs it",
+            "write the name of a topic at the destination for records that are too large",
+            at="oversize.record",
+        )
+    if name and policy in ("halt", "drop"):
+        raise refused(
+            f"is set, and oversize.record: {policy} writes no dead letters",
+            "set oversize.record: deadletter, or remove it",
+            at="oversize.record",
+        )
+    return name
+
+
 def _check_separator(value: str) -> str:
     if not value or not is_topic_name(value):
         raise refused("must be letters, digits, dots, dashes or underscores", 'write ".", as MirrorMaker 2 does')
@@ -243,6 +264,15 @@ class FlowSettings(Settings):
     the source's, bit for bit, one batch of a partition at a time; for sources read uncommitted that are neither
     compacted nor transactional, and never for a topic that will be written at the destination one day. Batches that
     have no producer id may then be copied twice when an answer is lost."""
+    oversize_record: Annotated[
+        Literal["halt", "drop", "deadletter"], Choice(("halt", "drop", "deadletter")), Field(validate_default=True)
+    ] = "halt"
+    """When a single record is larger than the destination topic's max.message.bytes, however it is cut. halt: its
+    partition stops. drop: the record is left out; its offset is filled, logged, counted and written down. deadletter:
+    likewise, but first it is written to `oversize.record.topic`; after a kill, it may be there twice. Only with
+    `offsets: exact`, `identity: stamped` and `deep.path.enable: true`."""
+    oversize_record_topic: Annotated[str, AfterValidator(_check_dead_letters), Field(validate_default=True)] = ""
+    """The topic at the destination for `oversize.record: deadletter`. It has to exist, and to take larger batches."""
     use_raw_bytes: Annotated[bool, Switch()] = True
     """Copies record batches without opening them (KIP-712); turns the next two on or off together."""
     fetch_raw_bytes: Annotated[bool, Switch()] = Field(
@@ -315,8 +345,9 @@ class FlowSettings(Settings):
         tuple[Annotated[str, AfterValidator(_check_acceptable)], ...],
         Field(json_schema_extra={"items": {"enum": list(ACCEPTABLE)}}),
     ] = ()
-    """What `mirror audit` passes (exit code 0) though it is no proof. unverifiable: records that only the destination
-    still has, because the source's log cleaner has removed them since."""
+    """What `mirror audit` passes (exit code 0) though not all is proved to be the same. unverifiable: records that only
+    the destination still has, because the source's log cleaner has removed them since. oversize: records that were
+    passed over (`oversize.record`)."""
 
     _ends: tuple[str, str, tuple[str, ...]] = PrivateAttr(default=("", "", ()))
     """The aliases of source and destination, and all that there are; see ``introduce``."""
@@ -386,6 +417,23 @@ class FlowSettings(Settings):
                 "set isolation.level: read_uncommitted, or identity: stamped",
                 at="isolation.level",
             )
+        return value
+
+    @field_validator("oversize_record")
+    @classmethod
+    def _check_oversize(cls, value: str, info: ValidationInfo) -> str:
+        for name, key, needed in (
+            ("offsets", "offsets", "exact"),
+            ("identity", "identity", "stamped"),
+            ("deep_path_enable", "deep.path.enable", True),
+        ):
+            if value != "halt" and info.data.get(name, needed) != needed:
+                shown = str(needed).lower()
+                raise refused(
+                    f"{value} needs {key}: {shown}: only such a flow leaves out single records so far",
+                    f"set {key}: {shown}, or oversize.record: halt",
+                    at=key,
+                )
         return value
 
     @field_validator("fetch_raw_bytes", "send_raw_bytes", mode="before")

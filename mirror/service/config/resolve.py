@@ -58,6 +58,8 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         committed=settings.isolation_level == "read_committed",
         accept_gaps=settings.on_gap == "continue",
         rewrites=settings.deep_path_enable,
+        oversize_record=settings.oversize_record,
+        dead_letter_topic=settings.oversize_record_topic,
         fill_by_transaction=settings.fill == "transaction",
         max_fill_per_second=settings.max_fill_per_second,
         max_leading_filler=settings.max_leading_filler,

@@ -31,6 +31,7 @@ PROGRESS: Final = "progress"
 CAUGHT_UP: Final = "caught_up"
 HALTED: Final = "halted"
 SKIPPED: Final = "skipped"
+OVERSIZE_RECORD: Final = "oversize_record"
 RESUMED: Final = "resumed"
 SUPPRESSED_EVENT: Final = "repeats_suppressed"
 LINES_LOST: Final = "log_lines_lost"
@@ -59,7 +60,7 @@ OF_EVENT: Final = "of_event"
 IDENTITY: Final = (EVENT, FLOW, CLUSTER, BROKER, TOPIC, PARTITION)
 """Two lines with equal values of these keys are repeats of each other."""
 
-UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT, SKIPPED, HALTED, RESUMED})
+UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT, SKIPPED, OVERSIZE_RECORD, HALTED, RESUMED})
 """Events that repeat by design, and events about data that is not copied any more, or is copied again: no two of these
 are about the same offsets."""
 

@@ -233,9 +233,9 @@ class Fleet:
     @property
     def skipped(self) -> list[Skipped]:
         """Source offsets that were not copied by decision, in the order of the decisions. Workers also report what was
-        skipped before their process began, so each range is shown once."""
+        skipped before their process began, so each range is shown once, and as the one who knows most of it has it."""
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
-        ranges = {each[:4]: each for each in sorted(found, key=lambda each: each.at_ms, reverse=True)}
+        ranges = {each.key: each for each in sorted(found, key=lambda each: (each.records, -each.at_ms))}
         return sorted(ranges.values(), key=lambda each: each.at_ms)
 
     @property

@@ -292,7 +292,7 @@ class ServiceCollector(Collector):
             newest: dict[tuple[str, int], int] = {}
             for each in fleet.skipped:
                 key = each.topic, each.partition, each.reason
-                sums[key] = sums.get(key, 0) + each.next - each.first
+                sums[key] = sums.get(key, 0) + each.offsets
                 newest[key[:2]] = max(each.at_ms, newest.get(key[:2], 0))
             for (topic, index, reason), count in sums.items():
                 skipped.add_metric([*labels, topic, str(index), reason], count)

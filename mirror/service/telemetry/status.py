@@ -199,7 +199,7 @@ def _tables(now: Status) -> list[Table]:
                     str(each["first"]),
                     str(each["next"] - 1),
                     _time(each["at_ms"]),
-                    each["why"],
+                    f"{each['records']:,} of them: {each['why']}" if each["records"] else each["why"],
                 ]
                 for each in now["skipped"]
             ],

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, Skipped, Span
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, Skipped, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.checkpoint import Skipped as Written
 from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.passed import PassedOver
 from mirror.offsetmap.internal.memory import state_topic
 from mirror.offsetmap.internal.topic import State
 from mirror.sandbox import Cluster as Sandbox
@@ -43,6 +44,18 @@ async def _decisions(
         assert await skipped(cluster, audited, request) == Decisions(
             (Skipped("t", 1, Span(3, 5), "could not be copied; going on without them was accepted", written.at_ms),)
         )
+        ids = {"t": "1" * 32}, {"t": "2" * 32}
+        of_now, of_another = (
+            PassedOver(
+                side=Side("t", 1, "t"), writer="w", offsets=(offset, offset + 4), leader_epoch=0, source_id="1" * 32,
+                destination_id=there, cause="oversize", at_ms=0,
+            )
+            for offset, there in ((3, "2" * 32), (4, "3" * 32))
+        )  # fmt: skip
+        await state.save([of_now, of_another])
+        passed = (await skipped(cluster, audited, request, ids)).passed
+        words = "records too large for the destination; dropped, as the configuration says"
+        assert passed == {TopicPartition("t", 1): {3: words, 7: words}}
         create(sandbox, state_topic(f"{flow}-2"), cleanup_policy="delete")
         other = AuditRequest(flow=f"{flow}-2", source=there, destination=there, topics=("t",))
         found = await skipped(cluster, audited, other)

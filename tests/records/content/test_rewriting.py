@@ -13,8 +13,8 @@ from mirror.records.content.building import compressed
 from mirror.records.content.opening import Record as Read
 from mirror.records.content.opening import opened
 from mirror.records.content.ratio import RatioEstimator
-from mirror.records.content.raw import RawRecord, placed_records
-from mirror.records.content.rewriting import Oversize, Piece, Splits, rewrite
+from mirror.records.content.raw import RawRecord, placed_records, raw_records
+from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, alone, rewrite
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.intact import is_intact
 from tests.records.builders import Record, kafka_batch, sealed
@@ -40,7 +40,7 @@ def batch_of(sizes: list[int], codec: int = 0, base_offset: int = 500, *, seed: 
 
 
 def pieces_of(batch: bytes, **how: object) -> list[Piece]:
-    return list(rewrite(BatchHeader.read(batch), batch[HEADER_SIZE:], **how))  # type: ignore[arg-type]
+    return list(rewrite(BatchHeader.read(batch), batch[HEADER_SIZE:], **how))  # type: ignore[call-overload]
 
 
 def read(batch: bytes) -> list[Read]:
@@ -247,3 +247,31 @@ def test_a_record_s_attributes_stay() -> None:
     stored = b"".join(RawRecord(at, 0, 0x85, b"\x01\x50" + bytes(40) + b"\x00").stored(at, 0) for at in range(2))
     (piece,) = rewrite(header._replace(length=HEADER_SIZE - 12 + len(stored)), stored)
     assert [one.attributes for one in placed_records(*piece)] == [0x85, 0x85]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_records_over_the_limit_are_passed_over_in_their_places(codec: int) -> None:
+    """Each record is yielded once, as part of a batch or as passed over, in order; the size is that of a batch of its
+    own."""
+    batch = batch_of([3_000, 90, 90, 3_000, 3_000, 90, 3_000], codec)
+    header = BatchHeader.read(batch)
+    made = list(rewrite(header, batch[HEADER_SIZE:], most_size=1_000, passes_over=1_000))
+    shown = [
+        one.offset if isinstance(one, PassedOver) else (one.header.base_offset, one.header.record_count) for one in made
+    ]
+    assert shown == [500, (501, 2), 503, 504, (505, 1), 506]
+    check([one for one in made if isinstance(one, Piece)], codec)
+    sizes = {
+        header.base_offset + each.offset_delta: alone(header, each).header.size
+        for each in raw_records(header, batch[HEADER_SIZE:])
+    }
+    assert all(one.size == sizes[one.offset] > 1_000 for one in made if isinstance(one, PassedOver))
+
+
+def test_one_record_alone() -> None:
+    batch = batch_of([90, 5_000, 90], 3)
+    header = BatchHeader.read(batch)
+    record = list(raw_records(header, batch[HEADER_SIZE:]))[1]
+    piece = alone(header, record)
+    check([piece], 3)
+    assert read_pieces([piece]) == read(batch)[1:2]

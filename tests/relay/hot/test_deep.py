@@ -21,7 +21,7 @@ from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole
-from tests.records.builders import sealed
+from tests.records.builders import Record, kafka_batch, sealed
 from tests.records.cleaner import TIME, cleaned, record, written
 
 VERSION = 9
@@ -308,3 +308,33 @@ def test_any_mix(kinds: list[str], most: int, compiled: bool) -> None:
     if halt is None:
         assert run.read() == placed(batches)
     run.send_all()
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_records_that_are_passed_over(compiled: bool) -> None:
+    """
+    1. Each becomes a hole of its own, also beside another one or beside a gap; all other records keep their places.
+    2. Frames go back as their batches do, also of a batch of which nothing is left.
+    """
+    run = Run(Terms(compacted=True, rewrites=True, passes_over=400, max_batch_size=400), compiled=compiled)
+    first = kafka_batch(
+        [Record(at, 0, b"k", bytes([97 + at]) * (900 if at in (1, 2, 4) else 50)) for at in range(5)], base_offset=103
+    )
+    alone = kafka_batch([Record(0, 0, b"k", b"x" * 900)], base_offset=110)
+    batches = [written(100), first, alone, written(111)]
+    assert run.take(*batches) is None
+    assert run.shape == [3, 1, "hole of 1", "hole of 1", 1, "hole of 1", "hole of 2", "hole of 1", 3]
+    causes = [one.cause for one in run.items if isinstance(one, Hole)]
+    assert [cause.value for cause in causes] == ["oversize", "oversize", "oversize", "compacted", "oversize"]
+    left = {104, 105, 107, 110}
+    assert run.read() == [one for one in placed(batches) if one.offset not in left]
+    assert run.partition.cursor.marks[-1].next_offset == 114
+    run.send_all()
+
+
+def test_without_that_setting_the_first_of_them_halts() -> None:
+    run = Run(Terms(rewrites=True, max_batch_size=400))
+    batch = kafka_batch([Record(at, 0, b"k", b"x" * (900 if at == 1 else 50)) for at in range(3)], base_offset=100)
+    halt = run.take(batch)
+    assert isinstance(halt, Halt)
+    assert (halt.reason, run.shape) == (HaltReason.TOO_LARGE, [1])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from mirror.offsetmap.entries.passed import DROPPED
 from mirror.records.admit import Terms
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
@@ -193,3 +194,25 @@ async def test_a_batch_that_only_seems_to_hold_the_position(compacted: bool) -> 
         at.source.store("t", 0, sealed(lower.pack() + written(6)[HEADER_SIZE:]))
         found = await at.locate()
         assert (found.offset, found.inside) == (6, -1)
+
+
+async def test_a_record_that_came_back_beside_one_that_was_passed_over() -> None:
+    """Only the former has to be superseded: nothing but what is written down stands for the latter."""
+    async with scene() as at:
+        batch = kafka_batch([Record(each, TIME + each, b"key %d" % each, b"1") for each in range(3)], base_offset=3)
+        later = kafka_batch([Record(0, TIME, b"key 1", b"2")], base_offset=6)
+        begin(at, batch, later, compacted=True)
+        assert (await at.locate()).offset == 3
+        fill(at, 2)
+        assert (await at.halts())[0] == "overfilled"
+        await at.pins.passed.write(at.partition, 3, 0, DROPPED)
+        found = await at.locate()
+        assert (found.offset, found.inside) == (5, 3)
+
+
+@pytest.mark.parametrize("passes_over", [None, 50])
+async def test_before_a_record_that_may_be_passed_over_the_end_stands_still(passes_over: int | None) -> None:
+    """As before any hole: markers are not idempotent."""
+    async with scene() as at:
+        begin(at, LARGE, max_batch_size=50, passes_over=passes_over)
+        assert (await at.locate()).settled_at == 0.0 if passes_over else (await at.locate()).settled_at > 0.0

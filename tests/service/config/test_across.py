@@ -196,3 +196,73 @@ def test_the_longest_prefix_counts() -> None:
     to_ab = Selection((".*",), back="a.b.", others=("a.",))
     assert not to_ab.selects("a.b.t")
     assert to_ab.selects("a.t")
+
+
+LETTERS = {"oversize.record": "deadletter", "oversize.record.topic": "letters"}
+
+
+@pytest.mark.parametrize(
+    ("flows", "said"),
+    [
+        ({"west->hub": LETTERS | {"topics": [".*"]}}, "which flow west->hub copies into at cluster hub"),
+        ({"west->hub": LETTERS, "east->hub-too": {"topics": ["letters"]}}, "which flow east->hub-too copies into"),
+    ],
+)
+def test_no_exact_flow_copies_into_a_dead_letter_topic(
+    loading: Load, flows: dict[str, dict[str, Any]], said: str
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        loading(text(flows))
+    assert "flows.west->hub.oversize.record.topic: is letters, " in str(told.value)
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        {"west->hub": LETTERS | {"topics": [".*"], "exclude": ["letters"]}},
+        {"west->hub": LETTERS, "east->hub": MAPPED | {"topics": ["letters"]}},
+        {"west->hub": LETTERS, "hub->east": {"topics": ["letters"]}},
+    ],
+    ids=str,
+)
+def test_others_may_use_it(loading: Load, flows: dict[str, dict[str, Any]]) -> None:
+    assert len(loading(text(flows)).enabled_flows()) == len(flows)
+
+
+@pytest.mark.parametrize("policy", ["drop", "deadletter"])
+@pytest.mark.parametrize(
+    ("also", "said"),
+    [
+        ({"offsets": "mapped"}, "needs offsets: exact"),
+        ({"identity": "strict", "isolation.level": "read_uncommitted"}, "needs identity: stamped"),
+        ({"deep.path.enable": False}, "needs deep.path.enable: true"),
+    ],
+)
+def test_records_are_passed_over_where_batches_are_cut(
+    loading: Load, policy: str, also: dict[str, Any], said: str
+) -> None:
+    topic = {"oversize.record.topic": "letters"} if policy == "deadletter" else {}
+    with pytest.raises(ConfigError, match=said):
+        loading(text({"west->hub": {"oversize.record": policy} | topic | also}))
+    assert loading(text({"west->hub": {"oversize.record": "halt"} | also})).enabled_flows()
+
+
+@pytest.mark.parametrize(
+    ("flow", "said"),
+    [
+        (
+            {"oversize.record": "deadletter"},
+            "oversize.record.topic: is missing, and oversize.record: deadletter needs it",
+        ),
+        ({"oversize.record.topic": "letters"}, "is set, and oversize.record: halt writes no dead letters"),
+        ({"oversize.record": "drop", "oversize.record.topic": "x"}, "is set, and oversize.record: drop writes no dead"),
+        (LETTERS | {"oversize.record.topic": "a b"}, "is 'a b', which is no topic for dead letters"),
+        (LETTERS | {"oversize.record.topic": "__letters"}, "is '__letters', which is no topic for dead letters"),
+        ({"oversize.record": "skip"}, "oversize.record: must be halt or drop or deadletter"),
+    ],
+)
+def test_dead_letters_need_a_topic(loading: Load, flow: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        loading(text({"west->hub": flow}))
+    assert said in str(told.value)

@@ -257,3 +257,18 @@ def test_counters_that_begin_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Fleet("a->b")
     found.started(1, 11)
     assert "mirror_halts_total/corrupt" not in counters(found)
+
+
+def test_records_that_were_passed_over_count_once() -> None:
+    """A row of them grows: the newest word counts, of whichever worker, and only the records in it."""
+    found = fleet()
+    before = Skipped("t", 0, 10, 11, "oversize", NOW_MS, 1)
+    grown = Skipped("t", 0, 10, 900, "oversize", NOW_MS + 5, 7)
+    other = Skipped("t", 0, 10, 20, "on.gap", NOW_MS + 9)
+    for worker, rows in ((1, (before, other)), (2, (grown,))):
+        found.heard(worker, snapshot(skipped=rows))
+    assert found.skipped == [grown, other]
+    found.ended(2)
+    assert found.skipped == [grown, other]
+    assert sample(found, "mirror_skipped_offsets_total", reason="oversize") == 7
+    assert sample(found, "mirror_skipped_offsets_total", reason="on.gap") == 10

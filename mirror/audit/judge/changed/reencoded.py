@@ -4,9 +4,13 @@ A batch that has lost records inside, that carries the time of its append, or th
 comes to the destination in other batches. That is no difference if these hold the very same records at the same
 offsets, with the times that consumers see. So such batches are opened on both sides, and compared record by record.
 Only a batch with a cause is excused: one in other batches, or one whose header says why it could not stay as it was.
+
+A record that fits into no batch at the destination may have been passed over. The flow's internal topic says which
+ones, and that is not believed blindly: each is a finding of its own, and there must be a marker in its place.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused
@@ -26,13 +30,16 @@ class Reencoded(NamedTuple):
     holes: list[Hole]
 
 
-def suspects(pairs: Pairs) -> list[BatchRow]:
-    """Returns the batches of the source that may have been written anew, judged by headers alone, in order."""
+def suspects(pairs: Pairs, passed: Iterable[int] = ()) -> list[BatchRow]:
+    """Returns the batches of the source that may have been written anew, judged by headers alone, in order; also those
+    with a record at one of the offsets ``passed``, which are in order."""
     spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
+    lost = [Span(offset, offset + 1) for offset in passed]
     return [
         row
         for base in sorted(pairs.source)
-        if (row := pairs.source[base]).crc_ok and _cause(row, list(overlapping(spans, row.span)))
+        if (row := pairs.source[base]).crc_ok
+        and (_cause(row, list(overlapping(spans, row.span))) or next(overlapping(lost, row.span), None) is not None)
     ]
 
 
@@ -45,6 +52,7 @@ def settled(
     audited: Span,
     *,
     ended: bool,
+    passed: Mapping[int, str] = MappingProxyType({}),
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -58,6 +66,7 @@ def settled(
         audited: the offsets that both logs have. Of a batch that one of them begins or ends inside of, only these
             count.
         ended: nobody else says what the destination lacks behind these: the rest of the batch is missing then.
+        passed: offsets of records that the flow says it has passed over, each with what became of it.
     """
     found, holes = list[Finding](), list[Hole]()
     theirs = sorted(destination.values(), key=lambda row: row.base_offset)
@@ -71,15 +80,20 @@ def settled(
         cause = _cause(row, inside)
         pieces = [by_start[each.start] for each in inside]
         differing = [one.what for one in overlapping(wrong, span)]
-        whole = span == row.span
-        if not cause or not _are_pieces(row, pieces, differing, cleaned, whole=whole):
+        lost = [one for one in differing if one.at is Side.SOURCE and one.offset in passed]
+        others = [one for one in differing if one.at is not Side.SOURCE or one.offset not in passed]
+        if not cause and (inside or not lost):
+            continue
+        if not _are_pieces(row, pieces, others, cleaned, lost_n=len(lost), whole=span == row.span):
             continue
         del source[base]
         for piece in pieces:
             del destination[piece.base_offset]
-        gone = [Span(one.offset, one.offset + 1) for one in differing if one.at is Side.SOURCE]
+        gone = [Span(one.offset, one.offset + 1) for one in others if one.at is Side.SOURCE]
         holes += [Hole(*each, What.GAP) for each in less(less([span], inside), gone)]
-        found.append(_finding(key, row, span, cause, differing))
+        if pieces or others:
+            found.append(_finding(key, row, span, cause, others, less_n=len(lost)))
+        found += [_lost(key, row, one, passed[one.offset]) for one in lost]
         if ended and span.end < row.span.end:
             found.append(_rest(key, row, span, pieces))
     return Reencoded(found, holes)
@@ -102,11 +116,26 @@ def _rest(key: TopicPartition, row: BatchRow, span: Span, pieces: Sequence[Batch
     )  # fmt: skip
 
 
+def _lost(key: TopicPartition, row: BatchRow, one: RecordDifference, why: str) -> Finding:
+    """Returns the finding for a record that was passed over."""
+    return Finding(
+        kind=Kind.OVERSIZE, topic=key.topic, partition=key.partition, source=Span(one.offset, one.offset + 1),
+        destination=None, batches=int(row.records == 1), records=1, detail=why, bytes=one.size,
+    )  # fmt: skip
+
+
 def _finding(
-    key: TopicPartition, row: BatchRow, span: Span, cause: str, differing: Sequence[RecordDifference]
+    key: TopicPartition,
+    row: BatchRow,
+    span: Span,
+    cause: str,
+    differing: Sequence[RecordDifference],
+    *,
+    less_n: int = 0,
 ) -> Finding:
+    """``less_n``: records of the batch that were passed over."""
     there = [one for one in differing if one.at is Side.DESTINATION]
-    kind, detail, records, size = Kind.REENCODED, cause, row.records, row.size
+    kind, detail, records, size = Kind.REENCODED, cause, row.records - less_n, row.size
     if there:
         kind, detail, records, size = Kind.UNVERIFIABLE, GONE_HERE, len(there), sum(one.size for one in there)
     elif differing:
@@ -144,10 +173,12 @@ def _are_pieces(
     differing: Sequence[RecordDifference],
     cleaned: Set[Side],
     *,
+    lost_n: int,
     whole: bool,
 ) -> bool:
     """Returns True if these can be all that the mirror made of the batch: dense, with its codec and no other attribute,
-    and with the same records, but for what a log cleaner may have taken since. ``whole``: all of it is audited."""
+    and with the same records, but for what a log cleaner may have taken since, and ``lost_n`` that were passed over.
+    ``whole``: all of it is audited."""
     here, there = (sum(one.at is side for one in differing) for side in Side)
     return (
         all(
@@ -156,5 +187,5 @@ def _are_pieces(
             for piece in pieces
         )
         and all(is_excused(one, cleaned) for one in differing)
-        and (not whole or sum(piece.records for piece in pieces) - there == row.records - here)
+        and (not whole or sum(piece.records for piece in pieces) - there == row.records - here - lost_n)
     )

@@ -1,6 +1,6 @@
 """Batches that stand in other batches at the destination: excused if they had to, and hold the very same records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -56,10 +56,11 @@ def judged(
     cleaned: frozenset[Side] = frozenset(),
     audited: Span = ALL,
     ended: bool = False,
+    passed: Mapping[int, str] | None = None,
 ) -> tuple[list[tuple[Kind, str]], list[Hole], int]:
     """Kinds and details of the findings, the holes, and how many rows are left."""
     ours, theirs = at(source), at(*there)
-    found = settled(KEY, ours, theirs, differences, cleaned, audited, ended=ended)
+    found = settled(KEY, ours, theirs, differences, cleaned, audited, ended=ended, passed=passed or {})
     return [(one.kind, one.detail) for one in found.findings], found.holes, len(ours) + len(theirs)
 
 
@@ -144,6 +145,64 @@ def test_which_batches_are_opened() -> None:
     )
     there = at(row(0, 9), row(10, 14), row(15, 19), row(20, 24), row(30, 39), row(50, 59, crc_ok=False))
     assert [one.base_offset for one in suspects(Pairs(source, there))] == [10, 20, 30]
+
+
+PASSED = {15: "dropped", 40: "dropped"}
+LOST = (Kind.OVERSIZE, "dropped")
+
+
+def test_a_record_that_was_passed_over() -> None:
+    """It is a finding of its own, whatever the rest of its batch is; its offset is a hole, so that a marker is due."""
+    gone = missing(15, Side.SOURCE, excused=False)
+    found, holes, left = judged(row(10, 19), row(10, 14), row(16, 19), differences=[gone], passed=PASSED)
+    assert (found, holes, left) == ([(Kind.REENCODED, CUT), LOST], [Hole(15, 16, What.GAP)], 0)
+    found, holes, left = judged(row(15, 15), differences=[gone], passed=PASSED)
+    assert (found, holes, left) == ([LOST], [Hole(15, 16, What.GAP)], 0)
+
+
+def test_how_many_records_were_passed_over() -> None:
+    ours, theirs = at(row(10, 19)), at(row(10, 14), row(16, 19))
+    told = settled(KEY, ours, theirs, [missing(15, Side.SOURCE)], frozenset(), ALL, ended=False, passed=PASSED).findings
+    assert [(one.source, one.destination, one.records, one.bytes) for one in told] == [
+        (Span(10, 20), Span(10, 20), 9, 500), (Span(15, 16), None, 1, 10),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "there", "differences"),
+    [
+        (row(10, 19), [row(10, 14), row(16, 19)], [missing(15, None, excused=False)]),
+        (row(10, 19), [row(10, 14), row(17, 19)], [missing(15, Side.SOURCE), missing(16, Side.SOURCE)]),
+        (row(15, 15), [row(15, 15)], [missing(15, None, excused=False)]),
+        (row(15, 16), [], [missing(15, Side.SOURCE), missing(16, Side.SOURCE)]),
+        (row(15, 15), [], []),
+        (row(17, 17), [], [missing(17, Side.SOURCE)]),
+    ],
+    ids=["another record", "one more", "another batch", "one more of a batch", "not opened", "not said"],
+)
+def test_what_nobody_says_was_passed_over(
+    source: BatchRow, there: list[BatchRow], differences: list[RecordDifference]
+) -> None:
+    assert judged(source, *there, differences=differences, passed=PASSED) == ([], [], 1 + len(there))
+
+
+def test_a_log_cleaner_and_a_record_that_was_passed_over() -> None:
+    gone = [missing(12, Side.DESTINATION), missing(15, Side.SOURCE)]
+    found, holes, left = judged(
+        row(10, 19, records=9), row(10, 14), row(16, 19), differences=gone, cleaned=BOTH, passed=PASSED
+    )
+    assert (found, holes, left) == ([(Kind.UNVERIFIABLE, GONE_HERE), LOST], [Hole(15, 16, What.GAP)], 0)
+
+
+def test_a_batch_that_reaches_beyond_one_with_such_a_record() -> None:
+    gone = [missing(15, Side.SOURCE)]
+    there = row(16, 17, records=1)
+    assert judged(row(15, 16), there, differences=gone, cleaned=BOTH, passed=PASSED) == ([], [], 2)
+
+
+def test_batches_of_such_records_are_opened() -> None:
+    source = at(row(0, 9), row(15, 15), row(40, 49), row(50, 50))
+    assert [one.base_offset for one in suspects(Pairs(source, at(row(0, 9))), PASSED)] == [15, 40]
 
 
 # On real clusters.

@@ -1,0 +1,91 @@
+"""Records that were passed over because they are too large for the destination (``oversize.record``).
+
+Each is written down before a marker takes its offset at the destination. From then on, nothing else tells that marker
+from one that stands in the place of a record by mistake.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Self
+
+from mirror.offsetmap import fields
+from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+
+DROPPED = "oversize"
+"""The cause of a record that was dropped."""
+DEAD_LETTER = "dead_letter"
+"""The cause of a record that was written to the dead letter topic, and acknowledged there."""
+MOST_OFFSETS = 500
+"""Most offsets in one entry. It is written again with each one that is added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """Offsets of records that were passed over, all of one leader epoch of the source. Within an epoch, an offset has
+    only one record: so it is known which one is meant, whatever stands there later."""
+
+    side: Side
+    writer: str
+    """The process that wrote it: two workers never add to the same entry."""
+    offsets: tuple[int, ...]
+    """In order; at least one."""
+    leader_epoch: int
+    source_id: str | None
+    """Topic id in hexadecimal, if the cluster has one; ``destination_id`` likewise."""
+    destination_id: str | None
+    cause: str
+    """``DROPPED`` or ``DEAD_LETTER``."""
+    at_ms: int
+    """When the last one was added, in ms since 1970."""
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last one."""
+        return self.offsets[-1] + 1
+
+    def key(self) -> bytes:
+        """Returns the key: one for each first record of a writer."""
+        return key_of("passed", self.side, start=self.start, epoch=self.leader_epoch, writer=self.writer)
+
+    def value(self) -> bytes:
+        """Returns the value, in JSON. ``steps``: from each offset to the next one."""
+        return dump(
+            {
+                "v": VERSION,
+                "steps": [after - before for before, after in pairwise(self.offsets)],
+                "source_id": self.source_id,
+                "destination_id": self.destination_id,
+                "cause": self.cause,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """Reads what ``key`` and ``value`` made."""
+        steps = value["steps"]
+        many = len(steps) if type(steps) is list else -1
+        if not 0 <= many < MOST_OFFSETS:
+            raise ValueError(f"steps is not a list of at most {MOST_OFFSETS - 1} numbers")
+        steps = fields.numbers(value, "steps", *[(1, fields.MOST)] * many)
+        offsets = tuple(accumulate(steps, initial=fields.number(key, "start")))
+        if offsets[-1] >= fields.MOST:
+            raise ValueError("steps leads beyond the last offset")
+        return cls(
+            side=Side.of(key),
+            writer=fields.label(key, "writer"),
+            offsets=offsets,
+            leader_epoch=fields.number(key, "epoch", least=-1, most=fields.MOST_I32),
+            source_id=fields.topic_id(value, "source_id"),
+            destination_id=fields.topic_id(value, "destination_id"),
+            cause=fields.label(value, "cause"),
+            at_ms=fields.at_ms(value),
+        )

@@ -1,0 +1,94 @@
+"""Keeps in the internal topic which records were passed over because they are too large for the destination.
+
+It is the proof, for every later owner and for the audit, that a marker stands rightly where the source has a record. A
+record counts as passed over only as the one of its leader epoch, and in the topics with the ids of then.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOver
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.internal.memory import Memory
+from mirror.relay.partition.partition import Partition
+
+NONE: Mapping[int, int] = {}
+
+
+class Passed:
+    """Keeps them for all partitions of a process."""
+
+    def __init__(self, state: Memory) -> None:
+        self._state = state
+        self._writer = uuid.uuid4().hex[:16]
+
+    async def offsets(self, partition: Partition) -> Mapping[int, int]:
+        """Returns offset -> leader epoch of the source's record there, for all that were passed over in the topics of
+        now. What another owner has written since is read first.
+
+        Raises:
+            NetworkError: the internal topic cannot be read now.
+        """
+        await self._state.load()
+        return {offset: each.leader_epoch for each in self._of(partition) for offset in each.offsets}
+
+    def known(self, partition: Partition, offset: int, leader_epoch: int) -> PassedOver | None:
+        """Returns the entry that has this record, if one was written; of several, one that tells of a dead letter."""
+        found = [each for each in self._of(partition) if each.leader_epoch == leader_epoch and offset in each.offsets]
+        return min(found, key=lambda each: each.cause != DEAD_LETTER, default=None)
+
+    async def write(self, partition: Partition, offset: int, leader_epoch: int, cause: str) -> PassedOver:
+        """Writes down that the record is passed over. Returns the entry that has it.
+
+        Raises:
+            NetworkError: it is not certain that it was written.
+        """
+        source_id, destination_id = _ids(partition)
+        now_ms = round(time.time() * 1000)
+        last = next(
+            (
+                each
+                for each in reversed(self._of(partition))
+                if (each.writer, each.leader_epoch, each.cause) == (self._writer, leader_epoch, cause)
+            ),
+            None,
+        )
+        if last is not None and last.end <= offset and len(last.offsets) < MOST_OFFSETS:
+            entry = replace(last, offsets=(*last.offsets, offset), at_ms=now_ms)
+        else:
+            entry = PassedOver(
+                side=partition.side,
+                writer=self._writer,
+                offsets=(offset,),
+                leader_epoch=leader_epoch,
+                source_id=source_id,
+                destination_id=destination_id,
+                cause=cause,
+                at_ms=now_ms,
+            )
+        await self._state.put(entry)
+        return entry
+
+    async def forget(self, partition: Partition, log_start: int) -> None:
+        """Takes away what is about offsets that the destination has deleted: nobody will ask about them. This keeps
+        the internal topic small. ``log_start``: where its log begins.
+
+        Raises:
+            NetworkError: it is not certain that it was written.
+        """
+        gone = [each.key() for each in self._of(partition) if each.end <= log_start]
+        if gone:
+            await self._state.save((), forget=gone)
+
+    def _of(self, partition: Partition) -> list[PassedOver]:
+        """Returns the entries about the partition's topics as they are now, in the order of their first offsets."""
+        ids = _ids(partition)
+        return [
+            each for each in self._state.ledger.passed(partition.side) if (each.source_id, each.destination_id) == ids
+        ]
+
+
+def _ids(partition: Partition) -> tuple[str | None, str | None]:
+    return id_text(partition.claim.source_id), id_text(partition.claim.destination_id)

@@ -1,0 +1,66 @@
+"""Writes dead letters: records that are too large for the destination's topic, into a topic for them there."""
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Refused
+from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import no_leader, not_described
+from mirror.reasons import HaltReason
+from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
+from mirror.wire.errors import Outcome, outcome_of
+
+
+class DeadLetters:
+    """The dead letter topic of a flow."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._is_known = False
+        """True if the last letter was written by the metadata of now."""
+
+    async def write(self, index: int, batch: bytes) -> str:
+        """Appends a batch, acknowledged by all replicas in sync. It may be there twice if an answer was lost.
+
+        Args:
+            index: the source's partition. Its letters go to one partition, so that they stay in order.
+            batch: the letter.
+
+        Returns:
+            Where it stands, for messages.
+
+        Raises:
+            PartitionHalted: the topic is not there, or does not take it.
+            NetworkError: it is not certain that it was written; try again.
+        """
+        log = await self._log(index)
+        try:
+            self._is_known = False
+            offset = await log.produce(batch)
+        except Refused as error:
+            if error.lacks is not None:
+                raise PartitionHalted(halted_by_lack(str(error), error.lacks)) from error
+            if outcome_of(error.code) is Outcome.HALT:
+                raise halt(
+                    HaltReason.DEAD_LETTER, f"{error}: a dead letter of {len(batch)} bytes for {self._topic}"
+                ) from error
+            raise
+        self._is_known = True
+        return f"{self._topic}-{log.index} at offset {offset}"
+
+    async def _log(self, index: int) -> PartitionLog:
+        """Returns the log at its current leader."""
+        cluster, name = self._cluster, self._topic
+        if not self._is_known or name not in cluster.topics:
+            await cluster.refresh([name])
+        topic = cluster.topics.get(name)
+        if topic is None and name in cluster.denied:
+            error = not_described(cluster.name, name)
+            assert error.lacks is not None
+            raise PartitionHalted(halted_by_lack(str(error), error.lacks))
+        if topic is None or not topic.leaders:
+            raise halt(HaltReason.DEAD_LETTER, f"cluster {cluster.name} has no topic {name}")
+        partition = sorted(topic.leaders)[index % len(topic.leaders)]
+        leader = cluster.leader(name, partition)
+        if leader is None:
+            raise no_leader(cluster.name, name, partition, topic)
+        return PartitionLog(cluster, topic, partition, leader)
