@@ -308,7 +308,7 @@ def _from_its_beginning(header: BatchHeader, records: bytes, *, due: int = 0, **
     return rewriting.rewrite(header, records, **how)
 
 
-async def _nowhere(*_: Any) -> int:
+async def _nowhere(*_: Any, **__: Any) -> int:
     return NOT_INSIDE
 
 
@@ -323,7 +323,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "what is fetched again may begin in the middle of a batch": (Cursor, "rewind", _without_inside),
     "records before the position are left out": (deep, "rewrite", _from_its_beginning),
     "a piece is compared with its part of the batch": (survivors, "is_piece", lambda *_: False),
-    "the source shows which batch holds the position": (resync.Resync, "_inside", _nowhere),
+    "the source shows which batch holds the position": (resync, "batch_holding", _nowhere),
     "between the records of a batch, markers are right": (compare.Comparison, "_check_batch", _as_a_whole),
 }
 WITHIN = 400
