@@ -61,7 +61,14 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize(("reason", "value"), [(reason, each) for reason, values in UNFIT.items() for each in values])
+@pytest.mark.parametrize(
+    ("reason", "value"),
+    [
+        pytest.param(reason, each, id=f"{reason} {at}")
+        for reason, values in UNFIT.items()
+        for at, each in enumerate(values)
+    ],
+)
 def test_what_is_not_sent(reason: str, value: bytes) -> None:
     with pytest.raises(NotSendable, match=f"^{reason}: .+; .+") as caught:
         check(value)
