@@ -14,6 +14,12 @@ from mirror.records.content.ratio import RatioEstimator
 from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader
 
+MOST_PIECES = 4_096
+"""Limit for the pieces that are made of a batch at a time. Each is several objects, however little it holds. What is
+left of the batch is fetched again."""
+MOST_SIZE = 16 << 20
+"""The same for their bytes: with so many, no more are made."""
+
 
 class Rewritten(NamedTuple):
     """The pieces of a batch from the offset on that was due.
@@ -21,12 +27,14 @@ class Rewritten(NamedTuple):
     Attributes:
         pieces: dense batches, in order, and in their places the records that are passed over.
         upto: the offset behind the last piece; behind the whole batch, if nothing stopped it.
-        halt: why not all of it could be rewritten; None: it was.
+        halt: why no more of it can be rewritten; None: nothing speaks against it.
+        rest: True if there may be more of it.
     """
 
     pieces: list[Piece | PassedOver]
     upto: int
     halt: Halt | None = None
+    rest: bool = False
 
     @property
     def size(self) -> int:
@@ -62,6 +70,7 @@ class Rewriter:
         """
         self.opened[reason.slug] = self.opened.get(reason.slug, 0) + 1
         pieces: list[Piece | PassedOver] = []
+        size = 0
         try:
             for piece in rewrite(
                 header,
@@ -73,6 +82,10 @@ class Rewriter:
                 passes_over=terms.passes_over,
             ):
                 pieces.append(piece)
+                size += piece.header.size if isinstance(piece, Piece) else 0
+                enough = len(pieces) >= MOST_PIECES or size >= MOST_SIZE
+                if enough and _behind(piece) < header.next_offset:
+                    return Rewritten(pieces, _behind(piece), rest=True)
         except Oversize as error:
             halt = Halt(reason=HaltReason.TOO_LARGE, detail=str(error), size=error.size)
         except NotOpened as error:

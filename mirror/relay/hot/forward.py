@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import Fill, Forward, Halt, Rewrite, Skip, Verdict, admit, backwards, damaged
+from mirror.records.admit import NOT_INSIDE, Fill, Forward, Halt, Rewrite, Skip, Verdict, admit, backwards, damaged
 from mirror.records.header import (
     HEADER_SIZE,
     MAGIC,
@@ -107,17 +107,18 @@ def forward(
         judged = _judge(view, partition, so_far.next_identity, due, inner_loop.produce_version, dropped)
         if isinstance(judged, Opened):
             halt = so_far.put_rewritten(at, judged, rewriter or Rewriter(), inner_loop.produce_version)
+            cut = so_far.inside != NOT_INSIDE
         elif isinstance(judged, Judged):
             so_far.put(at, judged, first=len(outbox) == before)
         else:
             halt = judged
-        if not isinstance(judged, Judged | Opened) or halt is not None:
+        if not isinstance(judged, Judged | Opened) or halt is not None or cut:
             break
         at = judged.stop
     due = so_far.next_due
     if halt is None and at < end and not cut:  # what the inner loop calls cut is the batch that is due
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
-    cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms)
+    cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)
     put = len(outbox) - before
     if put:
         so_far.close()

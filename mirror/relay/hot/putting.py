@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import GIVEN_UP, Cause, Halt
+from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt
 from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
 from mirror.records.restamp import restamp
@@ -46,7 +46,7 @@ class SoFar:
     """What was put into the outbox of a record set so far."""
 
     __slots__ = (
-        "closed", "epoch", "frame", "holes", "last_at", "last_due", "left_out", "newest_ms", "next_due",
+        "closed", "epoch", "frame", "holes", "inside", "last_at", "last_due", "left_out", "newest_ms", "next_due",
         "next_identity", "oldest_ms", "partition",
     )  # fmt: skip
 
@@ -65,6 +65,8 @@ class SoFar:
         """The byte at which the last batch begins that was put, and the offset behind it."""
         self.holes = 0
         """Items that are holes."""
+        self.inside = NOT_INSIDE
+        """Base offset of a batch of which only the beginning was put."""
         self.left_out = 0
         """Bytes that were not put; less than 0 if what was put instead is more."""
 
@@ -97,6 +99,7 @@ class SoFar:
             _give_frame(self.frame, queue)
         batch = self.frame.body[at : opened.stop]
         made = rewriter.rewrite(partition.topic, header, batch, self.next_due, partition.terms, opened.reason)
+        is_all = made.halt is None and not made.rest
         written = [piece for piece in made.pieces if isinstance(piece, Piece)]
         own = self.frame.beside([piece.records for piece in written]) if written else None
         body_at = 0
@@ -120,8 +123,10 @@ class SoFar:
         if own is not None:
             queue.keep()
             # A batch of which something is still to come says nothing of where the copy ends.
-            self.last_at, self.last_due = at, self.next_due if made.halt is None else NO_END
-        self.left_out += (header.size if made.halt is None else 0) - made.size
+            self.last_at, self.last_due = at, self.next_due if is_all else NO_END
+        self.left_out += (header.size if is_all else 0) - made.size
+        if made.rest:
+            self.inside = header.base_offset
         self.epoch = header.leader_epoch
         self.closed = len(outbox)
         partition.cursor.rewrote(header.base_offset, header.next_offset, queue.acknowledged)

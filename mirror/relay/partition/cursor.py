@@ -239,7 +239,9 @@ class Cursor:
         """That nothing waits is true only as long as the source is heard."""
         self._heard_at = -math.inf
 
-    def advance(self, due: int, identity: Identity, last_epoch: int, max_timestamp: int) -> None:
+    def advance(
+        self, due: int, identity: Identity, last_epoch: int, max_timestamp: int, inside: int = NOT_INSIDE
+    ) -> None:
         """What an answer had up to ``due`` was put into the queue, or skipped.
 
         Args:
@@ -247,9 +249,10 @@ class Cursor:
             identity: of the next batch.
             last_epoch: leader epoch of the last batch.
             max_timestamp: of the last batch forwarded, in ms since 1970.
+            inside: base offset of the batch that ``due`` lies inside of, if its beginning was put into the queue.
         """
         if due != self.due:
-            self.aligned, self.inside = True, NOT_INSIDE
+            self.aligned, self.inside = inside == NOT_INSIDE, inside
         self.due, self.identity = due, identity
         self.last_epoch, self.max_timestamp = last_epoch, max_timestamp
 
@@ -258,7 +261,8 @@ class Cursor:
         again. ``acknowledged``: all below this offset is at the destination."""
         while self.rewritten and self.rewritten[0][1] <= acknowledged:
             self.rewritten.popleft()
-        self.rewritten.append((base_offset, next_offset))
+        if not self.rewritten or self.rewritten[-1] != (base_offset, next_offset):
+            self.rewritten.append((base_offset, next_offset))
 
     def is_rewritten(self, offset: int) -> bool:
         """Returns True if the batch at this offset, which has just been acknowledged, was made here."""

@@ -14,6 +14,7 @@ from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.intact import is_intact
 from mirror.relay.holes.parking import park
+from mirror.relay.hot import deep
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.forward import Unproven, forward
 from mirror.relay.hot.native import is_compiled
@@ -307,6 +308,40 @@ def test_any_mix(kinds: list[str], most: int, compiled: bool) -> None:
     assert run.read() == placed(batches)[: len(run.read())]
     if halt is None:
         assert run.read() == placed(batches)
+    run.send_all()
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize(
+    ("limit", "most", "answers"),
+    [
+        ("MOST_PIECES", 1, 4),
+        ("MOST_PIECES", 2, 2),
+        ("MOST_PIECES", 3, 2),
+        ("MOST_PIECES", 4, 1),
+        ("MOST_SIZE", 1, 4),
+        ("MOST_SIZE", 100, 2),
+    ],
+)
+def test_more_pieces_than_are_made_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, answers: int, compiled: bool
+) -> None:
+    """The rest of the batch is fetched again, and what stands behind it."""
+    monkeypatch.setattr(deep, limit, most)
+    run = Run(due=97, compiled=compiled)
+    large = kafka_batch([Record(at, TIME + at, b"k", b"value %d" % at) for at in (0, 2, 3, 5, 8)], base_offset=100)
+    batches = [written(97), large, written(109)]
+    count = 0
+    while run.partition.cursor.due < 112:
+        left = [one for one in batches if BatchHeader.read(one).next_offset > run.partition.cursor.due]
+        assert run.take(*left) is None
+        assert run.partition.cursor.inside == (100 if run.partition.cursor.due < 109 else -1)
+        count += 1
+    assert count == answers
+    assert run.shape == [3, 1, "hole of 1", 2, "hole of 1", 1, "hole of 2", 1, 3]
+    assert run.read() == placed(batches)
+    assert run.partition.cursor.marks[-1].next_offset == 112
+    assert len(run.partition.cursor.rewritten) == 1
     run.send_all()
 
 

@@ -18,7 +18,7 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.content.raw import RawRecord, placed_records
 from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, PREFIX_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.relay.hot import putting
+from mirror.relay.hot import deep, putting
 from mirror.relay.mapped import locate as mapped
 from tests.records.builders import Record, kafka_batch, sealed
 from tests.simulation.mapped.checks import Causes, Copies, Gone
@@ -198,7 +198,8 @@ UNCLEANED = USUAL | {"cleaned_here": 0.0}
 
 def played(seed: int, **changes: Any) -> str:
     """Why it halted; see ``run.play``."""
-    with patch.object(Taste, "draw", lambda chance: _draw(chance)._replace(**USUAL | changes)):
+    taste = patch.object(Taste, "draw", lambda chance: _draw(chance)._replace(**USUAL | changes))
+    with taste, patch.object(deep, "MOST_PIECES", 2):
         return play(seed, Rewriting).halted
 
 
