@@ -16,12 +16,14 @@ from dataclasses import replace
 
 from mirror.offsetmap.compare.looks import Batch, Fit, Gap, fit
 from mirror.offsetmap.compare.paths import Found, Path, Step, put, without
-from mirror.offsetmap.compare.pieces import Rows, rows_of, spots
+from mirror.offsetmap.compare.pieces import STEPS, Rows, rows_of, spots
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 
 MOST_PATHS = 256
 """The most ways to fit that are followed. Nobody could tell more of them apart."""
+MOST_STATES = 20_000
+"""The most ways to go over what is gone that are looked at: where batches have holes, there are many for each."""
 LEAD = 16
 """A way that has matched so many batches more than another is the right one: so many in a row are no coincidence."""
 MOST_LEFT_OUT = 10_000
@@ -217,11 +219,20 @@ class Alignment:
         ways = [way for path in self._paths for way in await self._onward(path)]
         looking: list[tuple[Path, int, tuple[int, ...]]] = [(path, missing, gaps) for path in ways]
         seen: set[tuple[int, int, int, int]] = set()
+        known: set[tuple[tuple[int, int], int, int, int, int, tuple[int, ...]]] = set()
         while looking:
             path, left, there = looking.pop()
             if not left:
                 put(found, path)
                 continue
+            state = (path.place, path.used, path.begun, path.whole, left, there)
+            if state in known:
+                continue
+            known.add(state)
+            if len(known) > MOST_STATES:
+                raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
+            if len(known) % STEPS == 0:
+                await asyncio.sleep(0)
             original = await self._sought(path.at)
             for gone in range(min(self._room(path, original), left) + 1):
                 rest = without(there, gone, whole=False)
@@ -253,18 +264,26 @@ class Alignment:
     async def _skip_pieces(
         self, path: Path, original: Batch, left: int, gaps: tuple[int, ...] | None
     ) -> list[tuple[Path, int, tuple[int, ...]]]:
-        """Returns the ways on if the copies that are not there were pieces of the path's original."""
+        """Returns the ways on if the copies that are not there were pieces of the path's original. Where it has holes,
+        these may have had records then, which the source's cleaner has taken since."""
         rows = await self._opened(path.at)
-        count = min(left, rows.left(path.inside)) if rows is not None else 0
-        rest = without(gaps, count, whole=False)
-        if rows is None or not count or rest is None:
+        if rows is None or not left:
             return []
-        end = rows.behind(path.inside, count)
-        at, inside = (path.at + 1, 0) if end == original.length else (path.at, end)
-        step = Step(path.steps, None, None)
-        further = Path(at, inside, 0, path.begun, path.matched, path.whole, (at, inside), step)
-        ways = await self._onward(further) if left > count else [further]
-        return [(way, left - count, rest) for way in ways]
+        found: list[tuple[Path, int, tuple[int, ...]]] = []
+        places = rows.places(path.inside, original.length, left)
+        if len(places) > MOST_PATHS:
+            raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
+        ends = [(path.at + 1, 0) if end == original.length else (path.at, end) for end in places]
+        ways = [(place, left) for place in ends]
+        records, offsets = rows.left(path.inside), original.length - path.inside
+        ways += [((path.at + 1, 0), count) for count in range(max(1, records), min(left - 1, offsets) + 1)]
+        for (at, inside), count in ways:
+            rest = without(gaps, count, whole=False)
+            if rest is not None:
+                step = Step(path.steps, None, None)
+                further = Path(at, inside, 0, path.begun, path.matched, path.whole, (at, inside), step)
+                found.append((further, left - count, rest))
+        return found
 
     def decide(self) -> tuple[list[Run], list[tuple[int, int]]]:
         """Decides on one way, which is the only one left from here on.

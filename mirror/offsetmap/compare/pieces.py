@@ -37,13 +37,18 @@ class Rows(NamedTuple):
         at = bisect_left(self.deltas, inside)
         return self.deltas[at] if at < len(self.deltas) else None
 
-    def behind(self, inside: int, count: int) -> int:
-        """Returns the offset behind the next ``count`` records."""
-        return self.deltas[bisect_left(self.deltas, inside) + count - 1] + 1
-
+    def places(self, inside: int, length: int, count: int) -> list[int]:
+        """Returns the offsets up to which a batch of this length may have been copied, if ``count`` offsets of it were,
+        from ``inside`` on. Those with a record now were among them; each of the others may have had one then. One
+        offset stands for all before the same record."""
+        start, least = bisect_left(self.deltas, inside), inside + count
+        if not 0 < count <= length - inside:
+            return []
+        return [least, *(delta + 1 for delta in self.deltas[bisect_left(self.deltas, least) : start + count])]
 
 class Spot(NamedTuple):
-    """A place for the copy: offsets in the original. ``whole``: it has every record that the original has there."""
+    """A place for the copy: offsets in the original. ``whole``: it has every record that the original has there, and
+    there is one."""
 
     start: int
     end: int
@@ -107,5 +112,6 @@ def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> Spot | 
         if there is not None and there != digest:
             return None
         both += there is not None
-    # What only the copy has, the source's cleaner has taken since; what only the original has, the destination's.
-    return Spot(start, end, whole=both == len(here))
+    # What only the copy has, the source's cleaner has taken since; what only the original has, the destination's. Where
+    # both have nothing in common, nothing speaks against it, and nothing for it: another log may have a hole there.
+    return Spot(start, end, whole=0 < both == len(here))

@@ -110,6 +110,28 @@ def test_what_only_one_side_has_left_speaks_against_nothing() -> None:
     assert fits_at(Rows([0, 1], [b"a", b"b"]), 0, Rows([0], [b"a"]), 2) == Spot(0, 2, False)
 
 
+def test_nothing_in_common_is_no_proof() -> None:
+    """Another log may have a hole where the copy's record was."""
+    assert fits_at(rows(0, 5), 2, rows(0, 1), 2) == Spot(2, 4, False)
+
+
+@pytest.mark.parametrize(
+    ("inside", "count", "places"),
+    [
+        pytest.param(0, 2, [2], id="no hole before it"),
+        pytest.param(0, 3, [3, 6], id="the hole may have been one"),
+        pytest.param(0, 4, [4, 6, 7], id="or both may"),
+        pytest.param(2, 1, [3, 6], id="from within a hole on"),
+        pytest.param(4, 3, [7], id="to the last one"),
+        pytest.param(4, 5, [9], id="and behind it"),
+        pytest.param(4, 6, [], id="more than there are"),
+        pytest.param(4, 0, [], id="none"),
+    ],
+)
+def test_places_behind_so_many_offsets(inside: int, count: int, places: list[int]) -> None:
+    assert rows(0, 1, 5, 6).places(inside, 9, count) == places
+
+
 async def test_rows_are_of_what_consumers_see() -> None:
     """Times of their append are the times of the records; offsets are counted from the first."""
     appended = batch(5, [5, 6, 8], attributes=LOG_APPEND_TIME, max_timestamp=TIME)
@@ -120,7 +142,7 @@ async def test_rows_are_of_what_consumers_see() -> None:
     assert whole.deltas == [0, 1, 3]
     assert [part.deltas for part in parts if part] == [[0, 1], [0]]
     assert [digest for part in parts if part for digest in part.digests] == whole.digests
-    assert (whole.left(2), whole.next(2), whole.next(4), whole.behind(1, 2)) == (1, 3, None, 4)
+    assert (whole.left(2), whole.next(2), whole.next(4)) == (1, 3, None)
 
 
 async def test_what_cannot_be_read_has_no_rows() -> None:
@@ -250,10 +272,42 @@ async def test_room_before_a_batch_leaves_several_places_inside_of_it() -> None:
 
 async def test_behind_the_last_record_is_one_place() -> None:
     """The batch takes one offset more: nobody has to choose between that one and the next batch."""
-    step = await stepped([SPARSE, BEHIND], [], source_offset=6, is_cut=cut, end=0)
+    step = await stepped([batch(6, [6, 7, 8], span=4), batch(10, [10])], [], source_offset=6, is_cut=cut, end=0)
     await step.count(2, 3)
     step.decide()
-    assert step.source_offset == 11
+    assert step.source_offset == 9
+
+
+async def test_a_hole_may_have_been_a_record_when_its_piece_was_copied() -> None:
+    """Three of the batch were copied, and are gone at the destination. Then the source's cleaner took the second. If it
+    was there, the position is before the fourth; behind it, that one would be lost."""
+    step = await stepped([batch(0, [0, 2, 3, 4, 5])], [], is_cut=cut, end=0)
+    await step.count(2, 3)
+    with pytest.raises(Ambiguous):
+        step.decide()
+
+
+async def test_what_comes_behind_tells_whether_a_hole_was_a_record() -> None:
+    first, second = batch(0, [0, 1, 2]), batch(3, [3, 4, 5])
+    step = await follow(copies([first, second])[1:], [batch(0, [0, 2, 3, 4, 5])])
+    assert (step.source_offset, list(step.map)) == (6, [Run(3, 3, 3)])
+
+
+async def test_all_that_was_taken_from_behind_the_last_record_may_have_been_copied() -> None:
+    """Six offsets of the first batch were copied in pieces; its cleaner has left four of them, the last two are gone."""
+    first, second = batch(0, range(3)), batch(3, [3, 4, 5])
+    written = copies([first, second, batch(6, [6, 7])])
+    step = await follow(written[2:], [batch(0, range(4), span=6), batch(6, [6, 7])])
+    assert (step.source_offset, list(step.map)) == (8, [Run(6, 6, 2)])
+
+
+async def test_many_ways_to_go_over_what_is_gone_are_looked_at_once_each() -> None:
+    """Cleaned batches with gaps between them: the ways to share out what is gone are beyond counting."""
+    here = [batch(10 * at + 5, [10 * at + 5, 10 * at + 7], span=5) for at in range(40)]
+    step = await stepped(here, [], is_cut=cut, end=0)
+    with pytest.raises(Ambiguous):
+        await step.count(199, 200)
+        step.decide()
 
 
 async def test_a_piece_that_has_lost_records_makes_nothing_sure() -> None:
