@@ -18,7 +18,6 @@ from mirror.offsetmap.compare.looks import Batch, Fit, Gap, fit
 from mirror.offsetmap.compare.paths import Found, Path, Step, put, without
 from mirror.offsetmap.compare.pieces import STEPS, Rows, rows_of, spots
 from mirror.offsetmap.runs import Run
-from mirror.records.header import BatchHeader
 
 MOST_PATHS = 256
 """The most ways to fit that are followed. Nobody could tell more of them apart."""
@@ -70,7 +69,7 @@ class Alignment:
         accept_gap: bool = False,
         known_epoch: int = -1,
         opening: asyncio.Lock | None = None,
-        is_cut: Callable[[BatchHeader], bool] | None = None,
+        may_be_cut: bool = False,
     ) -> None:
         """
         Args:
@@ -84,7 +83,7 @@ class Alignment:
             known_epoch: for a compacted source, a leader epoch under which it was read before. Originals up to that one
                 may have come back, since each replica's cleaner works by itself; later ones may be new. -1: none has.
             opening: held while batches are open; by default, one of its own.
-            is_cut: tells of an original whether it would go in pieces now. None: no batch ever does.
+            may_be_cut: batches may have been copied in pieces.
         """
         self.source_offset = source_offset
         self.source_epoch = source_epoch
@@ -96,7 +95,7 @@ class Alignment:
         self._accept_gap = accept_gap
         self._known_epoch = known_epoch
         self._opening = opening or asyncio.Lock()
-        self._is_cut = is_cut
+        self._may_be_cut = may_be_cut
         self._rows: dict[int, Rows | None] = {}
         """What is in originals of which pieces were sought, by index."""
         self._begins_at = source_offset
@@ -196,10 +195,7 @@ class Alignment:
         """
         await self._begin()
         gone = tuple(gaps)
-        found, refused = await self._skipped(missing, gone, self._is_cut)
-        if not found and self._is_cut is not None:
-            # The limit for a batch may have been another one then: any of them may have been cut.
-            found, _ = await self._skipped(missing, gone, lambda _: True)
+        found, refused = await self._skipped(missing, gone)
         if not found:
             if refused:
                 raise NeverArrived(
@@ -209,11 +205,9 @@ class Alignment:
         self._narrow(found.values())
         return True
 
-    async def _skipped(
-        self, missing: int, gaps: tuple[int, ...], is_cut: Callable[[BatchHeader], bool] | None
-    ) -> tuple[Found, bool]:
-        """Returns the ways on behind so many offsets, and True if the destination's gaps speak against one. ``is_cut``:
-        the originals of which a part may be gone over."""
+    async def _skipped(self, missing: int, gaps: tuple[int, ...]) -> tuple[Found, bool]:
+        """Returns the ways on behind so many offsets, and True if the destination's gaps speak against one. The limit
+        for a batch may have been another one then: whatever it is now, any of them may have been cut."""
         found: Found = {}
         refused = False
         ways = [way for path in self._paths for way in await self._onward(path)]
@@ -243,7 +237,7 @@ class Alignment:
                     continue
                 if original is None:
                     continue
-                if path.inside or (is_cut is not None and is_cut(original.header)):
+                if path.inside or self._may_be_cut:
                     looking += await self._skip_pieces(path, original, left - gone, rest)
                 behind = left - gone - original.length
                 key = (*path.place, path.begun, behind)
@@ -266,16 +260,18 @@ class Alignment:
     ) -> list[tuple[Path, int, tuple[int, ...]]]:
         """Returns the ways on if the copies that are not there were pieces of the path's original. Where it has holes,
         these may have had records then, which the source's cleaner has taken since."""
-        rows = await self._opened(path.at)
-        if rows is None or not left:
+        offsets = original.length - path.inside
+        if original.header.is_dense:
+            places, records = [path.inside + left] if left <= offsets else [], offsets
+        elif (rows := await self._opened(path.at)) is not None:
+            places, records = rows.places(path.inside, original.length, left), rows.left(path.inside)
+        else:
             return []
         found: list[tuple[Path, int, tuple[int, ...]]] = []
-        places = rows.places(path.inside, original.length, left)
         if len(places) > MOST_PATHS:
             raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
         ends = [(path.at + 1, 0) if end == original.length else (path.at, end) for end in places]
         ways = [(place, left) for place in ends]
-        records, offsets = rows.left(path.inside), original.length - path.inside
         ways += [((path.at + 1, 0), count) for count in range(max(1, records), min(left - 1, offsets) + 1)]
         for (at, inside), count in ways:
             rest = without(gaps, count, whole=False)

@@ -8,7 +8,7 @@ cleaner or retention leaves a choice, ``offsetmap.compare.alignment`` narrows it
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple
 
 from mirror.net.errors import Refused
@@ -108,7 +108,7 @@ class LockStep:
         accept_gap: bool = False,
         known_epoch: int = -1,
         opening: asyncio.Lock | None = None,
-        is_cut: Callable[[BatchHeader], bool] | None = None,
+        may_be_cut: bool = False,
     ) -> None:
         """
         Args:
@@ -117,7 +117,7 @@ class LockStep:
             committed: only committed data is mirrored.
             source_start: where the source begins.
             log_start: where the destination begins.
-            accept_gap, known_epoch, opening, is_cut: see ``Alignment``.
+            accept_gap, known_epoch, opening, may_be_cut: see ``Alignment``.
         """
         self.source = source
         self.destination = destination
@@ -137,7 +137,7 @@ class LockStep:
             accept_gap=accept_gap,
             known_epoch=known_epoch,
             opening=opening,
-            is_cut=is_cut,
+            may_be_cut=may_be_cut,
         )
         self._gaps: list[tuple[int, int]] = []
         """Ranges behind the flow's last batch, start and end, where nothing at the destination takes offsets."""

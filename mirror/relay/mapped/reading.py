@@ -15,8 +15,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
-from mirror.records.admit import Rewrite, admit
-from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.pins import COMMITTED, Pins, committed_note
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
@@ -95,12 +94,8 @@ class Reading:
             accept_gap=self._rules.accept_loss,
             known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
             opening=self._rules.opening,
-            is_cut=self._is_cut if self._rules.terms.rewrites else None,
+            may_be_cut=self._rules.terms.rewrites,
         )
-
-    def _is_cut(self, header: BatchHeader) -> bool:
-        """Returns True if a batch of the source would be copied in pieces now."""
-        return isinstance(admit(header, header.base_offset, self._rules.terms), Rewrite)
 
     async def advance(self, step: LockStep, end: int) -> int:
         """Reads on up to ``end``. Returns how many batches of ours it found."""

@@ -161,12 +161,8 @@ SOURCE = [LARGE, SPARSE, BEHIND]
 HALF = len(LARGE) // 2 + 61
 
 
-def cut(_: BatchHeader) -> bool:
-    return True
-
-
 async def follow(there: Sequence[bytes], here: Sequence[bytes] = SOURCE, **changes: Any) -> LockStep:
-    return await stepped(here, there, **{"is_cut": cut} | changes)
+    return await stepped(here, there, **{"may_be_cut": True} | changes)
 
 
 async def test_all_of_it() -> None:
@@ -219,15 +215,15 @@ async def test_pieces_that_the_destination_has_lost() -> None:
     written = copies([*pieces(LARGE, most=HALF), *pieces(SPARSE), BEHIND])
     step = await follow([written[0], *written[2:]])
     assert step.source_offset == 14
-    none = await stepped(SOURCE, [], is_cut=cut, end=0)
+    none = await stepped(SOURCE, [], may_be_cut=True, end=0)
     await none.count(6, 7)
     none.decide()
     assert none.source_offset == 7
 
 
 async def test_a_batch_may_have_been_cut_by_another_limit() -> None:
-    """By the limit of today it goes as a whole. Of what is gone, only the number is known."""
-    step = await stepped(SOURCE, [], is_cut=lambda _: False, end=0)
+    """Of what is gone, only the number is known, and not the limit of that day."""
+    step = await stepped(SOURCE, [], may_be_cut=True, end=0)
     await step.count(3, 4)
     step.decide()
     assert step.source_offset == 4
@@ -238,7 +234,7 @@ async def test_a_batch_may_have_been_cut_by_another_limit() -> None:
 
 async def test_a_batch_with_holes_may_have_gone_as_a_whole() -> None:
     """12 offsets are gone: the first two batches with all their offsets, or the records of all three."""
-    step = await stepped([LARGE, SPARSE, batch(12, [12, 13, 14])], [], is_cut=cut, end=0)
+    step = await stepped([LARGE, SPARSE, batch(12, [12, 13, 14])], [], may_be_cut=True, end=0)
     await step.count(11, 12)
     with pytest.raises(Ambiguous):
         step.decide()
@@ -264,7 +260,7 @@ async def test_pieces_that_are_gone_may_have_stood_apart() -> None:
 
 async def test_room_before_a_batch_leaves_several_places_inside_of_it() -> None:
     """Of the two that are gone, the first may have been one that the source's cleaner has taken since."""
-    step = await stepped([batch(1, range(1, 7))], [], is_cut=cut, end=0)
+    step = await stepped([batch(1, range(1, 7))], [], may_be_cut=True, end=0)
     await step.count(1, 2)
     with pytest.raises(Ambiguous):
         step.decide()
@@ -272,7 +268,7 @@ async def test_room_before_a_batch_leaves_several_places_inside_of_it() -> None:
 
 async def test_behind_the_last_record_is_one_place() -> None:
     """The batch takes one offset more: nobody has to choose between that one and the next batch."""
-    step = await stepped([batch(6, [6, 7, 8], span=4), batch(10, [10])], [], source_offset=6, is_cut=cut, end=0)
+    step = await stepped([batch(6, [6, 7, 8], span=4), batch(10, [10])], [], source_offset=6, may_be_cut=True, end=0)
     await step.count(2, 3)
     step.decide()
     assert step.source_offset == 9
@@ -281,7 +277,7 @@ async def test_behind_the_last_record_is_one_place() -> None:
 async def test_a_hole_may_have_been_a_record_when_its_piece_was_copied() -> None:
     """Three of the batch were copied, and are gone at the destination. Then the source's cleaner took the second. If it
     was there, the position is before the fourth; behind it, that one would be lost."""
-    step = await stepped([batch(0, [0, 2, 3, 4, 5])], [], is_cut=cut, end=0)
+    step = await stepped([batch(0, [0, 2, 3, 4, 5])], [], may_be_cut=True, end=0)
     await step.count(2, 3)
     with pytest.raises(Ambiguous):
         step.decide()
@@ -301,10 +297,22 @@ async def test_all_that_was_taken_from_behind_the_last_record_may_have_been_copi
     assert (step.source_offset, list(step.map)) == (8, [Run(6, 6, 2)])
 
 
+async def test_a_limit_that_was_raised_since_hides_no_place() -> None:
+    """Nine offsets are gone: three records, and the six behind them; or six that had a record then, and half of the
+    others. It does not matter that these would go as a whole now."""
+    step = await stepped([batch(0, [0, 2, 5]), batch(6, range(6, 12))], [], may_be_cut=True, end=0)
+    await step.count(8, 9)
+    with pytest.raises(Ambiguous):
+        step.decide()
+    written = copies([batch(0, range(6)), batch(6, [6, 7, 8]), batch(9, [9, 10, 11])])
+    step = await follow(written[2:], [batch(0, [0, 2, 5]), batch(6, range(6, 12))])
+    assert (step.source_offset, list(step.map)) == (12, [Run(9, 9, 3)])
+
+
 async def test_many_ways_to_go_over_what_is_gone_are_looked_at_once_each() -> None:
     """Cleaned batches with gaps between them: the ways to share out what is gone are beyond counting."""
     here = [batch(10 * at + 5, [10 * at + 5, 10 * at + 7], span=5) for at in range(40)]
-    step = await stepped(here, [], is_cut=cut, end=0)
+    step = await stepped(here, [], may_be_cut=True, end=0)
     with pytest.raises(Ambiguous):
         await step.count(199, 200)
         step.decide()

@@ -243,12 +243,9 @@ def _from_its_beginning(original: Rows, length: int, _: int, *copy: Any) -> Iter
     return _spots(original, length, 0, *copy)
 
 
-_skipped = Alignment._skipped
-
-
-async def _cut_as_now(self: Alignment, missing: int, gaps: tuple[int, ...], is_cut: Any) -> Any:
-    """The limit for a batch never changes."""
-    return await _skipped(self, missing, gaps, self._is_cut)
+async def _only_whole(*_: Any) -> list[Any]:
+    """Of what is gone, no batch was in pieces."""
+    return []
 
 
 def _joined(self: putting.SoFar, end: int) -> None:
@@ -259,7 +256,7 @@ def _joined(self: putting.SoFar, end: int) -> None:
 MUTATIONS = (
     Mutation("a copy may be a piece", ((Alignment, "_match_pieces", _no_piece),), 60),
     Mutation("the next piece is behind the one before", ((alignment, "spots", _from_its_beginning),), 60),
-    Mutation("the limit may have been another one", ((Alignment, "_skipped", _cut_as_now),), 60),
+    Mutation("what is gone may have been pieces", ((Alignment, "_skip_pieces", _only_whole),), 60),
     Mutation("the source shows which batch holds the position", ((mapped, "batch_holding", _nowhere),), 60),
     Mutation("what stands between pieces is passed over", ((putting.SoFar, "_leave_out", _joined),), 60),
 )
