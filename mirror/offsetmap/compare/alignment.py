@@ -31,6 +31,10 @@ MOST_KEPT = 16 << 20
 """Bytes of originals that are kept to be opened. Of earlier ones, only the looks are kept."""
 
 
+_State = tuple[tuple[int, int], int, int, int, int, tuple[int, ...]]
+"""Of a way to go over what is gone: place, used, begun and whole of its path, what is left, and the gaps that are."""
+
+
 class Differs(Exception):
     """The destination holds something under the flow's identity that the source does not hold there. ``missing``: the
     least number of offsets that were copied behind what is certain, if the source may be to blame."""
@@ -213,20 +217,15 @@ class Alignment:
         ways = [way for path in self._paths for way in await self._onward(path)]
         looking: list[tuple[Path, int, tuple[int, ...]]] = [(path, missing, gaps) for path in ways]
         seen: set[tuple[int, int, int, int]] = set()
-        known: set[tuple[tuple[int, int], int, int, int, int, tuple[int, ...]]] = set()
+        known: set[_State] = set()
         while looking:
             path, left, there = looking.pop()
             if not left:
                 put(found, path)
                 continue
             state = (path.place, path.used, path.begun, path.whole, left, there)
-            if state in known:
+            if not await self._is_new(state, known):
                 continue
-            known.add(state)
-            if len(known) > MOST_STATES:
-                raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
-            if len(known) % STEPS == 0:
-                await asyncio.sleep(0)
             original = await self._sought(path.at)
             for gone in range(min(self._room(path, original), left) + 1):
                 rest = without(there, gone, whole=False)
@@ -254,6 +253,17 @@ class Alignment:
                 further = Path(path.at + 1, 0, 0, path.begun, path.matched, path.whole, (path.at + 1, 0), step)
                 looking.append((further, behind, there if rest is None else rest))
         return found, refused
+
+    async def _is_new(self, state: "_State", known: set["_State"]) -> bool:
+        """Adds a state to those that were looked at; False if it was one of them."""
+        if state in known:
+            return False
+        known.add(state)
+        if len(known) > MOST_STATES:
+            raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
+        if len(known) % STEPS == 0:
+            await asyncio.sleep(0)
+        return True
 
     async def _skip_pieces(
         self, path: Path, original: Batch, left: int, gaps: tuple[int, ...] | None

@@ -46,6 +46,7 @@ class Rows(NamedTuple):
             return []
         return [least, *(delta + 1 for delta in self.deltas[bisect_left(self.deltas, least) : start + count])]
 
+
 class Spot(NamedTuple):
     """A place for the copy: offsets in the original. ``whole``: it has every record that the original has there, and
     there is one."""
