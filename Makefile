@@ -20,7 +20,7 @@ demo: $(READY)
 	$(BIN)/mirror demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .
