@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mirror.records.header import HEADER_SIZE, PREFIX_SIZE
 from tests.records.builders import raw_batch
 from tests.simulation.mapped.checks import side_of
-from tests.simulation.mapped.source import generation
+from tests.simulation.mapped.source import generation, name_in
 from tests.simulation.model.broker import Stored
 from tests.simulation.source import DAY_MS
 
@@ -117,9 +117,7 @@ async def recreate(run: "MappedRun", name: str) -> None:
     if undecided:
         run.there.replicated()
     # What was sent before may stand in a log whose followers stall: nobody has seen it, and it is a copy all the same.
-    sent = any(
-        stored.payload.startswith(name.encode()) for stored in run.there.model.batches if not stored.header.is_control
-    )
+    sent = any(name_in(stored.payload) == name for stored in run.there.model.batches if not stored.header.is_control)
     run.here.known_of.pop(name, None)
     run.here.models[name] = source.recreate(begun=sent or bool(run.copies.own[name]))
     for _ in range(run.chance.choice([0, 3, 30])):
