@@ -22,8 +22,8 @@ from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from mirror.service.log import logs
 from mirror.service.offsets import translate
 from mirror.service.worker_settings import Supervision
+from tests.service.config.loading import base
 from tests.service.config.test_across import text
-from tests.service.loading import base
 from tests.service.running import MIRROR, Mirror
 
 

@@ -50,6 +50,31 @@ class _FutureWaiter:
             self.future.set_exception(error)
 
 
+class FrameWaiter:
+    """A waiter for one response that comes in a frame, for connections with ``allocate``. ``future``: the frame, which
+    whoever awaits it releases."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+    def receive(self, response: memoryview | Frame) -> None:
+        """See ``Waiter``. Nobody waits any more: the frame goes back."""
+        assert isinstance(response, Frame), "data connections are given allocate, and no response fits the read-ahead"
+        if self.future.done():
+            response.release()
+        else:
+            self.future.set_result(response)
+
+    def fail(self, error: NetworkError) -> None:
+        """See ``Waiter``."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            # A request that was sent ahead may be abandoned. Nobody retrieves its exception then; Python would log it.
+            self.future.exception()
+
+
 class Connection(Stream):
     """See the module's docstring. Made by ``net.connect.connect``."""
 

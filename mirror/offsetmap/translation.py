@@ -87,6 +87,7 @@ async def translation(
         committed=committed,
         source_start=source_start,
         log_start=log_start,
+        may_be_cut=True,
     )
     await step.advance(await destination.visible_end())
     step.decide()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook: coroutine tests run in a loop of their own
-from tests.service.loading import Load
+from tests.service.config.loading import Load
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
 from mirror.service.resume.resumption import Resumed, ResumeOutcome
-from tests.service.loading import base
-from tests.service.rows import row
+from tests.service.config.loading import base
 from tests.service.telemetry.fleets import fleet, snapshot
+from tests.service.telemetry.rows import row
 from tests.service.telemetry.showing import status_of
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")

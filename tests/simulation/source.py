@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from mirror.net.buffers import OVERHEAD
-from mirror.records.header import NO_PRODUCER_ID, TRANSACTIONAL
+from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import MAX_EPOCH
-from tests.records.builders import raw_batch
+from tests.records.builders import Record, kafka_batch, raw_batch, sealed
 from tests.simulation.model.broker import ABORT, COMMIT, PartitionModel, Stored, marker_batch
 
 START_MS = 1_800_000_000_000
@@ -85,6 +85,20 @@ class Recipe(NamedTuple):
             return mixed
         # What a log has no more is a cleaner's doing, or the election's: where nothing was noted, nobody can say which.
         return mixed._replace(gaps=0.0, cleaner=0.0, cleaner_there=0.0, recreated=0.0)
+
+
+def batch_with(records: list[Record], count: int, *, base: int, epoch: int, producer_id: int) -> bytes:
+    """A batch that takes ``count`` offsets and has these real records: of a transaction, if it has a producer id."""
+    transactional = producer_id != NO_PRODUCER_ID
+    batch = kafka_batch(records, base_offset=base, leader_epoch=epoch)
+    header = BatchHeader.read(batch)._replace(
+        attributes=TRANSACTIONAL if transactional else 0,
+        last_offset_delta=count - 1,
+        producer_id=producer_id,
+        producer_epoch=0 if transactional else -1,
+        base_sequence=base if transactional else -1,
+    )
+    return sealed(header.pack() + batch[HEADER_SIZE:])
 
 
 class SourceLog:

@@ -16,19 +16,19 @@ from mirror.offsetmap.entries.passed import PassedOver
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.content import rewriting
 from mirror.records.content.raw import PlacedRecord, placed_records
-from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.passed import Passed
 from mirror.relay.hot import deep
 from mirror.relay.locate import compare, resync, survivors
 from mirror.relay.partition.cursor import Cursor
-from tests.records.builders import Record, kafka_batch, sealed
+from tests.records.builders import Record
 from tests.simulation import checks, run
 from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored
 from tests.simulation.model.cluster import SimulatedCluster
 from tests.simulation.model.network import Process
 from tests.simulation.run import Outcome, Run
-from tests.simulation.source import SourceLog
+from tests.simulation.source import SourceLog, batch_with
 from tests.simulation.worker import Worker
 
 pytestmark = pytest.mark.long
@@ -58,20 +58,8 @@ class RichLog(SourceLog):
         offsets = list(range(count))
         if self.recipe.gaps and count > 1 and chance.random() < 0.4:
             offsets = sorted(chance.sample(offsets, chance.randint(1, count - 1)))
-        batch = kafka_batch(
-            [Record(at, stamp + at, b"k%d" % (base + at), self._value(base + at)) for at in offsets],
-            base_offset=base,
-            leader_epoch=self.model.epoch,
-        )
-        transactional = producer_id != NO_PRODUCER_ID
-        header = BatchHeader.read(batch)._replace(
-            attributes=TRANSACTIONAL if transactional else 0,
-            last_offset_delta=count - 1,
-            producer_id=producer_id,
-            producer_epoch=0 if transactional else -1,
-            base_sequence=base if transactional else -1,
-        )
-        self._store(sealed(header.pack() + batch[61:]))
+        made = [Record(at, stamp + at, b"k%d" % (base + at), self._value(base + at)) for at in offsets]
+        self._store(batch_with(made, count, base=base, epoch=self.model.epoch, producer_id=producer_id))
         for one in records_of(self.model.batches[-1]):
             self.records[one.offset] = one
 

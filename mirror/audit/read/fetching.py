@@ -1,12 +1,9 @@
 """Frames, sends and awaits one Fetch request on a data connection. Callers retry and interpret the answer."""
 
-import asyncio
 from collections.abc import Sequence
 
-from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
-from mirror.net.connection import Connection
-from mirror.net.errors import NetworkError
+from mirror.net.connection import Connection, FrameWaiter
 from mirror.wire.fetch import READ_UNCOMMITTED, FetchPartition, TopicKey, fetch_request
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
@@ -15,31 +12,16 @@ FETCH_WAIT_MS = 500
 """How long a broker may wait for data. It never should: all requested offsets lie below the log's end."""
 
 
-class Sent:
+class Sent(FrameWaiter):
     """A fetch in flight, and the one waiter for its answer. ``topics``: name or id in the request -> topic name."""
 
-    __slots__ = ("connection", "future", "topics", "version")
+    __slots__ = ("connection", "topics", "version")
 
     def __init__(self, connection: Connection, version: int, topics: dict[TopicKey, str]) -> None:
+        super().__init__()
         self.connection = connection
         self.version = version
         self.topics = topics
-        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-    def receive(self, response: memoryview | Frame) -> None:
-        """Called by the connection with the answer."""
-        assert isinstance(response, Frame), "data connections are given allocate, and no response fits the read-ahead"
-        if self.future.done():
-            response.release()
-        else:
-            self.future.set_result(response)
-
-    def fail(self, error: NetworkError) -> None:
-        """Called by the connection if there will be no answer."""
-        if not self.future.done():
-            self.future.set_exception(error)
-            # A fetch that was sent ahead may be abandoned. Nobody retrieves its exception then; Python would log it.
-            self.future.exception()
 
 
 def send_fetch(

@@ -87,7 +87,7 @@ class Alignment:
             known_epoch: for a compacted source, a leader epoch under which it was read before. Originals up to that one
                 may have come back, since each replica's cleaner works by itself; later ones may be new. -1: none has.
             opening: held while batches are open; by default, one of its own.
-            may_be_cut: batches may have been copied in pieces.
+            may_be_cut: copies that are gone may have been pieces. Those that are there show what they are.
         """
         self.source_offset = source_offset
         self.source_epoch = source_epoch
@@ -254,7 +254,7 @@ class Alignment:
                 looking.append((further, behind, there if rest is None else rest))
         return found, refused
 
-    async def _is_new(self, state: "_State", known: set["_State"]) -> bool:
+    async def _is_new(self, state: _State, known: set[_State]) -> bool:
         """Adds a state to those that were looked at; False if it was one of them."""
         if state in known:
             return False

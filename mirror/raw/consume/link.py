@@ -1,12 +1,11 @@
 """A raw consumer's connection to one broker: one Fetch at a time, its answer received into one frame."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mirror.net.buffers import Frame
 from mirror.net.cluster import Cluster
-from mirror.net.connection import Connection
-from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.connection import Connection, FrameWaiter
+from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.stream import SIZE_ONLY
 from mirror.raw.consume.cursor import NO_EPOCH, Cursor
 from mirror.raw.settings import ConsumerSettings
@@ -92,7 +91,7 @@ class FetchLink:
             cursor.last_epoch,
         )
 
-    def _send(self, connection: Connection, version: int, wanted: Sequence[FetchPartition]) -> "_Waiter":
+    def _send(self, connection: Connection, version: int, wanted: Sequence[FetchPartition]) -> FrameWaiter:
         settings = self._settings
         body = fetch_request(
             version,
@@ -102,7 +101,7 @@ class FetchLink:
             max_bytes=settings.fetch_max_bytes,
             isolation_level=READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED,
         )
-        waiter = _Waiter()
+        waiter = FrameWaiter()
         correlation_id = connection.next_correlation_id()
         head = request_header(
             api_key=FETCH_KEY,
@@ -115,25 +114,3 @@ class FetchLink:
         connection.expect(correlation_id, waiter, timeout_s)
         connection.write([SIZE.pack(len(head) + len(body)) + head + body])
         return waiter
-
-
-class _Waiter:
-    """Waits for a response, which comes in a frame."""
-
-    __slots__ = ("future",)
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-    def receive(self, response: memoryview | Frame) -> None:
-        """Takes the response."""
-        assert isinstance(response, Frame), "the connection allocates frames"
-        if self.future.done():
-            response.release()
-        else:
-            self.future.set_result(response)
-
-    def fail(self, error: NetworkError) -> None:
-        """There will be none."""
-        if not self.future.done():
-            self.future.set_exception(error)

@@ -116,7 +116,7 @@ def forward(
             break
         at = judged.stop
     due = so_far.next_due
-    if halt is None and at < end and not cut:  # what the inner loop calls cut is the batch that is due
+    if halt is None and at < end and not cut:  # what is cut is the batch that is due, or its rest
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
     cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)
     put = len(outbox) - before

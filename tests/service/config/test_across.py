@@ -7,7 +7,7 @@ import pytest
 
 from mirror.service.config import ConfigError
 from mirror.service.selection import Selection
-from tests.service.loading import Load
+from tests.service.config.loading import Load
 
 CLUSTERS = {
     "west": {"bootstrap.servers": "w:1"},

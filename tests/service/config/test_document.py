@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.service.config import ClusterSettings, Config, ConfigError, FlowSettings, load
-from tests.service.loading import AT_CLUSTER, AT_FLOW, CLUSTER, Load, base
+from tests.service.config.loading import AT_CLUSTER, AT_FLOW, CLUSTER, Load, base
 
 # Values that are looked up.
 

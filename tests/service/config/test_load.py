@@ -14,7 +14,7 @@ from mirror.service.config import (
     HostPort,
 )
 from mirror.service.config.resolve import group_settings, relay_settings
-from tests.service.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, Load, base
+from tests.service.config.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, Load, base
 
 
 def test_the_least_configuration(loading: Load) -> None:

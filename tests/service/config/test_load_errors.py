@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.service.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, TOP, Load, base
+from tests.service.config.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, TOP, Load, base
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from mirror.net.security.options import Secret, SecurityOptions
 from mirror.service.config.resolve import cluster_options, handover
 from mirror.service.worker_settings import Handover
-from tests.service.loading import AT_CLUSTER, CLUSTER, Load, base
+from tests.service.config.loading import AT_CLUSTER, CLUSTER, Load, base
 
 PASSWORD = "correct horse"
 

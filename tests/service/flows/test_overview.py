@@ -10,9 +10,9 @@ from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
 from mirror.service.telemetry.rows import Row
 from mirror.service.telemetry.status import as_html, as_text
-from tests.service.alerts import samples
-from tests.service.rows import row, stint
+from tests.service.telemetry.alerts import samples
 from tests.service.telemetry.fleets import snapshot
+from tests.service.telemetry.rows import row, stint
 from tests.service.telemetry.showing import flow_of
 
 NAMES = ("west->east", "west->hub")

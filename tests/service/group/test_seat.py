@@ -28,7 +28,7 @@ def test_topics_that_change_while_the_seat_is_lost(cluster: Cluster, topic_name:
     first, second = f"{topic_name}-1", f"{topic_name}-2"
     for topic in (first, second):
         create(cluster, topic)
-    command = [sys.executable, "-m", "tests.service.seat", cluster.bootstrap_servers, first, second]
+    command = [sys.executable, "-m", "tests.service.group.seat", cluster.bootstrap_servers, first, second]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as member:
         assert member.stdout is not None
         assert member.stderr is not None

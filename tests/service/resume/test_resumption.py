@@ -21,11 +21,11 @@ from mirror.service.resume import resumption
 from mirror.service.resume.resumption import NotAsked, Resumed, ResumeOutcome, Resumption
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.rows import Row
-from tests.service import rows
-from tests.service.alerts import samples
+from tests.service.config.loading import base
 from tests.service.kafka_side import create_topic, delete_topic, produce
-from tests.service.loading import base
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.telemetry import rows
+from tests.service.telemetry.alerts import samples
 
 FLOW = {"orders": [0, 1, 2], "users": [0]}
 

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import Cluster
 from tests.patience import PATIENT
-from tests.service.alerts import samples
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, writing
 from tests.service.running import Mirror, cli, get, mirror, status
+from tests.service.telemetry.alerts import samples
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2

@@ -11,10 +11,10 @@ from mirror.audit import job
 from mirror.audit.model import AuditRequest, Span
 from mirror.sandbox import Cluster
 from tests.audit.clusters import endpoint
-from tests.service.alerts import firing, samples
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.running import Mirror, config_text, get, mirror, status
 from tests.service.runs.test_holes import consumed, plain, wait_for_equal_ends
+from tests.service.telemetry.alerts import firing, samples
 
 pytestmark = pytest.mark.broker
 

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import Cluster
 from tests.patience import PATIENT
-from tests.service.alerts import firing, samples
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.telemetry.alerts import firing, samples
 from tests.service.workers import Workers
 
 

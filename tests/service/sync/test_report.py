@@ -11,7 +11,7 @@ from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.copies import Spot
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
 from mirror.service.sync.report import as_data, as_text, failed
-from tests.service.loading import base
+from tests.service.config.loading import base
 
 
 def moved(group: str, to: int, now: int, *, behind: bool = False, of: int = 1, committed: int = 0) -> GroupPlan:

@@ -19,7 +19,7 @@ from mirror.service.log import logs
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.fleet import Fleet
 from tests.net.security.test_certificates import certificate
-from tests.service.rows import row, stint
+from tests.service.telemetry.rows import row, stint
 from tests.service.telemetry.showing import exposed_of
 
 PARTITION = 'partition="3",source="east",target="west",topic="t"'

@@ -17,9 +17,9 @@ from mirror.service.telemetry.reports import Reports
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import as_text
 from tests.relay.flows import Log
-from tests.service.alerts import firing, samples
-from tests.service.rows import row, stint
+from tests.service.telemetry.alerts import firing, samples
 from tests.service.telemetry.fleets import NOW_MS, fleet, sample, snapshot, told
+from tests.service.telemetry.rows import row, stint
 from tests.service.telemetry.showing import exposed_of
 
 

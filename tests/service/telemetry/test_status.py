@@ -6,9 +6,9 @@ from typing import Any
 from mirror.relay.stats import Skipped
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import LEFT_HALTED, as_html, as_text
-from tests.service.alerts import firing, samples
-from tests.service.rows import row, stint
+from tests.service.telemetry.alerts import firing, samples
 from tests.service.telemetry.fleets import NOW_MS, fleet, sample, snapshot, told
+from tests.service.telemetry.rows import row, stint
 from tests.service.telemetry.showing import exposed_of
 
 

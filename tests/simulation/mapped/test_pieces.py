@@ -17,15 +17,16 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.content.raw import RawRecord, placed_records
-from mirror.records.header import HEADER_SIZE, NO_PRODUCER_ID, PREFIX_SIZE, TRANSACTIONAL, BatchHeader
+from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
 from mirror.relay.hot import deep, putting
 from mirror.relay.mapped import locate as mapped
-from tests.records.builders import Record, kafka_batch, sealed
+from tests.records.builders import Record, sealed
 from tests.simulation.mapped.checks import Causes, Copies, Gone
 from tests.simulation.mapped.run import MappedRun, play
 from tests.simulation.mapped.source import Source, Taste
 from tests.simulation.model.broker import PartitionModel, Stored
 from tests.simulation.mutation import Mutation, find
+from tests.simulation.source import batch_with
 
 pytestmark = pytest.mark.long
 
@@ -68,20 +69,8 @@ class RichSource(Source):
         offsets = list(range(count))
         if count > 1 and chance.random() < 0.4:
             offsets = sorted(chance.sample(offsets, chance.randint(1, count - 1)))
-        batch = kafka_batch(
-            [Record(at, stamp + at, b"k", self._words(base + at, 1) * 3) for at in offsets],
-            base_offset=base,
-            leader_epoch=self.model.epoch,
-        )
-        transactional = producer_id != NO_PRODUCER_ID
-        header = BatchHeader.read(batch)._replace(
-            attributes=TRANSACTIONAL if transactional else 0,
-            last_offset_delta=count - 1,
-            producer_id=producer_id,
-            producer_epoch=0 if transactional else -1,
-            base_sequence=base if transactional else -1,
-        )
-        self._store(sealed(header.pack() + batch[HEADER_SIZE:]))
+        made = [Record(at, stamp + at, b"k", self._words(base + at, 1) * 3) for at in offsets]
+        self._store(batch_with(made, count, base=base, epoch=self.model.epoch, producer_id=producer_id))
 
     def _copied(self, log: PartitionModel, kept: list[Stored]) -> list[Stored]:
         """See ``Source``: a batch for each record."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-RULES = Path(__file__).resolve().parent.parent.parent / "mirror" / "configs" / "alerts.yaml"
+RULES = Path(__file__).resolve().parents[3] / "mirror" / "configs" / "alerts.yaml"
 _SHAPE = re.compile(
     r"(?P<age>time\(\) - )?(?:max by \((?P<by>[\w, ]+)\) \()?(?P<name>\w+)(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?"
     r"(?(by)\)) (?P<sign>==|>|<) (?P<than>-?\d+)"

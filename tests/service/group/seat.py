@@ -1,5 +1,6 @@
 """A member of a group whose topics change as soon as its seat is lost; for ``test_seat``, which starts it:
-``python -m tests.service.seat BOOTSTRAP FIRST SECOND``. It prints what it is told: ``assigned TOPIC...``, ``lost``."""
+``python -m tests.service.group.seat BOOTSTRAP FIRST SECOND``. It prints what it is told: ``assigned TOPIC...``,
+``lost``."""
 
 import asyncio
 import sys
