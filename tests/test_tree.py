@@ -94,7 +94,6 @@ COVERED = {
     "offsetmap/compare/survivors.py": "offsetmap/compare/test_alignment_cleaned.py",
     "offsetmap/internal/batches.py": "offsetmap/internal/test_topic_cleaned.py",
     "offsetmap/internal/maps.py": "offsetmap/internal/test_topic_cleaned.py",
-    "offsetmap/translation.py": "service/offsets/test_translate.py",
     "records/intact.py": "relay/hot/test_forward.py",
     "records/transactions.py": "relay/hot/test_forward.py",
     "relay/fetch/link.py": "relay/fetch/test_answers.py",

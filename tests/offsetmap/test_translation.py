@@ -1,0 +1,59 @@
+"""Offsets translated by what both logs show behind the checkpoint; logs that only answer. (The rest, on real brokers:
+``tests/service/offsets/test_translate.py``.)"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.runs import MappedOffset
+from mirror.offsetmap.translation import translation
+from mirror.records.header import BatchHeader
+from mirror.relay.mapped.copied import Copied, OpenMap, Unwritten
+from tests.net.scripted import FIRST, OWN, Scripted
+from tests.offsetmap.compare.test_pieces import BEHIND, HALF, LARGE, SPARSE, copies, pieces
+
+SIDE = Side("t", 0, "t")
+
+
+class Log(Scripted):
+    """One that also tells where it begins and ends."""
+
+    topic = SimpleNamespace(name="t", topic_id=None)
+    index = 0
+
+    async def start(self) -> int:
+        return 0
+
+    async def visible_end(self) -> int:
+        return self.end
+
+
+def written() -> Any:
+    """An internal topic that says that nothing was copied yet."""
+    ledger = Ledger()
+    open_map = OpenMap(SIDE, writer="w", order=Order(1, OWN, 0), since=0)
+    account = Unwritten.of(
+        Copied(open_map=open_map, source=0, source_epoch=-1, destination=0, identity=FIRST, own=frozenset({OWN}))
+    )
+    entries: list[Entry] = [*account.chunks, account.checkpoint]
+    for entry in entries:
+        ledger.apply(entry.key(), entry.value())
+    return SimpleNamespace(ledger=ledger, topic="internal")
+
+
+async def test_pieces_behind_the_checkpoint_of_which_the_first_is_gone() -> None:
+    source: Any = Log("source", [LARGE, SPARSE, BEHIND])
+    there = copies([*pieces(LARGE, most=HALF), *pieces(SPARSE), BEHIND])
+    gone = BatchHeader.read(there[0]).next_offset
+    assert 0 < gone < 6
+    destination: Any = Log("destination", there[1:])
+    found = await translation(written(), source, destination, committed=True)
+    assert found is not None
+    assert found.source_end == 14
+    assert [found.to_destination(at) for at in (gone, 7, 10, 13)] == [
+        MappedOffset(gone, exact=True), MappedOffset(7, exact=True), MappedOffset(8, exact=True),
+        MappedOffset(10, exact=True),
+    ]  # fmt: skip
