@@ -1,14 +1,14 @@
 """Formats before Kafka 0.11 (magic 0 and 1), read, and converted to and from batches of magic 2 (KIP-283). Pure.
 
-``cut`` says what is in a record set, ``up_convert`` makes batches of it for destinations of today, ``down_convert``
-message sets for brokers that take nothing newer. Nothing is believed before its checksum was verified, and nothing is
-decompressed beyond the caller's limit.
+``cut`` says what is in a record set, ``up_convert`` makes batches of it for destinations of today, ``stand_ins`` batches
+for everything here that knows nothing else, ``down_convert`` message sets for brokers that take nothing newer. Nothing
+is believed before its checksum was verified, and nothing is decompressed beyond the caller's limit.
 """
 
 from mirror.legacy.downward import CHUNK_BYTES, Chunk, Lost, Run, UnsupportedCodec, down_convert
 from mirror.legacy.entries import BatchSpan, LegacySpan, Span, cut
 from mirror.legacy.reading import messages
-from mirror.legacy.upward import GATHERED_BYTES, GATHERED_RECORDS, Converted, up_convert
+from mirror.legacy.upward import GATHERED_BYTES, GATHERED_RECORDS, Converted, StandIns, stand_ins, up_convert
 
 __all__ = [
     "CHUNK_BYTES",
@@ -21,9 +21,11 @@ __all__ = [
     "Lost",
     "Run",
     "Span",
+    "StandIns",
     "UnsupportedCodec",
     "cut",
     "down_convert",
     "messages",
+    "stand_ins",
     "up_convert",
 ]

@@ -17,7 +17,16 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, MAGIC, MAGIC_AT, MOST_OFFSET, BatchHeader, CorruptBatch
+from mirror.records.header import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    MOST_OFFSET,
+    BatchHeader,
+    CorruptBatch,
+    Stored,
+)
 from mirror.records.intact import is_intact
 from mirror.records.scan import scan
 
@@ -52,6 +61,7 @@ class LegacySpan(NamedTuple):
         attributes: codec and timestamp type.
         last_offset: its own offset, which for a wrapper is that of the last message inside.
         timestamp: ms since 1970; of a wrapper, the latest one inside, or that of the append. -1 in magic 0.
+        crc: its checksum, as stored.
     """
 
     at: int
@@ -60,6 +70,12 @@ class LegacySpan(NamedTuple):
     attributes: int
     last_offset: int
     timestamp: int
+    crc: int
+
+    @property
+    def stored(self) -> Stored:
+        """What a batch says that stands for it."""
+        return Stored(self.crc, self.magic, self.size)
 
     @property
     def codec_bits(self) -> int:
@@ -130,8 +146,8 @@ def span_at(record_set: memoryview, at: int, size: int) -> Span:
     if magic == MAGIC:
         return BatchSpan(at, size, BatchHeader.read(record_set, at))
     if magic:
-        offset, _, _, _, attributes, timestamp = HEADER_1.unpack_from(record_set, at)
+        offset, _, crc, _, attributes, timestamp = HEADER_1.unpack_from(record_set, at)
     else:
-        offset, _, _, _, attributes = HEADER_0.unpack_from(record_set, at)
+        offset, _, crc, _, attributes = HEADER_0.unpack_from(record_set, at)
         timestamp = NO_TIMESTAMP
-    return LegacySpan(at, size, magic, attributes, offset, timestamp)
+    return LegacySpan(at, size, magic, attributes, offset, timestamp, crc)

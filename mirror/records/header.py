@@ -32,6 +32,8 @@ PRODUCER_ID_AT = 43
 RECORD_COUNT_AT = 57
 
 NO_PRODUCER_ID = -1
+STAND_IN = -2
+"""Highest producer id of a batch that stands for something else: see ``Stored``. No broker stores one below -1."""
 NO_LEADER_EPOCH = -1
 MOST_OFFSET = (1 << 63) - 1
 """The largest that an offset's 64 bits hold: the last offset of a batch is below, since there is one behind it."""
@@ -58,6 +60,23 @@ class Codec(IntEnum):
 
 class CorruptBatch(ValueError):
     """Bytes that no broker writes. The message names the field, its value and its place, and never holds payload."""
+
+
+class Stored(NamedTuple):
+    """What a log has in an old format where a batch is shown that was made of it: its *stand-in*. The producer's fields
+    of the stand-in say so, since messages of magic 0 and 1 have no producer.
+
+    ``crc``, ``magic``, ``size``: of the message, or the last one that the batch was made of. ``size``: in bytes.
+    """
+
+    crc: int
+    magic: int
+    size: int
+
+    @property
+    def producer(self) -> tuple[int, int, int]:
+        """Producer id, epoch and sequence of the stand-in."""
+        return STAND_IN - self.crc, self.magic, self.size
 
 
 class BatchHeader(NamedTuple):
@@ -120,6 +139,16 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """True if it was written inside a transaction (so are the transaction's markers)."""
         return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_stand_in(self) -> bool:
+        """True if no log holds this batch: it was made of messages of an old format (``Stored``)."""
+        return self.producer_id <= STAND_IN
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes that the log has for it; for a stand-in, those of the last message that it was made of."""
+        return self.base_sequence if self.is_stand_in else self.size
 
     @property
     def is_dense(self) -> bool:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.legacy.entries import BatchSpan, cut
-from mirror.legacy.upward import Converted, up_convert
+from mirror.legacy.upward import Converted, StandIns, stand_ins, up_convert
 from mirror.records.admit import Forward, Terms, admit
 from mirror.records.content.opening import NotOpened, Record, opened
-from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch, Stored
 from mirror.records.intact import is_intact
 from tests.legacy.samples import (
     MOST,
@@ -186,3 +186,90 @@ def test_spans_are_the_callers_choice() -> None:
     found = list(up_convert(view, spans[1:2], most=MOST))
     assert [one.header.base_offset for one in found] == [1]
     assert isinstance(next(up_convert(view, spans[3:], most=MOST)), BatchSpan)
+
+
+# -- stand-ins ---------------------------------------------------------------------------------------------------------
+
+
+def headers_of(made: StandIns) -> list[BatchHeader]:
+    return [BatchHeader.read(batch) for batch in made.batches]
+
+
+def stored(message: bytes) -> tuple[int, int, int]:
+    """The producer fields of the batch that stands for it."""
+    return Stored(int.from_bytes(message[12:16]), message[16], len(message)).producer
+
+
+@given(st.sampled_from([0, 1]), st.sampled_from(WRAPPING), some_records())
+def test_a_stand_in_of_a_wrapper_has_all_its_records(magic: int, codec: Codec, records: list[Record]) -> None:
+    wrapper = wrapper_of(magic, codec, records)
+    made = stand_ins(memoryview(wrapper))
+    assert (made.stop, made.wrong) == (len(wrapper), None)
+    (header,) = headers_of(made)
+    assert is_intact(made.batches[0])
+    assert (header.base_offset, header.last_offset) == (records[0].offset, records[-1].offset)
+    assert (header.record_count, header.codec_bits, header.leader_epoch) == (len(records), codec, -1)
+    assert header[9:12] == stored(wrapper)
+    assert header.is_stand_in
+    assert header.stored_size == len(wrapper)
+    assert records_of(made.batches) == (records if magic else without_time(records))
+
+
+def test_stand_ins_of_messages_on_their_own_are_gathered() -> None:
+    """The batch says what its last message is. Alone, that has a batch which says the same."""
+    records = [*records_from(0, 5), *records_from(7, 2)]
+    log = messages_of(1, records)
+    last = messages_of(1, records[-1:])
+    made = stand_ins(memoryview(log))
+    assert counts(made.batches) == [5, 2]
+    assert headers_of(made)[1][9:12] == stored(last)
+    alone = stand_ins(memoryview(log), gathered_records=1)
+    assert counts(alone.batches) == [1] * 7
+    assert headers_of(alone)[-1][9:12] == stored(last)
+    assert records_of(alone.batches) == records_of(made.batches) == records
+
+
+def test_stand_ins_end_where_another_format_begins() -> None:
+    """Also from the middle of a record set, and with a message that is cut off behind them."""
+    new = kafka_batch(base_offset=20)
+    log = messages_of(1, records_from(0, 4)) + wrapper_of(1, Codec.GZIP, records_from(4, 4))
+    made = stand_ins(memoryview(new + log + new), len(new))
+    assert (counts(made.batches), made.stop, made.wrong) == ([4, 4], len(new + log), None)
+    cut_off = stand_ins(memoryview(new + log + log[:30]), len(new))
+    assert (cut_off.batches, cut_off.stop, cut_off.wrong) == (made.batches, len(new + log), None)
+    assert stand_ins(memoryview(new)) == ([], 0, None)
+    assert stand_ins(memoryview(log + new), 0, len(log) - 1).batches == made.batches[:1]
+
+
+def test_stand_ins_from_the_offset_that_is_due() -> None:
+    """What lies before it is left out. A wrapper that holds it comes whole: it may have to be known as the one."""
+    log = messages_of(1, records_from(0, 4)) + wrapper_of(1, Codec.GZIP, records_from(4, 4))
+    for due, expected in ((2, [(2, 3), (4, 7)]), (4, [(4, 7)]), (6, [(4, 7)]), (8, [])):
+        made = stand_ins(memoryview(log), due=due)
+        assert [(header.base_offset, header.last_offset) for header in headers_of(made)] == expected
+        assert (made.stop, made.wrong) == (len(log), None)
+
+
+def test_stand_ins_end_at_what_is_wrong() -> None:
+    good = messages_of(1, records_from(0, 4))
+    wrapper = bytearray(wrapper_of(1, Codec.GZIP, records_from(4, 4)))
+    wrapper[-1] ^= 1
+    made = stand_ins(memoryview(good + bytes(wrapper)))
+    assert (counts(made.batches), made.stop) == ([4], len(good))
+    assert isinstance(made.wrong, CorruptBatch)
+    again = stand_ins(memoryview(good + good))
+    assert isinstance(again.wrong, CorruptBatch), "offsets that do not go up"
+    assert again.stop == len(good)
+    bomb = wrapper_of(1, Codec.GZIP, [Record(4, START_MS, None, bytes(100_000), ())])
+    too_large = stand_ins(memoryview(good + bomb), most=50_000)
+    assert (counts(too_large.batches), too_large.stop) == ([4], len(good))
+    assert isinstance(too_large.wrong, NotOpened)
+
+
+def test_a_wrapper_whose_times_no_batch_can_hold() -> None:
+    """Nothing of it is left out: the deltas of a batch's records have 64 bits, and so have the times of messages."""
+    records = [Record(0, -(1 << 62), None, b"a", ()), Record(1, (1 << 63) - 1, None, b"b", ())]
+    made = stand_ins(memoryview(wrapper_of(1, Codec.GZIP, records)))
+    assert made.batches == []
+    assert isinstance(made.wrong, NotOpened)
+    assert counts(stand_ins(memoryview(messages_of(1, records))).batches) == [1, 1]

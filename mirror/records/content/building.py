@@ -29,35 +29,36 @@ from mirror.records.header import (
 
 MOST_BUILT = (1 << 31) - 1 - PREFIX_SIZE
 """Limit for a batch in bytes: its length field is an i32."""
-_NO_EPOCH = -1
-_NO_SEQUENCE = -1
+NO_PRODUCER = (NO_PRODUCER_ID, -1, -1)
+"""Producer id, epoch and sequence of a batch that nobody in particular has written."""
 _LEAST_DELTA, _MOST_DELTA = -(1 << 63), (1 << 63) - 1
 """Timestamp deltas that a record can have: a varlong of 64 bits."""
 
 
 class BatchBuilder:
-    """One dense batch (magic 2) in the making: no producer id, no leader epoch, create times, no compression so far.
+    """One batch (magic 2) in the making: no leader epoch, create times, no compression so far.
 
     Args:
         codec: the batch is compressed with it, also where that gains nothing.
         most_bytes: limit for the batch before compression. Its first record is taken in any case.
         most_records: limit for the number of records.
+        sparse: offsets may be missing between its records. Brokers store such batches, but take none.
     """
 
-    def __init__(self, codec: Codec, *, most_bytes: int = MOST_BUILT, most_records: int = MOST_BUILT) -> None:
+    def __init__(
+        self, codec: Codec, *, most_bytes: int = MOST_BUILT, most_records: int = MOST_BUILT, sparse: bool = False
+    ) -> None:
         self._codec = codec
         self._most_records = most_records
+        self._sparse = sparse
         # kafka-python encodes the records. It does not compress them: it falls back to none where that gains nothing,
         # it has the time of day in gzip, and the content size in lz4, which the first Kafkas with lz4 do not read.
         self._records = DefaultRecordBatchBuilder(MAGIC, Codec.NONE, False, -1, -1, -1, most_bytes)
         self._base_offset = self._base_timestamp = self._max_timestamp = 0
+        self.next_offset = 0
+        """The offset behind its last record, once there is one."""
         self.count = 0
         """Records so far."""
-
-    @property
-    def next_offset(self) -> int:
-        """The offset that the next record must have, once there is a first."""
-        return self._base_offset + self.count
 
     def add(self, record: Record) -> bool:
         """Takes the record. Returns False, and takes nothing, if it belongs into another batch: its offset is not the
@@ -66,7 +67,8 @@ class BatchBuilder:
             self._base_offset = record.offset
             self._base_timestamp = self._max_timestamp = record.timestamp
         elif (
-            record.offset != self.next_offset
+            record.offset < self.next_offset
+            or (record.offset > self.next_offset and not self._sparse)
             or self.count >= self._most_records
             or not _LEAST_DELTA <= record.timestamp - self._base_timestamp <= _MOST_DELTA
         ):
@@ -75,11 +77,12 @@ class BatchBuilder:
         if self._records.append(delta, record.timestamp, record.key, record.value, list(record.headers)) is None:
             return False
         self._max_timestamp = max(self._max_timestamp, record.timestamp)
+        self.next_offset = record.offset + 1
         self.count += 1
         return True
 
-    def build(self) -> bytes:
-        """Returns the batch, with its base offset. There must be a record."""
+    def build(self, producer: tuple[int, int, int] = NO_PRODUCER) -> bytes:
+        """Returns the batch, with its base offset. There must be a record. ``producer``: id, epoch and sequence."""
         assert self.count, "a batch without records"
         payload = compressed(self._codec, bytes(memoryview(self._records.build())[HEADER_SIZE:]))
         header = BatchHeader(
@@ -89,12 +92,12 @@ class BatchBuilder:
             magic=MAGIC,
             crc=0,
             attributes=self._codec,
-            last_offset_delta=self.count - 1,
+            last_offset_delta=self.next_offset - 1 - self._base_offset,
             base_timestamp=self._base_timestamp,
             max_timestamp=self._max_timestamp,
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=_NO_EPOCH,
-            base_sequence=_NO_SEQUENCE,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
             record_count=self.count,
         ).pack()
         crc = crc32c(payload, crc32c(header[CRC_FROM:]))
