@@ -1,8 +1,8 @@
 """Formats before Kafka 0.11 (magic 0 and 1), read, and converted to and from batches of magic 2 (KIP-283). Pure.
 
-``cut`` says what is in a record set, ``up_convert`` makes batches of it for destinations of today, ``stand_ins`` batches
-for everything here that knows nothing else, ``down_convert`` message sets for brokers that take nothing newer. Nothing
-is believed before its checksum was verified, and nothing is decompressed beyond the caller's limit.
+``cut`` says what is in a record set, ``up_convert`` makes batches of it for destinations of today, ``stand_ins``
+batches for everything here that knows nothing else, ``down_convert`` message sets for brokers that take nothing newer.
+Nothing is believed before its checksum was verified, and nothing is decompressed beyond the caller's limit.
 """
 
 from mirror.legacy.downward import CHUNK_BYTES, Chunk, Lost, Run, UnsupportedCodec, down_convert

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mirror.legacy.entries import NO_TIMESTAMP, NOT_SEEN, BatchSpan, LegacySpan, Span, named
+from mirror.legacy.entries import NO_TIMESTAMP, BatchSpan, LegacySpan, Span, named
 from mirror.legacy.reading import CODECS, in_order
 from mirror.legacy.writing import WrapperBuilder, message
 from mirror.records.admit import KNOWN_ATTRIBUTES
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, Codec, CorruptBatch
+from mirror.records.scan import NOT_SEEN
 
 CHUNK_BYTES = 128 << 10
 """The default of KIP-283: the size with the highest throughput in its measurements."""

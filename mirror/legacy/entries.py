@@ -28,14 +28,14 @@ from mirror.records.header import (
     Stored,
 )
 from mirror.records.intact import is_intact
-from mirror.records.scan import scan
+from mirror.records.scan import NOT_SEEN, base_offset_at, scan
 
 HEADER_0 = struct.Struct(">qiIbB")
 HEADER_1 = struct.Struct(">qiIbBq")
 assert (HEADER_0.size, HEADER_1.size) == (18, 26)
 NO_TIMESTAMP = -1
 """Timestamp of a record that has none, as consumers see those of magic 0."""
-NOT_SEEN = -1
+_ATTRIBUTES_AT = 17
 
 
 class BatchSpan(NamedTuple):
@@ -151,3 +151,21 @@ def span_at(record_set: memoryview, at: int, size: int) -> Span:
         offset, _, crc, _, attributes = HEADER_0.unpack_from(record_set, at)
         timestamp = NO_TIMESTAMP
     return LegacySpan(at, size, magic, attributes, offset, timestamp, crc)
+
+
+def first_offset_at(record_set: memoryview, at: int, end: int, *, old: bool) -> int:
+    """Returns the first offset of the entry at ``at``, of any format, whole or cut off. ``NOT_SEEN`` if that does not
+    show: a wrapper's header does not say, and only KIP-283's filler has none.
+
+    Args:
+        record_set: the record set.
+        at: where the entry begins.
+        end: where the record set ends.
+        old: the entry before it is of magic 0 or 1, so that this one may be as well, where its magic is cut off.
+    """
+    if end - at > _ATTRIBUTES_AT:
+        if record_set[at + MAGIC_AT] != MAGIC and record_set[at + _ATTRIBUTES_AT] & CODEC_MASK:
+            return NOT_SEEN
+    elif old:
+        return NOT_SEEN
+    return base_offset_at(record_set, at, end)

@@ -4,18 +4,20 @@ A wrapper becomes a batch with the same codec. Messages on their own are gathere
 bytes and a request each. Where offsets have gaps, a batch ends: brokers take only dense ones, and a hole is filled
 between them.
 
-``stand_ins`` makes batches that nobody sends as they are. They let everything that knows batches work with old messages:
-one for each wrapper, holes and all. Their producer fields say what they stand for (``records.header.Stored``).
+``stand_ins`` makes batches that nobody sends as they are. They let everything that knows batches work with old
+messages: one for each wrapper, holes and all. Their producer fields say what they stand for
+(``records.header.Stored``).
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mirror.legacy.entries import NOT_SEEN, BatchSpan, LegacySpan, Span, cut
+from mirror.legacy.entries import BatchSpan, LegacySpan, Span, cut
 from mirror.legacy.reading import in_order
 from mirror.records.content.building import NO_PRODUCER, BatchBuilder, dense_batches
 from mirror.records.content.opening import NotOpened, Record
 from mirror.records.header import BatchHeader, Codec, CorruptBatch
+from mirror.records.scan import NOT_SEEN
 
 GATHERED_BYTES = 128 << 10
 """How much is gathered by default: eight times a producer's default batch."""
@@ -110,9 +112,9 @@ def stand_ins(
     """Returns batches that stand for the old messages from byte ``at`` on, up to the first batch of magic 2, a message
     that is cut off, or one that is wrong.
 
-    Every wrapper has one of its own, with its codec and its last offset; offsets may be missing inside. The same wrapper
-    gives the same bytes as long as the libraries that compress are the same. Messages on their own are gathered, as
-    ``up_convert`` does. Their checksums were verified, and their offsets rise.
+    Every wrapper has one of its own, with its codec and its last offset; offsets may be missing inside. The same
+    wrapper gives the same bytes as long as the libraries that compress are the same. Messages on their own are
+    gathered, as ``up_convert`` does. Their checksums were verified, and their offsets rise.
 
     Args:
         record_set: it may hold other things as well.

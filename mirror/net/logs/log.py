@@ -35,6 +35,10 @@ class PartitionLog:
         NetworkError: no answer. The request may have been executed all the same.
     """
 
+    converts = False
+    """True if messages of magic 0 and 1 are shown as the batches that stand for them (``net.logs.reading.verified``).
+    Otherwise reading them is refused."""
+
     def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader) -> None:
         self.cluster = cluster
         self.topic = topic
@@ -84,6 +88,7 @@ class PartitionLog:
             offset,
             max_bytes=max_bytes,
             committed=committed,
+            converts=self.converts,
         )
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
@@ -176,11 +181,16 @@ class PartitionLog:
 
 
 class SourceLog(PartitionLog):
-    """A log to be copied batch by batch. If it begins inside a batch (DeleteRecords can do that), the mirror's start is
-    the beginning of that batch: the batch is copied whole, and the copy's start is then moved to ``floor``, too."""
+    """A log to be copied batch by batch, from messages of old formats as well if it ``converts``. If it begins inside a
+    batch (DeleteRecords can do that), the mirror's start is the beginning of that batch: the batch is copied whole, and
+    the copy's start is then moved to ``floor``, too."""
 
     floor = 0
     """The first offset that consumers find, and the least for which the broker answers a Fetch. Set by ``start``."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
+        super().__init__(cluster, topic, index, leader)
+        self.converts = converts
 
     async def start(self) -> int:
         """Returns the base offset of the batch that holds the first offset."""

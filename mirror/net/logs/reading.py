@@ -5,15 +5,18 @@ All of it is verified here, so that callers need not: checksums, and offsets as 
 
 from typing import NamedTuple
 
+from mirror.legacy import stand_ins
+from mirror.legacy.entries import first_offset_at
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
 from mirror.net.metadata import Leader
 from mirror.net.rights import READ, TOPIC, Right
+from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
+from mirror.records.scan import NOT_SEEN, Tail, measure
 from mirror.wire.errors import UNREADABLE, ErrorCode, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
@@ -56,12 +59,14 @@ async def read_segment(
     *,
     max_bytes: int = ONE_BATCH,
     committed: bool = False,
+    converts: bool = False,
 ) -> Segment:
     """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch. Nothing
-    above the high watermark, or with ``committed`` above the last stable offset.
+    above the high watermark, or with ``committed`` above the last stable offset. ``converts``: see ``verified``.
 
     Raises:
-        Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
+        Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there, unless
+            ``converts``.
         Unreadable: the broker fails to read its own log there.
         Damaged: a checksum is wrong, or offsets are impossible.
         NetworkError: the broker did not answer.
@@ -95,7 +100,7 @@ async def read_segment(
             raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
         raise Refused(f"{cluster.name}: Fetch of {what}", code, needs=Right(READ, TOPIC, topic, cluster.name))
     try:
-        batches, next_base = verified(frame[found.start : found.end], offset)
+        batches, next_base = verified(frame[found.start : found.end], offset, converts=converts)
     except OldFormat as error:
         raise Refused(f"{cluster.name}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
     except CorruptBatch as error:
@@ -144,22 +149,42 @@ class OldFormat(Exception):
     """The log has magic 0 or 1 at the offset."""
 
 
-def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
+def verified(
+    record_set: memoryview, offset: int, *, converts: bool = False
+) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
     """Returns the whole batches from the one that holds ``offset``, and the base offset of the batch that is cut off
-    behind them (-1 if there is none). A broker may answer with batches before ``offset``; these are left out.
+    behind them (-1 if there is none, or it does not show). A broker may answer with batches before ``offset``; these
+    are left out. ``converts``: for messages of magic 0 and 1, there are batches that stand for them, one for each
+    (``legacy.stand_ins``).
 
     Raises:
-        CorruptBatch: a batch is not intact, or is out of order.
-        OldFormat: the first batch is not of magic 2.
+        CorruptBatch: a batch is not intact, or is out of order; with ``converts``, the first one that is due is an old
+            message that cannot be opened.
+        OldFormat: the first batch is not of magic 2, and not to be converted.
     """
     batches: list[tuple[BatchHeader, memoryview]] = []
     at = reached = 0
     end = len(record_set)
+    old = False
     while isinstance(size := measure(record_set, at, end), int):
         batch = record_set[at : at + size]
         if not is_intact(batch):
             raise CorruptBatch(f"the batch of {size} bytes at byte {at} does not match its checksum")
-        if batch[MAGIC_AT] != MAGIC:
+        old = batch[MAGIC_AT] != MAGIC
+        if old and converts:
+            made = stand_ins(record_set, at, end, due=offset, gathered_records=1)
+            for each in made.batches:
+                header = BatchHeader.read(each)
+                _check_order(header.base_offset, reached)
+                reached = header.next_offset
+                batches.append((header, memoryview(each)))
+            at = made.stop
+            if isinstance(made.wrong, NotOpened) and batches:
+                return batches, NOT_SEEN
+            if made.wrong is not None:
+                raise CorruptBatch(str(made.wrong))
+            continue
+        if old:
             if batches:
                 return batches, NOT_SEEN
             raise OldFormat("magic 0 or 1")
@@ -172,7 +197,7 @@ def verified(record_set: memoryview, offset: int) -> tuple[list[tuple[BatchHeade
     if size is Tail.PARTIAL and at == 0:
         # A Fetch brings its first batch whole (KIP-74). One that does not come whole has an impossible length.
         raise CorruptBatch(f"{end} bytes hold no whole batch")
-    next_base = base_offset_at(record_set, at, end)
+    next_base = first_offset_at(record_set, at, end, old=old)
     if next_base != NOT_SEEN:
         _check_order(next_base, reached)
     return batches, next_base

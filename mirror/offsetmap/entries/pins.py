@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
-from mirror.records.header import HEADER_SIZE, MAGIC_AT
+from mirror.records.header import HEADER_SIZE, MAGIC_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, BatchHeader
 
 DIGEST_SIZE = 8
 MOST_HOPS = 128
@@ -22,8 +22,14 @@ MOST_HOPS = 128
 
 def header_digest(header: bytes | memoryview) -> str:
     """Returns a digest of a batch's 61 header bytes as the source has them, without base offset, length and leader
-    epoch. The checksum is among them, so the records are covered as well. 16 hexadecimal digits."""
-    return hashlib.blake2b(header[MAGIC_AT:HEADER_SIZE], digest_size=DIGEST_SIZE).hexdigest()
+    epoch. The checksum is among them, so the records are covered as well. 16 hexadecimal digits.
+
+    Of a batch that stands for old messages, only what it says of the last one counts: with others before it, or
+    compressed by another library, it is another batch."""
+    told = header[MAGIC_AT:HEADER_SIZE]
+    if BatchHeader.read(header).is_stand_in:
+        told = header[PRODUCER_ID_AT:RECORD_COUNT_AT]
+    return hashlib.blake2b(told, digest_size=DIGEST_SIZE).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

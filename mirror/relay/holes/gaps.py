@@ -189,14 +189,14 @@ class Look:
             if readable > due and not await self._is_before_undecided(due, readable):
                 await self._check_nothing(due, readable, segment.high_watermark)
             return None
-        header, batch = segment.batches[0]
+        header = segment.batches[0][0]
         if header.base_offset <= due:
             return None
         try:
             if header.base_offset - 1 > due:
                 # A length that became too large hides the rest of its file, but the file's index still finds that.
                 await self._check_same(header, header.base_offset - 1, due)
-            await self._check_behind(due, header, len(batch))
+            await self._check_behind(due, header)
             await self._check_before(due, header)
         except Contradiction:
             again = await self._log.read(due, committed=self._committed)
@@ -206,9 +206,9 @@ class Look:
             raise Unreachable(f"the batch of {_span(header)} was there, and is gone") from None
         return Ahead(due, header.base_offset, proven=True)
 
-    async def _check_behind(self, due: int, header: BatchHeader, size: int) -> None:
+    async def _check_behind(self, due: int, header: BatchHeader) -> None:
         """Checks that the batch after the gap ends before the next one begins."""
-        _, behind = await self._next(due, header, size)
+        _, behind = await self._next(due, header)
         if behind != NOT_SEEN:
             return  # read in one piece, in which offsets rise
         # It is the last batch of its segment, or of the log. Brokers find segments by their file names, which damage
@@ -229,12 +229,12 @@ class Look:
         found = await self._log.read(due - 1, committed=self._committed)
         if not found.batches:
             raise Contradiction(f"nothing at offset {due - 1}, but a batch of {_span(header)}")
-        before, batch = found.batches[0]
+        before = found.batches[0][0]
         if before == header:
             return  # the gap begins earlier
         if before.last_offset >= due:
             raise Contradiction(f"a batch of {_span(before)}, but offset {due} is answered with {_span(header)}")
-        await self._check_next(due, before, len(batch), header.base_offset)
+        await self._check_next(due, before, header.base_offset)
 
     async def _is_before_undecided(self, due: int, stable: int) -> bool:
         """Returns True if compaction removed everything from ``due`` up to the last stable offset, where an open
@@ -254,23 +254,24 @@ class Look:
         if due > self._floor:
             found = await self._log.read(due - 1, committed=self._committed)
             if found.batches:
-                await self._check_next(due, found.batches[0][0], len(found.batches[0][1]), NOT_SEEN)
+                await self._check_next(due, found.batches[0][0], NOT_SEEN)
         # Compaction leaves the newest segment alone: there is a batch that ends where the log does.
         raise Unanswered(due, readable, high_watermark)
 
-    async def _check_next(self, due: int, before: BatchHeader, size: int, expected: int) -> None:
+    async def _check_next(self, due: int, before: BatchHeader, expected: int) -> None:
         """Checks that behind the batch ``before``, the file goes on with a batch at ``expected``, or ends."""
-        _, behind = await self._next(due - 1, before, size)
+        _, behind = await self._next(due - 1, before)
         if behind not in (NOT_SEEN, expected):
             raise Contradiction(
                 f"behind offset {before.last_offset} stands a batch with base offset {behind}, which the broker does "
                 f"not find at offset {due}"
             )
 
-    async def _next(self, offset: int, header: BatchHeader, size: int) -> tuple[BatchHeader, int]:
+    async def _next(self, offset: int, header: BatchHeader) -> tuple[BatchHeader, int]:
         """Returns ``header``, after a check that its batch is still the one at ``offset``, and the base offset of the
         next batch in its file."""
-        both = await self._log.read(offset, max_bytes=size + HEADER_SIZE, committed=self._committed)
+        most = header.stored_size + HEADER_SIZE
+        both = await self._log.read(offset, max_bytes=most, committed=self._committed)
         if not both.batches or both.batches[0][0] != header:
             raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")
         return header, both.batches[1][0].base_offset if len(both.batches) > 1 else both.next_base

@@ -55,6 +55,10 @@ class Rewriter:
     splits: Splits = field(default_factory=Splits)
     _ratios: dict[str, RatioEstimator] = field(default_factory=dict)
 
+    def count(self, reason: HaltReason, batches: int = 1) -> None:
+        """Counts batches that are opened for this reason."""
+        self.opened[reason.slug] = self.opened.get(reason.slug, 0) + batches
+
     def rewrite(
         self, topic: str, header: BatchHeader, batch: memoryview, due: int, terms: Terms, reason: HaltReason
     ) -> Rewritten:
@@ -68,7 +72,7 @@ class Rewriter:
             terms: those of the topic.
             reason: why it cannot go as it is.
         """
-        self.opened[reason.slug] = self.opened.get(reason.slug, 0) + 1
+        self.count(reason)
         pieces: list[Piece | PassedOver] = []
         size = 0
         try:

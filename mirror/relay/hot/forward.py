@@ -9,6 +9,8 @@ would refuse as it is, is rewritten (``relay.hot.deep``).
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mirror.legacy import GATHERED_RECORDS, stand_ins
+from mirror.legacy.entries import first_offset_at
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
 from mirror.records.admit import NOT_INSIDE, Fill, Forward, Halt, Rewrite, Skip, Verdict, admit, backwards, damaged
@@ -46,6 +48,16 @@ class Unproven(NamedTuple):
     base_offset: int
 
 
+class _Ended(NamedTuple):
+    """Where a part of a record set ended."""
+
+    at: int
+    found: Halt | Unproven | None = None
+    """Why the batch there cannot go on, or a gap that is not proven."""
+    cut: bool = False
+    """True if the rest is fetched again."""
+
+
 def forward(
     frame: Frame,
     start: int,
@@ -75,7 +87,68 @@ def forward(
         The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove.
         Everything before it is in the outbox.
     """
+    dropped = Aborted(aborted) if aborted else NONE_ABORTED
+    way = _Way(partition, inner_loop, dropped, readable, rewriter, partition.cursor.due)
+    ended = _forward(frame, start, end, way)
+    while ended.found is None and not ended.cut and partition.terms.rewrites and _is_old(frame.body, ended.at, end):
+        ended = _forward_old(frame, ended.at, end, way)
+        if ended.found is None and not ended.cut and ended.at < end:
+            ended = _forward(frame, ended.at, end, way, old=True)
+    return ended.found
+
+
+class _Way(NamedTuple):
+    """What is the same for all parts of a record set: see ``forward``."""
+
+    partition: Partition
+    inner_loop: InnerLoop
+    dropped: Aborted
+    readable: int
+    rewriter: Rewriter | None
+    first_due: int
+
+
+def _is_old(buf: memoryview, at: int, end: int) -> bool:
+    """Returns True if a whole message of magic 0 or 1 begins there. A damaged batch may look like one."""
+    try:
+        return isinstance(measure(buf, at, end), int) and buf[at + MAGIC_AT] != MAGIC
+    except CorruptBatch:
+        return False
+
+
+def _forward_old(frame: Frame, start: int, end: int, way: _Way) -> _Ended:
+    """Puts messages of magic 0 and 1, up to the next batch of magic 2: batches are made that stand for them, and go the
+    same way as batches that are read."""
+    partition = way.partition
+    cursor, queue = partition.cursor, partition.queue
+    # A broker may begin its answer with what stands before the offset asked for.
+    due = cursor.due if cursor.due == way.first_due else 0
+    mapped = queue.copied is not None  # lock-step compares them one by one
+    made = stand_ins(frame.body, start, end, due=due, gathered_records=1 if mapped else GATHERED_RECORDS)
+    if made.batches:
+        if way.rewriter is not None:
+            way.rewriter.count(HaltReason.OLD_FORMAT, len(made.batches))
+        own = frame.beside(made.batches)
+        for batch in made.batches:
+            header = BatchHeader.read(batch)
+            cursor.rewrote(header.base_offset, header.next_offset, queue.acknowledged)
+        try:
+            ended = _forward(own, 0, len(own.body), way)
+        finally:
+            own.release()
+        if ended.found is not None or ended.cut:
+            return ended
+    if isinstance(made.wrong, CorruptBatch):
+        return _Ended(made.stop, Halt(reason=HaltReason.CORRUPT, detail=str(made.wrong)))
+    if made.wrong is not None:
+        return _Ended(made.stop, Halt(reason=HaltReason.NOT_OPENED, detail=str(made.wrong)))
+    return _Ended(made.stop)
+
+
+def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False) -> _Ended:
+    """Puts batches of magic 2, up to the first old message if these are converted. ``old``: one stands before them."""
     buf = frame.body
+    partition, inner_loop, dropped, readable, rewriter, first_due = way
     cursor, queue = partition.cursor, partition.queue
     terms = partition.terms
     most_length = (terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
@@ -83,12 +156,10 @@ def forward(
     outbox = queue.outbox
     last_fit = end - HEADER_SIZE
     halt: Halt | Unproven | None = None
-    first_due = cursor.due
     cut = False
     at = start
     before = len(outbox)
     so_far = SoFar(frame, partition, before)
-    dropped = Aborted(aborted) if aborted else NONE_ABORTED
     while at <= last_fit:
         identity = so_far.next_identity
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
@@ -101,6 +172,8 @@ def forward(
             so_far.last_at, so_far.last_due = taken_at, so_far.next_due
             so_far.oldest_ms = min(so_far.oldest_ms, taken_ms)
         if cut or at > last_fit:
+            break
+        if buf[at + MAGIC_AT] != MAGIC and terms.rewrites and _is_old(buf, at, end):
             break
         due = so_far.next_due
         view = _View(buf, at, end, readable, head=due == first_due)
@@ -116,15 +189,16 @@ def forward(
             break
         at = judged.stop
     due = so_far.next_due
-    if halt is None and at < end and not cut:  # what is cut is the batch that is due, or its rest
-        halt = _check_tail(buf, at, end, partition, due, moved=due != first_due)
+    more = terms.rewrites and _is_old(buf, at, end)
+    if halt is None and at < end and not cut and not more:  # what is cut is the batch that is due, or its rest
+        halt = _check_tail(buf, at, end, partition, due, moved=due != first_due, old=old and at == start)
     cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)
     put = len(outbox) - before
     if put:
         so_far.close()
         cursor.measured((at - start) // put, holes=so_far.holes > 0)
         queue.tally.put(put - so_far.holes, at - start - so_far.left_out)
-    return halt
+    return _Ended(at, halt, cut)
 
 
 class _View(NamedTuple):
@@ -209,7 +283,9 @@ def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partit
     return admit(header, due, partition.terms, aborted=aborted, inside=partition.cursor.inside)
 
 
-def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool) -> Halt | None:
+def _check_tail(
+    buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool, old: bool
+) -> Halt | None:
     """Checks the tail: it may be the beginning of a batch or KIP-283 filler, else this returns a halt. The batch's base
     offset is stored: a broker whose next answer begins with another batch has skipped this one."""
     try:
@@ -222,7 +298,7 @@ def _check_tail(buf: memoryview, at: int, end: int, partition: Partition, due: i
         if not is_intact(buf[at : at + size]):
             return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")
         return Halt(reason=HaltReason.OLD_FORMAT, detail=detail)
-    base_offset = base_offset_at(buf, at, end)
+    base_offset = first_offset_at(buf, at, end, old=old)
     if moved and NOT_SEEN < base_offset < due:
         return Halt(
             reason=HaltReason.CORRUPT, detail=f"a batch with base offset {base_offset} stands behind offset {due - 1}"

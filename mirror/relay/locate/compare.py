@@ -14,7 +14,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.runs import foreign
 from mirror.relay.locate.superseded import Lost, Superseded, records_of
-from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, compare, same_batch
+from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, compare, old_messages, same_batch
 from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
@@ -86,7 +86,7 @@ class Comparison:
             if header.base_offset < source_start:
                 begins = source_begins(source_start, self._here.floor)
                 return Proof(proven=False, why=why or begins, cleaned=bool(why), upto=upto)
-            found = await self._original(header.base_offset)
+            found = await self._original(header)
             likeness, reason = await self._compare(look.data, found)
             if likeness is Likeness.DIFFERENT:
                 await self._check_place(look.data, found, source_start)
@@ -108,13 +108,20 @@ class Comparison:
 
     async def _is_original(self, copy: Data) -> bool:
         """Returns True if the source has that batch, as far as can be compared."""
-        compared = await self._compare(copy, await self._original(copy[0].base_offset))
+        compared = await self._compare(copy, await self._original(copy[0]))
         return compared.likeness is not Likeness.DIFFERENT
 
-    async def _original(self, base: int) -> tuple[BatchHeader, bytes] | None:
-        """Returns the source's batch that holds a base offset, or the next one; None if the source ends before it."""
+    async def _original(self, copy: BatchHeader) -> tuple[BatchHeader, bytes] | None:
+        """Returns the source's batch that holds the copy's base offset, or the next one; None if the source ends before
+        it. Of old messages, it is all that the source has at the copy's offsets."""
+        base = copy.base_offset
         segment = await self._here.read(base)
         found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
+        if found is not None and found[0].is_stand_in and found[0].base_offset <= copy.last_offset:
+            try:
+                return await old_messages(self._here, base, copy.last_offset)
+            except NotOpened as error:
+                raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
         if found is not None:
             return found
         true_end = await self._here.true_end()
@@ -217,7 +224,9 @@ class Comparison:
         if agreed is None:
             return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {ends}")
         both = f"both agree up to offset {agreed.last_offset}, of leader epoch {agreed.leader_epoch}"
-        if after is not None and after.leader_epoch <= agreed.leader_epoch:
+        # Old messages have no epoch. If it is the source that was copied, it has changed, not the copy.
+        untold = after is not None and self._rules.pinned and NO_EPOCH in (agreed.leader_epoch, after.leader_epoch)
+        if after is not None and after.leader_epoch <= agreed.leader_epoch and not untold:
             return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
         goes_on = "ends there" if after is None else f"goes on with other records, of leader epoch {after.leader_epoch}"
         alone = f"only the destination has what the source had at offsets {agreed.next_offset} to {end - 1}"
@@ -237,7 +246,7 @@ class Comparison:
                 low = middle  # nothing between them to compare
                 continue
             base = data[0].base_offset
-            found = await self._original(base) if base < source_end else None
+            found = await self._original(data[0]) if base < source_end else None
             likeness = (await self._compare(data, found)).likeness
             if likeness is Likeness.DIFFERENT:
                 high, after = base, found[0] if found is not None else None
@@ -304,7 +313,8 @@ class Comparison:
         first = max(header.base_offset, start)
         filled = await markers.within(first, header.last_offset)
         passed = await self._passed_over(header) if filled else frozenset()
-        if not passed and (header.is_dense or not self._rules.terms.rewrites):
+        whole = header.is_dense and not header.is_stand_in
+        if not passed and (whole or not self._rules.terms.rewrites):
             if filled:
                 await back.take(header, batch)
             else:

@@ -151,6 +151,7 @@ async def _compare(here: Asked, known: Known, unseen: Unseen, note: LastCopied) 
     if header.next_offset == note.digest_at and header_digest(batch) == note.digest:
         return header.leader_epoch if note.digest_at == unseen.end else NO_LEADER_EPOCH, True
     cleaned = header.next_offset != note.digest_at or not header.is_dense or bool(header.attributes & DELETE_HORIZON)
+    cleaned = cleaned or header.is_stand_in  # a cleaner leaves no trace in an old message
     if known.compacted and cleaned:
         return NO_LEADER_EPOCH, False
     raise halt(

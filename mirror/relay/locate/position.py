@@ -378,7 +378,13 @@ class Locator:
         partition.claim.identify(here.topic_id, there.topic_id)
         partition.claim.found()
         return (
-            SourceLog(self._source, here, partition.index, self._leader(self._source, here, partition.index)),
+            SourceLog(
+                self._source,
+                here,
+                partition.index,
+                self._leader(self._source, here, partition.index),
+                converts=partition.terms.rewrites,
+            ),
             PartitionLog(
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
             ),

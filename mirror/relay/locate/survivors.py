@@ -6,11 +6,23 @@ from enum import Enum
 from typing import NamedTuple
 
 from mirror.offsetmap.compare.survivors import cleaned, in_common
-from mirror.records.content.opening import NotOpened, opened
-from mirror.records.content.raw import placed_records
-from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader
-from mirror.relay.locate.tails import Data
+from mirror.records.content.opening import MOST_OPENED, NotOpened, opened
+from mirror.records.content.raw import RawRecord, placed_records
+from mirror.records.header import (
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    PREFIX_SIZE,
+    STAND_IN,
+    TRANSACTIONAL,
+    BatchHeader,
+    Codec,
+)
+from mirror.relay.locate.tails import READ_BYTES, Batches, Data
 
+_NO_TIME = -1
 NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
 """Attribute bits that a copy shares with its original. The others only tell how the source got the batch."""
 
@@ -90,11 +102,13 @@ async def compare(
 
 
 def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
-    """Returns True if the copy can only be what ``records.content.rewriting`` made of the original: it has a
-    part of its offsets, or times of its own in the place of the times of their append."""
+    """Returns True if the copy can only be what was made of the original: it has a part of its offsets, or times of its
+    own in the place of the times of their append (``records.content.rewriting``), or the original is of an old format.
+    """
     inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
     alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)
-    return inside and (not alike or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME))
+    anew = original.is_stand_in or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
+    return inside and (anew or not alike)
 
 
 async def _compare_piece(
@@ -123,3 +137,42 @@ async def _compare_piece(
             Likeness.NOTHING, f"the log cleaners have left no record of the batch at {mine.base_offset} on both sides"
         )
     return SAME
+
+
+async def old_messages(here: Batches, base: int, last: int) -> tuple[BatchHeader, bytes]:
+    """Returns what the source has from ``base`` to ``last`` in an old format, as one batch with these borders that
+    stands for it. What was gathered into a copy stands there one by one, and of what its cleaner has taken no border is
+    left: so only the offsets of the copy say what belongs to it.
+
+    Args:
+        here: the source.
+        base: first offset of the copy. An old message stands there, or behind it.
+        last: last offset of the copy. If a batch of magic 2 begins before that, the result ends there.
+
+    Raises:
+        NotOpened: more than ``MOST_OPENED`` bytes.
+        NetworkError: cannot be determined now.
+    """
+    plain, times, at = bytearray(), list[int](), base
+    while at <= last:
+        segment = await here.read(at, max_bytes=READ_BYTES)
+        if not segment.batches:
+            break
+        for header, batch in segment.batches:
+            at = header.next_offset
+            if not header.is_stand_in:
+                last = min(last, header.base_offset - 1)
+            for record in placed_records(header, bytes(batch[HEADER_SIZE:])) if header.base_offset <= last else ():
+                if base <= record.offset <= last:
+                    times.append(record.timestamp)
+                    raw = RawRecord(0, 0, record.attributes, record.content)
+                    plain += raw.stored(record.offset - base, record.timestamp - times[0])
+            if len(plain) > MOST_OPENED:
+                raise NotOpened(f"the source has more than {MOST_OPENED} bytes at offsets {base} to {last}")
+    header = BatchHeader(
+        base_offset=base, length=HEADER_SIZE - PREFIX_SIZE + len(plain), leader_epoch=NO_LEADER_EPOCH, magic=MAGIC,
+        crc=0, attributes=Codec.NONE, last_offset_delta=last - base, base_timestamp=times[0] if times else _NO_TIME,
+        max_timestamp=max(times, default=_NO_TIME), producer_id=STAND_IN, producer_epoch=0, base_sequence=0,
+        record_count=len(times),
+    )  # fmt: skip
+    return header, header.pack() + plain

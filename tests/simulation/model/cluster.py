@@ -11,6 +11,7 @@ from typing import Any
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
+from mirror.net.logs.reading import verified
 from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
 from mirror.offsetmap.entries.entry import Entry
@@ -171,8 +172,9 @@ class SimulatedLog:
 
     floor = 0
 
-    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader) -> None:
+    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
         assert isinstance(cluster, SimulatedCluster)
+        self._converts = converts
         self.name = f"{topic.name}-{index} at {cluster.name}"
         self._cluster = cluster
         self._site = cluster.site.partitions[index]
@@ -216,8 +218,11 @@ class SimulatedLog:
                 return Answer(ErrorCode.OFFSET_OUT_OF_RANGE)
             stored = model.read(offset, max_bytes, committed=committed)
             aborted = model.aborted(offset, stored[-1].header.last_offset) if committed and stored else []
+            batches = [(one.header, memoryview(one.data)) for one in stored]
+            if self._converts and any(one.header.is_stand_in for one in stored):
+                batches, _ = verified(memoryview(b"".join(one.data for one in stored)), offset, converts=True)
             return Segment(
-                [(one.header, memoryview(one.data)) for one in stored],
+                batches,
                 aborted,
                 model.replicated,
                 model.last_stable,
