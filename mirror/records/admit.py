@@ -88,6 +88,7 @@ class Terms:
         accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
         rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
             (``deep.path.enable``).
+        converts: True if batches are made of messages of old formats (magic 0 and 1), wherever the source is read.
         passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
             limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
@@ -101,6 +102,7 @@ class Terms:
     append_times: bool = False
     accept_gaps: bool = False
     rewrites: bool = False
+    converts: bool = False
     passes_over: int | None = None
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()

@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.legacy import stand_ins
 from mirror.offsetmap.entries import pins
 from mirror.records.admit import NOT_INSIDE
 from mirror.records.content.opening import Record
@@ -27,7 +26,7 @@ from mirror.relay.locate import compare, evidence, resync, survivors
 from mirror.relay.partition.cursor import Cursor
 from tests.legacy.samples import messages_of, wrapper_of
 from tests.simulation.checks import Violation
-from tests.simulation.model.broker import Stored
+from tests.simulation.old_messages import old_stored, value_of
 from tests.simulation.test_pieces import PIECES, Rewriting, RichLog, play, records_of
 
 pytestmark = pytest.mark.long
@@ -35,20 +34,6 @@ pytestmark = pytest.mark.long
 RUNS = int(os.environ.get("SIM_RUNS", "400"))
 FIRST = int(os.environ.get("SIM_SEED", "1"))
 CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-
-
-class OldStored(Stored):
-    """A message as it lies in the log. ``header``: of the batch that stands for it."""
-
-    @property
-    def payload(self) -> bytes:
-        """The records of that batch."""
-        return stand_ins(memoryview(self.data)).batches[0][HEADER_SIZE:]
-
-
-def old_stored(message: bytes) -> OldStored:
-    (batch,) = stand_ins(memoryview(message)).batches
-    return OldStored(BatchHeader.read(batch), message)
 
 
 class OldLog(RichLog):
@@ -100,16 +85,11 @@ class OldLog(RichLog):
         return stored.header.base_offset
 
 
-def value_of(content: bytes) -> bytes:
-    """Of a record whose key is short and which has no headers, but may have a value of up to 60 bytes."""
-    key = content[0] // 2
-    return content[key + 2 : -1]
-
-
 class Converting(Rewriting):
     """A run with such a source."""
 
     log_type = OldLog
+    converts = True
 
 
 def play_old(seed: int) -> Any:
@@ -168,8 +148,13 @@ WITHIN = 400
 
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_what_a_rule_is_for(rule: str) -> None:
-    with ExitStack() as patches, pytest.raises((Violation, AssertionError)):
+    with ExitStack() as patches:
         for where, name, instead in MUTATIONS[rule]:
             patches.enter_context(patch.object(where, name, instead))
-        for seed in range(1, WITHIN + 1):
-            play_old(seed)
+        with pytest.raises((Violation, AssertionError)):
+            _play_all(WITHIN)
+
+
+def _play_all(seeds: int) -> None:
+    for seed in range(1, seeds + 1):
+        play_old(seed)

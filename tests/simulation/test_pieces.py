@@ -153,6 +153,7 @@ class Rewriting(Run):
 
     copy_type = PieceCopy
     log_type: ClassVar[type[RichLog]] = RichLog
+    converts = False
     passes_over = False
     opened: ClassVar[Counter[str]] = Counter()
     """Batches that were opened in all runs, by reason."""
@@ -183,6 +184,7 @@ class Rewriting(Run):
             compacted=self.recipe.gaps > 0,
             compacted_there=self.recipe.cleaner_there > 0,
             rewrites=True,
+            converts=self.converts,
             passes_over=limit if self.passes_over else None,
             max_batch_size=limit,
         )

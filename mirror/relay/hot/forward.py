@@ -90,7 +90,7 @@ def forward(
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     way = _Way(partition, inner_loop, dropped, readable, rewriter, partition.cursor.due)
     ended = _forward(frame, start, end, way)
-    while ended.found is None and not ended.cut and partition.terms.rewrites and _is_old(frame.body, ended.at, end):
+    while ended.found is None and not ended.cut and partition.terms.converts and _is_old(frame.body, ended.at, end):
         ended = _forward_old(frame, ended.at, end, way)
         if ended.found is None and not ended.cut and ended.at < end:
             ended = _forward(frame, ended.at, end, way, old=True)
@@ -173,7 +173,7 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
             so_far.oldest_ms = min(so_far.oldest_ms, taken_ms)
         if cut or at > last_fit:
             break
-        if buf[at + MAGIC_AT] != MAGIC and terms.rewrites and _is_old(buf, at, end):
+        if buf[at + MAGIC_AT] != MAGIC and terms.converts and _is_old(buf, at, end):
             break
         due = so_far.next_due
         view = _View(buf, at, end, readable, head=due == first_due)
@@ -189,7 +189,7 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
             break
         at = judged.stop
     due = so_far.next_due
-    more = terms.rewrites and _is_old(buf, at, end)
+    more = terms.converts and _is_old(buf, at, end)
     if halt is None and at < end and not cut and not more:  # what is cut is the batch that is due, or its rest
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due, old=old and at == start)
     cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)

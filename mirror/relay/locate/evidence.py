@@ -129,6 +129,10 @@ async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied
     if found is None:
         return False
     copied = min(note.offset, unseen.end)
+    if found.offset < 0:
+        last = await here.batch_at(copied - 1)
+        if last is not None and last[0].is_stand_in:
+            return False  # brokers know no epochs of old messages
     if found.offset < copied:
         raise halt(
             HaltReason.SOURCE_TRUNCATED,

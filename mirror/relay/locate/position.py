@@ -383,7 +383,7 @@ class Locator:
                 here,
                 partition.index,
                 self._leader(self._source, here, partition.index),
-                converts=partition.terms.rewrites,
+                converts=partition.terms.converts,
             ),
             PartitionLog(
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)

@@ -257,13 +257,17 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
     largest = there.get(MAX_MESSAGE_BYTES)
     limit = int(largest) if largest else None
     rewrites = settings.rewrites and not settings.strict
+    compacted = "compact" in (here.get(CLEANUP_POLICY) or "")
     return Terms(
         max_batch_size=limit,
-        compacted="compact" in (here.get(CLEANUP_POLICY) or ""),
+        compacted=compacted,
         compacted_there="compact" in (there.get(CLEANUP_POLICY) or ""),
         append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
         accept_gaps=settings.accept_gaps,
         rewrites=rewrites,
+        # A cleaner leaves no border of what it takes of old messages. Without offsets to go by, nobody could say where
+        # a copy belongs.
+        converts=rewrites and not (settings.mapped and compacted),
         passes_over=limit if rewrites and not settings.mapped and settings.oversize_record != HALT else None,
         strict=settings.strict,
         refuses=lacks,

@@ -311,8 +311,8 @@ class MappedState:
 class MappedLog(SimulatedLog):
     """A ``PartitionLog``, of one of several topics."""
 
-    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader) -> None:
-        super().__init__(cluster, topic, index, leader)
+    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
+        super().__init__(cluster, topic, index, leader, converts=converts)
         self.topic = topic
         self.index = index
         self.floor = 0
