@@ -52,9 +52,11 @@ class HaltReason(Enum):
 
     OLD_FORMAT = (
         "old_format",
-        "The source stores a batch in the format of Kafka before 0.11 (magic 0 or 1), which cannot be copied as it is.",
-        "raise log.message.format.version at the source and let the old segments expire, or exclude the topic",
-        None,
+        "The source stores messages in the format of Kafka before 0.11 (magic 0 or 1), which no broker of today takes, "
+        "and this flow does not make batches of them: with deep.path.enable: false, with identity: strict, and of "
+        "compacted topics with offsets: mapped.",
+        f"{_DEEP}; of a compacted topic with offsets: exact only. Else exclude the topic",
+        Heals.RESTART,
     )
     SPARSE_BATCH = (
         "sparse_batch",

@@ -2,16 +2,22 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged
-from mirror.net.logs.log import PartitionLog, Segment
+from mirror.net.errors import Damaged, Refused
+from mirror.net.logs.log import PartitionLog, Segment, SourceLog
+from mirror.net.logs.reading import verified
 from mirror.net.metadata import Leader, Topic
+from mirror.records.header import BatchHeader, Codec, CorruptBatch
+from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN
+from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
-from tests.records.builders import raw_batch
+from tests.legacy.samples import messages_of, patched, records_from, wrapper_of
+from tests.records.builders import kafka_batch, raw_batch
 
 LED = Leader(1, 0)
 
@@ -98,3 +104,68 @@ async def test_a_length_that_cannot_be() -> None:
     (one,) = batches(0)
     with pytest.raises(Damaged, match="111 bytes hold no whole batch"):
         await read([flipped(one, 9, 0x10)])
+
+
+# Old formats.
+
+OLD = [
+    *(messages_of(1, [one]) for one in records_from(0, 3)),
+    wrapper_of(1, Codec.GZIP, records_from(3, 4)),
+    messages_of(0, records_from(7, 1, magic=0)),
+]
+BEHIND = kafka_batch(base_offset=8)
+
+
+def shape(record_set: bytes, offset: int = 0) -> list[tuple[int, int, bool]]:
+    """First and last offset of each batch, and whether it stands for a message."""
+    batches, _ = verified(memoryview(record_set), offset, converts=True)
+    assert all(BatchHeader.read(batch) == header and is_intact(batch) for header, batch in batches)
+    return [(header.base_offset, header.last_offset, header.is_stand_in) for header, _ in batches]
+
+
+def test_each_old_message_has_a_batch() -> None:
+    """Also those on their own: a look sees the same whatever it reads at a time."""
+    last = BatchHeader.read(BEHIND).last_offset
+    whole = [(0, 0, True), (1, 1, True), (2, 2, True), (3, 6, True), (7, 7, True), (8, last, False)]
+    assert shape(b"".join(OLD) + BEHIND) == whole
+    assert shape(b"".join(OLD) + BEHIND, 5) == whole[3:]
+    assert shape(BEHIND.replace(BEHIND[:8], bytes(8), 1) + messages_of(1, records_from(20, 1)))[1] == (20, 20, True)
+
+
+def test_where_it_goes_on_behind_old_messages() -> None:
+    """A wrapper that is cut off does not show its first offset, nor does a message before its magic."""
+    for behind, cut_at, expected in (
+        (OLD[3], 30, NOT_SEEN), (OLD[3], 12, NOT_SEEN), (OLD[1], 17, NOT_SEEN), (OLD[1], 18, 1), (BEHIND, 18, 8)
+    ):  # fmt: skip
+        _, next_base = verified(memoryview(OLD[0] + behind[:cut_at]), 0, converts=True)
+        assert next_base == expected
+
+
+def test_old_messages_that_are_wrong() -> None:
+    spoilt = flipped(OLD[3], len(OLD[3]) - 1)
+    for record_set in (spoilt, OLD[0] + spoilt, OLD[1] + OLD[0], BEHIND + OLD[4]):
+        with pytest.raises(CorruptBatch):
+            verified(memoryview(record_set), 0, converts=True)
+    odd = patched(OLD[3], 6, 0x41)
+    with pytest.raises(CorruptBatch, match="unknown attributes"):
+        verified(memoryview(odd), 0, converts=True)
+    batches, next_base = verified(memoryview(OLD[0] + odd), 0, converts=True)
+    assert (len(batches), next_base) == (1, NOT_SEEN), "what stands before it can be read"
+
+
+async def test_a_source_log_converts() -> None:
+    def change(answer: Any) -> None:
+        answer.responses[0].partitions[0].records = b"".join(OLD)
+
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(0, 5))
+        fake.next("Fetch", faults.alter(change))
+        fake.next("Fetch", faults.alter(change))
+        topic = Topic(name="t", topic_id=None, internal=False)
+        async with await Cluster.open("here", fake.options()) as cluster:
+            with pytest.raises(Refused, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+                await SourceLog(cluster, topic, 0, LED).read(0)
+            found = await SourceLog(cluster, topic, 0, LED, converts=True).batch_at(0)
+        assert found is not None
+        assert found[0].is_stand_in

@@ -2,12 +2,14 @@
 
 import pytest
 
+from mirror.legacy import stand_ins
 from mirror.net.logs.leader_requests import EpochEnd
 from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import Known, Unseen, vouch
 from tests.fakes.log import FakeLog
+from tests.legacy.samples import messages_of, records_from
 from tests.relay.flows import batch
 
 END = 12
@@ -32,6 +34,13 @@ class Source:
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
         found, end = self.log.end_of_epoch(epoch)
         return EpochEnd(found, end) if self.knows_epochs else None
+
+
+class OldSource(Source):
+    """Its broker has no epochs, as where ``log.message.format.version`` is below 0.11."""
+
+    async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+        return EpochEnd(-1, -1)
 
 
 def known(*copied: LastCopied, **changes: bool | int) -> Known:
@@ -137,3 +146,19 @@ async def test_a_note_from_the_beginning_counts() -> None:
     assert await verdict(Source(), known(LastCopied(0, 2)), unseen()) == -1
     assert await verdict(Source(), known(LastCopied(0, 2)), unseen(end=END + 3)) == "unproven"
     assert await verdict(Source(), known(LastCopied(3, 2), accepted=3), unseen()) == "unproven"
+
+
+async def test_old_messages_have_no_epochs() -> None:
+    """A broker that stores an old format says that it knows no epoch. The last message itself decides."""
+    source = OldSource()
+    (stand_in,) = stand_ins(memoryview(messages_of(1, records_from(9, 3)))).batches
+    (alone,) = stand_ins(memoryview(messages_of(1, records_from(9, 3)[2:]))).batches
+    note = LastCopied(END, 7, header_digest(stand_in), END)
+    source.log.batches[3] = alone
+    assert await verdict(source, known(note), unseen()) == -1
+    source.log.batches[3] = stand_ins(memoryview(messages_of(1, records_from(11, 1)))).batches[0]
+    assert await verdict(source, known(note), unseen()) == "source_truncated"
+    assert await verdict(source, known(note, compacted=True), unseen(cleaned=True)) == -1
+    assert await verdict(source, known(note._replace(digest="")), unseen()) == "unproven"
+    source.log.batches[3] = LAST
+    assert await verdict(source, known(note), unseen()) == "source_truncated", "batches of magic 2 have epochs"

@@ -32,6 +32,7 @@ from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.ids import made_anew
+from mirror.relay.topics.pairing import Pair
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence, Untouched, WouldLead
 from mirror.service.plan.model import PartitionFacts, TopicFacts
@@ -101,7 +102,7 @@ class Copies:
         partition.inherit(committed, -1)
         here: SourceLog | None = None
         try:
-            here = self._source_log(topic.pair.source, index)
+            here = self._source_log(topic.pair, index)
             facts.end = await here.visible_end()
             facts.start = facts.due = await here.start()
             if topic.exists and index < topic.partitions_there:
@@ -120,8 +121,9 @@ class Copies:
             facts.unknown = str(error)
         return facts, here
 
-    def _source_log(self, topic: Topic, index: int) -> SourceLog:
-        return SourceLog(self._source, topic, index, _leader(self._source, topic, index))
+    def _source_log(self, pair: Pair, index: int) -> SourceLog:
+        leader = _leader(self._source, pair.source, index)
+        return SourceLog(self._source, pair.source, index, leader, converts=pair.terms.converts)
 
     async def _new(self, partition: Partition, topic: TopicFacts) -> None:
         """Looks at a partition that the destination lacks: it begins anew, unless it was copied before."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mirror.net.errors import Damaged, Refused, Unreadable
 from mirror.net.logs.log import Segment, SourceLog
 from mirror.reasons import HaltReason
-from mirror.records.admit import Fill, Forward, Halt, Rewrite, Skip, Terms, admit
+from mirror.records.admit import Fill, Forward, Halt, Rewrite, Skip, Terms, Verdict, admit
 from mirror.records.content.opening import NotOpened, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.records.transactions import Aborted
@@ -145,20 +145,26 @@ def judge(segment: Segment, due: int | None, sample: Sample, by: Judging, *, wei
         dropped = aborted.follow(header, batch)
         at = header.base_offset if not 0 <= reached <= header.base_offset else reached
         begins = at
-        verdict = admit(header, at, by.terms, aborted=dropped)
+        verdict = _verdict(header, at, by, aborted=dropped)
         if header.base_offset > at and not isinstance(verdict, Skip):
             # What stands before the batch is one thing, and the batch another.
             in_hole = _count(sample, sums, header, verdict, in_hole, header.base_offset - at)
             at = header.base_offset
-            verdict = admit(header, at, by.terms, aborted=dropped)
+            verdict = _verdict(header, at, by, aborted=dropped)
         in_hole = _count(sample, sums, header, verdict, in_hole, header.next_offset - at)
         sums.batches += 1
         sums.size += header.size
         sums.offsets += header.next_offset - begins
         reached = header.next_offset
-        if isinstance(verdict, Forward):
+        if isinstance(verdict, Forward) or header.is_stand_in:
             sums.old += header.max_timestamp < by.forgets_before_ms
             _forwarded(sample, header, batch, by)
+
+
+def _verdict(header: BatchHeader, at: int, by: Judging, *, aborted: bool) -> Verdict:
+    """Returns the relay's verdict. A batch that stands for old messages is made anew, whatever else is said of it."""
+    verdict = admit(header, at, by.terms, aborted=aborted)
+    return Rewrite(reason=HaltReason.OLD_FORMAT) if header.is_stand_in and isinstance(verdict, Forward) else verdict
 
 
 def _count(sample: Sample, sums: Sample, header: BatchHeader, verdict: object, in_hole: bool, offsets: int) -> bool:
