@@ -470,7 +470,8 @@ class HaltReason(Enum):
     )
     NO_COMMON_VERSION = (
         "no_common_version",
-        "The brokers speak no version of a request that the mirror needs; it takes Kafka 0.11 or later on both sides.",
+        "The brokers speak no version of a request that the mirror needs; it takes Kafka 0.10.1 or later as the "
+        "source, and 0.11 or later as the destination.",
         "upgrade them",
         Heals.RESTART,
     )

@@ -49,7 +49,7 @@ async def connect(
         ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
         TlsFailed, AuthenticationFailed: one side does not accept the other.
         RequestTimedOut: not established or not answered in time.
-        Unsupported: the broker is from before Kafka 0.11.
+        Unsupported: the broker is from before Kafka 0.11, or 0.10.1 if nothing is produced to it.
     """
     try:
         async with asyncio.timeout(options.setup_timeout_s):
@@ -160,7 +160,7 @@ async def negotiate(connection: Connection) -> None:
 
     Raises:
         Refused: the broker answers with an error.
-        Unsupported: the broker is from before Kafka 0.11.
+        Unsupported: the broker is from before Kafka 0.11, or 0.10.1 if nothing is produced to it.
         NetworkError: the connection failed.
     """
     # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that holds their ranges.
@@ -177,11 +177,14 @@ async def negotiate(connection: Connection) -> None:
 
 def _refuse_old(connection: Connection) -> None:
     """Raises one clear error for an old broker. Otherwise request after request would find no common version."""
-    for key, (least, _) in ((FETCH_KEY, FETCH_VERSIONS), (PRODUCE_KEY, PRODUCE_VERSIONS)):
+    needed = [(FETCH_KEY, FETCH_VERSIONS[0], "0.10.1")]
+    if not connection.options.reads_only:
+        needed.append((PRODUCE_KEY, PRODUCE_VERSIONS[0], "0.11"))
+    for key, least, since in needed:
         theirs = connection.api_versions.get(key)
         if theirs is not None and theirs.most < least:
             raise Unsupported(
-                f"{connection.name}: the broker is from before Kafka 0.11 ({API_NAMES[key]} up to version "
+                f"{connection.name}: the broker is from before Kafka {since} ({API_NAMES[key]} up to version "
                 f"{theirs.most}, and {least} is needed); upgrade it"
             )
 

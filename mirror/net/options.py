@@ -11,7 +11,9 @@ UP_FOR_S = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Settings shared by all connections to a cluster. Buffer sizes in bytes; -1 leaves the choice to the system."""
+    """Settings shared by all connections to a cluster. Buffer sizes in bytes; -1 leaves the choice to the system.
+    ``reads_only``: nothing is produced there, so that brokers may be older (Kafka 0.10.1) than those that take batches
+    of magic 2."""
 
     client_id: str = "mirror"
     request_timeout_s: float = 30.0
@@ -19,6 +21,7 @@ class ConnectionOptions:
     receive_buffer: int = -1
     send_buffer: int = -1
     security: SecurityOptions = PLAINTEXT
+    reads_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

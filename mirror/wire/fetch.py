@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 17: writes the request, and reads the response in place.
+"""Fetch, versions 3 to 17: writes the request, and reads the response in place.
 
 The records of a response are neither copied nor looked at: each partition has the positions in the frame at which they
 begin and end.
@@ -40,7 +40,7 @@ NO_REPLICA = -1
 NO_SESSION = (0, -1)
 """Session id and epoch of a request outside any fetch session (KIP-227)."""
 
-_LIMITS = struct.Struct(">iiib")
+_LIMITS = struct.Struct(">iii")
 _ASKED_V12 = struct.Struct(">iiqiqiB")
 """One partition of a request from v12 on, with its empty tags."""
 _SESSION = struct.Struct(">ii")
@@ -123,12 +123,12 @@ def fetch_request(
     Neighbours of one topic share its entry; a topic may have several, as the Java consumer does.
 
     Args:
-        version: of the API, 4 to 17.
+        version: of the API, 3 to 17.
         partitions: what to fetch; in a fetch session, what has changed since the request before.
         max_wait_ms: how long the broker may wait for ``min_bytes``.
         min_bytes: least bytes of records to wait for.
         max_bytes: most bytes of records; the first batch comes whole, whatever its size.
-        isolation_level: READ_UNCOMMITTED or READ_COMMITTED.
+        isolation_level: READ_UNCOMMITTED or READ_COMMITTED (v4; brokers that know only v3 have no transactions).
         rack: the rack of the client (v11).
         session: id and epoch of the fetch session (v7).
         forgotten: (topic, partition) of those that leave the session (v7).
@@ -137,7 +137,9 @@ def fetch_request(
     tags = NO_TAGS if compact else b""
     runs = _runs((wanted[0], _request_partition(version, wanted)) for wanted in partitions)
     out = [b"" if version >= 15 else struct.pack(">i", CONSUMER)]
-    out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level))
+    out.append(_LIMITS.pack(max_wait_ms, min_bytes, max_bytes))
+    if version >= _ISOLATION_LEVEL:
+        out.append(isolation_level.to_bytes(1))
     if version >= 7:
         out.append(_SESSION.pack(*session))
     out.append(array_size(len(runs), compact=compact))
@@ -239,6 +241,8 @@ def read_topic(frame: memoryview, at: int, *, by_id: bool, compact: bool) -> tup
     return topic, after
 
 
+_ISOLATION_LEVEL = 4
+_FIXED_V3 = struct.Struct(">ihq")
 _FIXED_V4 = struct.Struct(">ihqq")
 _FIXED_V5 = struct.Struct(">ihqqq")
 
@@ -274,8 +278,22 @@ def _read_plain(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, i
     return fetched, end + 1
 
 
+def _read_partition_v3(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, int]:
+    """Reads a partition of v3. Without transactions, everything below the high watermark is stable."""
+    if at + _FIXED_V3.size > len(frame):
+        cut_short(at, _FIXED_V3.size, len(frame))
+    partition, error, end = _FIXED_V3.unpack_from(frame, at)
+    size, start = read_size(frame, at + _FIXED_V3.size, compact=False)
+    stop = start + max(size, 0)
+    if stop > len(frame):
+        raise MalformedFrame(f"{size} bytes of records at byte {start}, and the frame has {len(frame)}")
+    return Fetched(topic, partition, error, end, end, -1, [], None, None, NO_REPLICA, start, stop), stop
+
+
 def _read_partition(frame: memoryview, at: int, version: int, topic: TopicKey) -> tuple[Fetched, int]:
     compact = version >= FETCH_FLEXIBLE
+    if version < _ISOLATION_LEVEL:
+        return _read_partition_v3(frame, at, topic)
     fixed = _FIXED_V5 if version >= 5 else _FIXED_V4
     if at + fixed.size > len(frame):
         cut_short(at, fixed.size, len(frame))

@@ -1,7 +1,7 @@
 """The versions of Fetch and Produce that the mirror speaks, and those from which their format changes.
 
-Brokers from 0.11 take Fetch v4 and Produce v3; 4.x brokers take nothing older (KIP-896). Every broker in between offers
-at least one version of both ranges here.
+Brokers from 0.10.1 take Fetch v3 (KIP-74), and from 0.11 Fetch v4 and Produce v3; 4.x brokers take nothing older than
+these two (KIP-896). Every broker in between offers at least one version of both ranges here.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ API_NAMES = {
     ALTER_SHARE_KEY: "AlterShareGroupOffsets",
 }
 
-FETCH_VERSIONS = (4, 17)
+FETCH_VERSIONS = (3, 17)
 PRODUCE_VERSIONS = (3, 13)
 
 FETCH_FLEXIBLE = 12

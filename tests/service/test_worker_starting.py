@@ -25,9 +25,9 @@ from tests.service.worker_here import config_for, running, scene
             "the broker is from before Kafka 0.11 (Produce up to version 2, and 3 is needed); upgrade it",
         ),
         (
-            lambda source, destination: source.versions.update(Fetch=(0, 3)),
+            lambda source, destination: source.versions.update(Fetch=(0, 2)),
             "Unsupported",
-            "the broker is from before Kafka 0.11 (Fetch up to version 3, and 4 is needed); upgrade it",
+            "the broker is from before Kafka 0.10.1 (Fetch up to version 2, and 3 is needed); upgrade it",
         ),
     ],
 )

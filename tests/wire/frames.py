@@ -50,10 +50,11 @@ def fetch_partitions(version: int) -> st.SearchStrategy[Values]:
         "partition_index": I32,
         "error_code": I16,
         "high_watermark": I64,
-        "last_stable_offset": I64,
-        "aborted_transactions": st.none() | st.lists(st.tuples(I64, I64), max_size=3),
         "records": st.none() | st.binary(max_size=40) | st.sampled_from([bytes(126), bytes(127), bytes(16_384)]),
     }
+    if version >= 4:
+        fields["last_stable_offset"] = I64
+        fields["aborted_transactions"] = st.none() | st.lists(st.tuples(I64, I64), max_size=3)
     if version >= 5:
         fields["log_start_offset"] = I64
     if version >= 11:
@@ -90,7 +91,7 @@ def fetch_frame(version: int, values: Values, correlation_id: int = 7) -> memory
 
     def partition(fields: Values) -> Any:
         fields = dict(fields)
-        aborted = fields["aborted_transactions"]
+        aborted = fields.get("aborted_transactions")
         if aborted is not None:
             one = partition_class.AbortedTransaction
             fields["aborted_transactions"] = [one(producer_id=number, first_offset=first) for number, first in aborted]

@@ -33,6 +33,7 @@ def cluster_options(endpoint: Endpoint) -> ClusterOptions:
             request_timeout_s=endpoint.request_timeout_s,
             setup_timeout_s=endpoint.setup_timeout_s,
             security=endpoint.security,
+            reads_only=True,
         ),
     )
 

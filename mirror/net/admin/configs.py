@@ -7,7 +7,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, Refused
+from mirror.net.errors import ConnectionLost, Refused, Unsupported
 from mirror.net.metadata import ANY_NODE
 from mirror.net.rights import ALTER_CONFIGS, DENIED, TOPIC, Right
 
@@ -40,7 +40,8 @@ async def describe_configs(
         node_id: of the broker that is asked; by default any.
         denied: gets the names of the resources that the mirror may not describe.
 
-    A resource that the mirror may not describe is left out.
+    A resource that the mirror may not describe is left out, and so are all of a broker from before Kafka 0.11, which
+    cannot be asked.
 
     Raises:
         NetworkError: the cluster does not answer.
@@ -50,6 +51,10 @@ async def describe_configs(
         return {}
     try:
         answer = await cluster.call(_question(kind, wanted, keys), node_id=node_id)
+    except Unsupported:
+        if denied is not None:
+            denied.update(wanted)
+        return {}
     except ConnectionLost:
         if keys is None:
             raise

@@ -57,6 +57,10 @@ class _Ended(NamedTuple):
     cut: bool = False
     """True if the rest is fetched again."""
 
+    def goes_on(self, end: int) -> bool:
+        """Returns True if there is more, up to the byte ``end``, and nothing speaks against taking it now."""
+        return self.at < end and self.found is None and not self.cut
+
 
 def forward(
     frame: Frame,
@@ -90,9 +94,9 @@ def forward(
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     way = _Way(partition, inner_loop, dropped, readable, rewriter, partition.cursor.due)
     ended = _forward(frame, start, end, way)
-    while ended.found is None and not ended.cut and partition.terms.converts and _is_old(frame.body, ended.at, end):
+    while ended.goes_on(end) and partition.terms.converts and _is_old(frame.body, ended.at, end):
         ended = _forward_old(frame, ended.at, end, way)
-        if ended.found is None and not ended.cut and ended.at < end:
+        if ended.goes_on(end):
             ended = _forward(frame, ended.at, end, way, old=True)
     return ended.found
 
@@ -189,8 +193,8 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
             break
         at = judged.stop
     due = so_far.next_due
-    more = terms.converts and _is_old(buf, at, end)
-    if halt is None and at < end and not cut and not more:  # what is cut is the batch that is due, or its rest
+    # What is cut is the batch that is due, or its rest.
+    if halt is None and at < end and not cut and not (terms.converts and _is_old(buf, at, end)):
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due, old=old and at == start)
     cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)
     put = len(outbox) - before

@@ -71,9 +71,10 @@ class Unread:
             self._log.warning(
                 "configs_unknown",
                 cluster=cluster,
-                detail=f"the mirror may not read the configs of {shown} at cluster {cluster}, and assumes Kafka's "
-                f"defaults; {what}",
-                remedy=f"grant the mirror's principal {DESCRIBE_CONFIGS} on these topics of cluster {cluster}",
+                detail=f"the mirror may not read the configs of {shown} at cluster {cluster}, or its brokers cannot be "
+                f"asked (before Kafka 0.11), and it assumes Kafka's defaults; {what}",
+                remedy=f"grant the mirror's principal {DESCRIBE_CONFIGS} on these topics of cluster {cluster}; brokers "
+                "that cannot be asked need nothing, but no topic is created without knowing its configs",
             )
 
 

@@ -15,8 +15,8 @@ MOST_BUFFER_MEMORY = 96 << 20
 """Up to these, sizes grow over a long link (``relay.fetch.sizes``), unless they are set in the configuration."""
 
 
-def cluster_options(settings: ClusterSettings) -> ClusterOptions:
-    """Returns a cluster's settings as ``net`` takes them."""
+def cluster_options(settings: ClusterSettings, *, reads_only: bool = False) -> ClusterOptions:
+    """Returns a cluster's settings as ``net`` takes them. ``reads_only``: see ``ConnectionOptions``."""
     return ClusterOptions(
         bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
         connection=ConnectionOptions(
@@ -26,6 +26,7 @@ def cluster_options(settings: ClusterSettings) -> ClusterOptions:
             receive_buffer=settings.socket_receive_buffer_bytes,
             send_buffer=settings.socket_send_buffer_bytes,
             security=settings.security,
+            reads_only=reads_only,
         ),
         backoff_ms=settings.reconnect_backoff_ms,
         backoff_max_ms=settings.reconnect_backoff_max_ms,
@@ -100,7 +101,7 @@ def flow_sides(flow: ResolvedFlow) -> FlowSides:
     return FlowSides(
         name=flow.name,
         id=flow.id,
-        source=cluster_options(flow.source),
+        source=cluster_options(flow.source, reads_only=True),
         destination=cluster_options(flow.destination),
         selection=flow.settings.selection,
         exact=flow.settings.offsets == "exact",
@@ -141,7 +142,7 @@ def handover(flow: ResolvedFlow, config: Config) -> Handover:
         number=0,
         flow=flow.name,
         own_workers=flow.settings.workers,
-        source=cluster_options(flow.source),
+        source=cluster_options(flow.source, reads_only=True),
         destination=cluster_options(flow.destination),
         selection=flow.settings.selection,
         relay=relay_settings(flow, config),

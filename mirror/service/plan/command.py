@@ -125,7 +125,7 @@ def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (
     """Returns what is asked for a flow. ``topics``: only these; all if empty."""
     return Asking(
         name=flow.name,
-        source=cluster_options(flow.source),
+        source=cluster_options(flow.source, reads_only=True),
         destination=cluster_options(flow.destination),
         settings=relay_settings(flow, config),
         group_id=config.group_of(flow),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox import Cluster
+from tests.legacy.logs import consumed
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.planning import now_ms, plan, run, stamped
@@ -14,25 +15,38 @@ pytestmark = pytest.mark.broker
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
 
 
-def test_a_source_that_stores_an_old_format(destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["2.8.2", "0.10.2.2"])
+def test_a_source_that_stores_an_old_format(
+    version: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
     """
-    1. A source of 2.8, before topic ids, stores batches as Kafka 0.10 did: each topic of it is refused.
-    2. The mirror halts for that.
+    1. A source of Kafka 0.10, or of 2.8 that stores batches as that did: it is told that they are made anew.
+    2. The mirror copies them. Of 0.10, configs cannot be asked for, so it creates no topic.
     """
-    with Cluster(
-        name="source", version="2.8.2", properties={**PATIENT, **OLD_FORMAT}, quick=True, heap_mb=512
-    ) as source:
+    oldest = version.startswith("0.10")
+    properties = PATIENT if oldest else {**PATIENT, **OLD_FORMAT}
+    with Cluster(name="source", version=version, properties=properties, quick=True, heap_mb=512) as source:
         create_topic(source.bootstrap_servers, topic_name)
         stamped(source.bootstrap_servers, topic_name, now_ms())  # with headers, it would be refused
         text = config_text(source.bootstrap_servers, destination_cluster.bootstrap_servers, [topic_name])
         (tmp_path / "a.yaml").write_text(text)
+        if oldest:
+            assert plan(tmp_path / "a.yaml").code == 2
+            with mirror(tmp_path / "run.yaml", text) as process:
+                assert process.wait_event("halted", topic=topic_name)["reason"] == "create_failed"
+                assert "before Kafka 0.11" in process.wait_event("configs_unknown")["detail"]
+            create_topic(destination_cluster.bootstrap_servers, topic_name)
         found = plan(tmp_path / "a.yaml")
-        assert found.code == 2, found.document
-        (row,) = found.rows(topic_name, least="refused").values()
-        assert (row["line"], row["reason"]) == ("P08", "old_format")
+        assert found.code == (1 if oldest else 0), found.document
+        (row,) = found.rows(topic_name, least="told").values()
+        assert "would be opened and rewritten (old_format)" in row["detail"]
         assert "topics have no ids" in found.rows(None)["P03"]["detail"]
         with mirror(tmp_path / "run.yaml", text) as process:
-            process.wait_event("halted", topic=topic_name, reason="old_format")
+            process.wait_event("caught_up")
+            assert process.stop() == 0
+        expected = consumed(source.bootstrap_servers, topic_name)
+        assert consumed(destination_cluster.bootstrap_servers, topic_name) == expected
+        assert expected
 
 
 @pytest.mark.parametrize("version", ["1.1.1", "2.3.1", "3.9.2"])
@@ -56,10 +70,10 @@ def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cl
         assert returning.state(f"{topic_name}-back") == "created"
 
 
-def test_brokers_that_are_too_old(destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
-    """Nothing can be copied from there, and waiting does not help."""
+def test_a_destination_that_is_too_old(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+    """Nothing can be copied to there, and waiting does not help."""
     with Cluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as old:
-        text = config_text(old.bootstrap_servers, destination_cluster.bootstrap_servers, [topic_name])
+        text = config_text(source_cluster.bootstrap_servers, old.bootstrap_servers, [topic_name])
         (tmp_path / "a.yaml").write_text(text)
         done = run(tmp_path / "a.yaml")
     assert (done.returncode, done.stdout) == (2, "")

@@ -13,11 +13,23 @@ from confluent_kafka.admin import AdminClient
 from mirror.legacy import LegacySpan, Span, cut, messages
 from mirror.sandbox import Cluster
 from mirror.wire.fetch import FetchPartition, read_fetch_response
-from tests.legacy.logs import AS_0_9, CODECS, MIB, await_format, consumed, set_format
+from tests.legacy.logs import (
+    AS_0_9,
+    CODECS,
+    MIB,
+    OLD,
+    TOPICS,
+    await_cleaned,
+    await_format,
+    consumed,
+    fill_old,
+    set_format,
+)
 from tests.patience import PATIENT
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of, read_log, start_of
 from tests.service.running import config_text, get, mirror, status
 from tests.service.runs.test_deep_path import as_read, check_between, limit, wait_equal
+from tests.service.runs.test_mapped import FLOW
 from tests.vectors import load
 from tests.vectors.client import Client
 
@@ -242,3 +254,68 @@ def test_switched_off_it_halts(source: Cluster, there: str, topic_name: str, tmp
     with mirror(tmp_path / "mirror.yaml", text) as process:
         assert process.wait_event("halted", topic=topic_name)["reason"] == "old_format"
         assert process.stop() == 2
+
+
+def test_a_source_of_kafka_0_10(there: str, tmp_path: Path) -> None:
+    """
+    1. All that clients of that time wrote: librdkafka, Java, every codec, both magics, append times; a cleaned topic.
+    2. It cannot be asked whether a topic is compacted: gaps are passed over because that is configured.
+    3. The mirror is killed in the middle. Consumers of both sides get the same records at the same offsets.
+    """
+    properties = {**PATIENT, "auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "200"}
+    with Cluster(name="source", version=OLD, properties=properties, quick=True, heap_mb=512) as cluster:
+        here = cluster.bootstrap_servers
+        fill_old(cluster, tmp_path)
+        await_cleaned(cluster)
+        for topic, (count, _) in TOPICS.items():
+            create_topic(there, topic, count)
+        partitions = [(topic, at) for topic, (count, _) in TOPICS.items() for at in range(count)]
+        text = config_text(here, there, [*TOPICS], flow={"on.gap": "continue"}, top={"session.timeout.ms": 6000})
+        with mirror(tmp_path / "mirror.yaml", text) as process:
+            process.wait_event("located")
+            process.process.kill()
+            process.wait()
+        with mirror(tmp_path / "mirror.yaml", text) as process:
+            process.wait_event("caught_up")
+            assert process.stop() == 0
+            assert not process.of("halted")
+        for topic, at in partitions:
+            expected = consumed(here, topic, at)
+            assert consumed(there, topic, at) == expected
+            assert len(expected) >= 5
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_in_another_order_of_offsets(source: Cluster, there: str, topic_name: str, tmp_path: Path, codec: str) -> None:
+    """``offsets: mapped``, killed again and again while others write: the same records in the same order, once."""
+    create_topic(source.bootstrap_servers, topic_name, **AS_0_10)
+    create_topic(there, topic_name)
+    load.produce(there, topic_name, 1, headers=False)
+    limit(there, topic_name, "500")
+    load.produce(source.bootstrap_servers, topic_name, 6, headers=False, compression_type=codec)
+    text = config_text(source.bootstrap_servers, there, [topic_name], flow=FLOW, top={"session.timeout.ms": 6000})
+    for _ in range(KILLS):
+        with mirror(tmp_path / "mirror.yaml", text) as process:
+            process.wait_event("located", topic=topic_name)
+            load.produce(source.bootstrap_servers, topic_name, 1, headers=False, compression_type=codec)
+            time.sleep(0.2)
+            process.process.kill()
+            process.wait()
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        process.wait_event("caught_up")
+        assert process.stop() == 0
+        assert not process.of("halted")
+    mine = [record._replace(offset=0) for record in consumed(there, topic_name)][5:]
+    assert mine == [record._replace(offset=0) for record in consumed(source.bootstrap_servers, topic_name)]
+
+
+def test_a_compacted_topic_is_refused_with_mapped_offsets(
+    source: Cluster, there: str, topic_name: str, tmp_path: Path
+) -> None:
+    """Nothing shows which copy is of what a cleaner has left."""
+    create_topic(source.bootstrap_servers, topic_name, cleanup_policy="compact", **AS_0_10)
+    create_topic(there, topic_name)
+    load.produce(source.bootstrap_servers, topic_name, 1, headers=False, records=1)
+    with mirror(tmp_path / "mirror.yaml", config_text(source.bootstrap_servers, there, [topic_name], flow=FLOW)) as run:
+        assert run.wait_event("halted", topic=topic_name)["reason"] == "old_format"
+        assert run.stop() == 2
