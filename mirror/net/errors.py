@@ -10,12 +10,13 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
-│   └── Unreadable       it fails to read its own log at an offset
+│   ├── Unreadable       it fails to read its own log at an offset
+│   └── StoredInOldFormat  it answered with messages that are not to be converted
 └── Damaged            it answered with bytes that nobody has written
 """
 
 from mirror.net.rights import DENIED, Right
-from mirror.wire.errors import error_name, error_slug
+from mirror.wire.errors import ErrorCode, error_name, error_slug
 
 
 class NetworkError(Exception):
@@ -91,6 +92,14 @@ class Unreadable(Refused):
 
     def __init__(self, cluster: str, what: str, code: int) -> None:
         super().__init__(what, code)
+        self.cluster = cluster
+
+
+class StoredInOldFormat(Refused):
+    """A log has messages of magic 0 or 1 there, which are not to be converted. ``cluster``: the name of its cluster."""
+
+    def __init__(self, cluster: str, what: str, detail: str) -> None:
+        super().__init__(f"{cluster}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, detail)
         self.cluster = cluster
 
 

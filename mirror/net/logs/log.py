@@ -7,7 +7,7 @@ Off the data path: control requests, which partitions that ask the same share (`
 from kafka.protocol.admin import DeleteRecordsRequest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, Refused
+from mirror.net.errors import ConnectionLost, Refused, StoredInOldFormat
 from mirror.net.logs import leader_requests, reading
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.logs.reading import ONE_BATCH, Segment
@@ -77,7 +77,8 @@ class PartitionLog:
         """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch.
 
         Raises:
-            Refused: OFFSET_OUT_OF_RANGE; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there.
+            Refused: OFFSET_OUT_OF_RANGE.
+            StoredInOldFormat: the log has magic 0 or 1 there, and they are not converted.
         """
         return await reading.read_segment(
             self.cluster,
@@ -199,8 +200,10 @@ class SourceLog(PartitionLog):
             return 0
         try:
             found = await self.batch_at(floor)
+        except StoredInOldFormat:
+            return floor
         except Refused as error:
-            if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             return floor
         return min(floor, found[0].base_offset) if found is not None else floor

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mirror.legacy import stand_ins
 from mirror.legacy.entries import first_offset_at
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, Damaged, Refused, Unreadable
+from mirror.net.errors import ConnectionLost, Damaged, Refused, StoredInOldFormat, Unreadable
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST, TRUE_END
 from mirror.net.metadata import Leader
@@ -17,7 +17,7 @@ from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, Tail, measure
-from mirror.wire.errors import UNREADABLE, ErrorCode, error_slug
+from mirror.wire.errors import UNREADABLE, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -65,8 +65,8 @@ async def read_segment(
     above the high watermark, or with ``committed`` above the last stable offset. ``converts``: see ``verified``.
 
     Raises:
-        Refused: an error code from the broker; UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has magic 0 or 1 there, unless
-            ``converts``.
+        Refused: an error code from the broker.
+        StoredInOldFormat: the log has magic 0 or 1 there, and not ``converts``.
         Unreadable: the broker fails to read its own log there.
         Damaged: a checksum is wrong, or offsets are impossible.
         NetworkError: the broker did not answer.
@@ -102,7 +102,7 @@ async def read_segment(
     try:
         batches, next_base = verified(frame[found.start : found.end], offset, converts=converts)
     except OldFormat as error:
-        raise Refused(f"{cluster.name}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
+        raise StoredInOldFormat(cluster.name, what, str(error)) from error
     except CorruptBatch as error:
         raise Damaged(cluster.name, f"{what}: {error}") from error
     await check_end(

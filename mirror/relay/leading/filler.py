@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from mirror.net.errors import Refused, Unreachable
+from mirror.net.errors import Refused, StoredInOldFormat, Unreachable
 from mirror.net.logs.log import Producer
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_batch, is_filler, stride
@@ -372,9 +372,7 @@ async def _timestamp(here: Beginning, start: int) -> int:
     is none: the present time."""
     try:
         found = await here.batch_at(start)
-    except Refused as error:
-        if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-            raise
+    except StoredInOldFormat:
         found = None
     if found is None:
         return round(time.time() * 1000)

@@ -7,7 +7,7 @@ from typing import Self
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Refused, Unreadable, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Refused, StoredInOldFormat, Unreadable, Unsupported
 from mirror.net.metadata import Leader
 from mirror.net.rights import Right
 from mirror.reasons import HaltReason
@@ -110,7 +110,7 @@ class Seeking:
                     break
                 relay.halt(partition, found)
                 return
-            except (PartitionHalted, Unsupported, Damaged, Unreadable) as error:
+            except (PartitionHalted, Unsupported, Damaged, Unreadable, StoredInOldFormat) as error:
                 unreadable += isinstance(error, Unreadable)
                 partition.wait(str(error), failed=True)
                 halted = _halted_by(error, relay.source.name)
@@ -231,10 +231,13 @@ async def _pause(partition: Partition, backoff: Backoff) -> None:
     await asyncio.sleep(backoff.next_s())
 
 
-def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable, source: str) -> Halted:
+def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable | StoredInOldFormat, source: str) -> Halted:
     """Returns the halt that the error means. ``source``: the source cluster's name."""
     if isinstance(error, PartitionHalted):
         return error.halted
     if isinstance(error, Damaged | Unreadable):
         return halted_by_damage(error, source)
+    if isinstance(error, StoredInOldFormat):
+        # Nothing of ours has ever been in such a format.
+        return Halted.of(HaltReason.OLD_FORMAT if error.cluster == source else HaltReason.FOREIGN_WRITER, str(error))
     return Halted.of(HaltReason.NO_COMMON_VERSION, str(error))

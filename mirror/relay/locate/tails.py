@@ -3,13 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from mirror.net.errors import Refused, Unreachable
+from mirror.net.errors import StoredInOldFormat, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.relay.halts import halt
-from mirror.wire.errors import ErrorCode
 
 READ_BYTES = 256 * 1024
 """Bytes per read where more than one batch is wanted."""
@@ -102,9 +101,7 @@ async def _last_between(
                 data, marker = (header, bytes(batch[HEADER_SIZE:])), None
             elif same_owner(header.producer_id, owner):
                 marker = _newer(marker, header)
-    except Refused as error:
-        if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-            raise
+    except StoredInOldFormat as error:
         raise halt(HaltReason.FOREIGN_WRITER, str(error)) from error
     return data, marker, found_to
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from mirror.net.errors import StoredInOldFormat
 from mirror.relay.locate import seeking
 from mirror.relay.locate.seeking import Seat
 from tests.relay.flows import batch as batch_of
@@ -81,3 +82,12 @@ async def test_a_seat_is_given_back_once() -> None:
     assert not seats.locked()
     await seats.acquire()
     assert seats.locked()
+
+
+@pytest.mark.parametrize(("cluster", "reason"), [("source", "old_format"), ("destination", "foreign_writer")])
+def test_an_old_format_that_is_not_converted_halts(cluster: str, reason: str) -> None:
+    """It was taken for something that passes, and looked at for ever. At the destination, others have written it."""
+    error = StoredInOldFormat(cluster, "t-0 at 5", "magic 0 or 1")
+    halted = seeking._halted_by(error, "source")
+    assert halted.reason == reason
+    assert "t-0 at 5" in halted.detail

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import Damaged, NetworkError, Unreadable, Unsupported
+from mirror.net.errors import Damaged, NetworkError, StoredInOldFormat, Unreadable, Unsupported
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.net.metadata import Leader, Topic, no_leader
 from mirror.reasons import HaltReason
@@ -115,6 +115,8 @@ class Copies:
             facts.kept = bool(stop.halted.at_ms)
         except (Damaged, Unreadable) as error:
             facts.halted = halted_by_damage(error, self._source.name)
+        except StoredInOldFormat as error:
+            facts.halted = Halted.of(HaltReason.OLD_FORMAT, str(error))
         except Unsupported as error:
             facts.halted = Halted.of(HaltReason.NO_COMMON_VERSION, str(error))
         except NetworkError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mirror.net.errors import Damaged, Refused, Unreadable
+from mirror.net.errors import Damaged, Refused, StoredInOldFormat, Unreadable
 from mirror.net.logs.log import Segment, SourceLog
 from mirror.reasons import HaltReason
 from mirror.records.admit import Fill, Forward, Halt, Rewrite, Skip, Terms, Verdict, admit
@@ -93,10 +93,10 @@ async def sampled(here: SourceLog, due: int, end: int, budget: Budget, by: Judgi
             await _look(here, last, None, sample, budget, by, weighs=False)
     except (Damaged, Unreadable) as error:
         _keep(sample, halted_by_damage(error, here.cluster.name))
+    except StoredInOldFormat as error:
+        _keep(sample, Halted.of(HaltReason.OLD_FORMAT, str(error)))
     except Refused as error:
-        if error.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-            _keep(sample, Halted.of(HaltReason.OLD_FORMAT, str(error)))
-        elif error.code in HALTING:
+        if error.code in HALTING:
             _keep(sample, halted_by_error(error.code, f"{here.cluster.name}: Fetch of {here.name}", None))
         elif error.code != ErrorCode.OFFSET_OUT_OF_RANGE:  # else the source has just deleted that
             raise

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.net.errors import Damaged, Refused, Unreachable
+from mirror.net.errors import Damaged, Refused, StoredInOldFormat, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.records.admit import Terms
 from mirror.records.header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader
@@ -158,7 +158,7 @@ async def test_an_open_transaction() -> None:
     ("error", "reason"),
     [
         (Damaged("source", "a wrong checksum"), "corrupt"),
-        (Refused("source: t-0", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), "old_format"),
+        (StoredInOldFormat("source", "t-0 at 0", "magic 0 or 1"), "old_format"),
         (Refused("source: t-0", ErrorCode.TOPIC_AUTHORIZATION_FAILED), "authorization"),
     ],
 )
