@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large deep fuzz mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -63,6 +63,13 @@ fuzz: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]' || \
 		echo "fuzz: atheris cannot be installed for this Python here; going on with Hypothesis"
 	$(BIN)/python -m tests.fuzz $(SECONDS) '$(ONLY)'
+
+# Every kind of batch and codec between brokers of four versions and of two: writes docs/GRID.md (half an hour).
+# PAIR='2.8.2 to 4.3.0' for those that match, which writes nothing.
+PAIR :=
+
+grid: $(READY)
+	$(BIN)/python -m tests.grid '$(PAIR)'
 
 # COUNT small changes to records, relay and audit, drawn from SEED, each of which some test has to see (hours):
 # make mutants COUNT=300; ONLY='locate/resync' for the files whose path matches.

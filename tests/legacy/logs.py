@@ -142,6 +142,7 @@ def consumed(servers: str, topic: str, partition: int = 0) -> list[Record]:
     """All records of a partition as librdkafka's consumer reads them; timestamp -1 where there is none."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "x", "enable.auto.commit": False, "enable.partition.eof": True,
+         "auto.offset.reset": "earliest",
          "check.crcs": True, "log_level": 2}
     )  # fmt: skip
     found: list[Record] = []

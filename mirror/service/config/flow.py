@@ -240,8 +240,8 @@ class FlowSettings(Settings):
     filled, and the range is reported as skipped."""
     deep_path_enable: Annotated[bool, Switch()] = True
     """Opens the batches that the destination would refuse as they are (holes inside a batch, append times, larger than
-    its max.message.bytes) and sends their records in others; each is counted by reason. false: such a batch halts its
-    partition. Only with `offsets: exact` and `identity: stamped`; else such batches halt in any case."""
+    its max.message.bytes, formats from before Kafka 0.11) and sends their records in others; each is counted by reason.
+    false: such a batch halts its partition. With `identity: strict`, it halts in any case."""
     topic_rename: Annotated[Mapping[str, str], AfterValidator(_check_renames), Field(validate_default=True)] = {}
     """Source topic, or regular expression for whole names -> the topic that it is copied into; the first that matches
     counts. Only with `offsets: mapped`; several topics may go into one."""
