@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import coverage as cover
+from mirror.audit.judge.changed import old_formats
 from mirror.audit.judge.classify import joined
 from mirror.audit.judge.consequences import keys, told_once
 from mirror.audit.judge.differences import Differences
@@ -20,7 +21,7 @@ from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Find
 from mirror.audit.prepare.bounds import Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler
-from mirror.audit.prepare.moving import MOST_ROUNDS, Moved, Scope, Starts, found_starts, together
+from mirror.audit.prepare.moving import MOST_ROUNDS, Moved, Scope, Starts, besides, found_starts, together
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import Estimate, Task, bundled, plan
 from mirror.audit.prepare.skipped import Decisions, skipped
@@ -54,12 +55,14 @@ class Ends(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of the part that needs Spark. ``notes``: what it could not find out."""
+    """The result of the part that needs Spark. ``notes``: what it could not find out, and why. ``old``: of how many
+    records in old formats the destination has the same."""
 
     findings: list[Finding]
     coverage: list[Coverage]
     ends: Ends
     notes: list[str]
+    old: Sequence[Finding] = ()
 
 
 def run(
@@ -112,7 +115,7 @@ def run(
     ]
     cover.check_fills(coverage, findings, mapped=request.mapped)
     findings, cleaned = _apart(findings)
-    anew = [finding for finding in findings if finding.kind is Kind.REENCODED]
+    anew = [*(finding for finding in findings if finding.kind is Kind.REENCODED), *outcome.old]
     findings = [finding for finding in findings if finding.kind is not Kind.REENCODED]
     return AuditResult(
         flow=request.flow,
@@ -236,7 +239,7 @@ class _Audit:
     def run(self, tasks: tuple[Task, ...]) -> Outcome:
         """Returns findings and coverage rows. Afterwards, the scope holds the bounds that were compared in the end."""
         self.progress.stage("reading and comparing both clusters")
-        compared = self._followed(self._read(tasks), {})
+        compared = self._by_record(self._followed(self._read(tasks), {}))
         try:
             while True:
                 try:
@@ -256,6 +259,20 @@ class _Audit:
             )  # fmt: skip
         return compared
 
+    def _by_record(self, compared: Compared) -> Compared:
+        """Reads the ranges once more in which the source has messages of old formats, where any are: only now it is
+        known which of the destination's batches are to be opened."""
+        read = compared.coverage[Side.SOURCE]
+        self.looking.old = old_formats.spans_of(read)
+        again = [
+            wanted for key in self.looking.old for wanted in self.scope.ranges[key] if read[cover.key_of(wanted)].old
+        ]
+        if not again:
+            return compared
+        self.progress.stage("comparing what is in old formats, record by record")
+        later = self._read(tuple(bundled(again, self.looking.slots)))
+        return self._followed(together(besides(compared, again), later), {})
+
     def _found(self, compared: Compared) -> Outcome:
         coverage: list[Coverage] = []
         broken: list[Finding] = []
@@ -273,7 +290,20 @@ class _Audit:
         unmapped = cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION])
         findings = [*findings, *told, *unmapped]
         cover.check_named(compared.differing, findings)
-        return Outcome(findings, coverage, ends, self.looking.notes)
+        old = at_destination(
+            old_formats.told(compared.coverage[Side.SOURCE], [*told, *broken]), self.frozen.mapped
+        )  # fmt: skip
+        return Outcome(findings, coverage, ends, [*self.looking.notes, *self._spoiled(compared)], old)
+
+    def _spoiled(self, compared: Compared) -> list[str]:
+        """Returns notes that say why records cannot be read."""
+        why = [
+            f"{endpoint.alias}: {topic} partition {partition}: {reason}"
+            for side, endpoint in self._endpoints
+            for (topic, partition, _, _), part in sorted(compared.coverage[side].items())
+            for reason in part.spoiled
+        ]
+        return why if len(why) <= MOST_NOTES else [*why[:MOST_NOTES], f"and {len(why) - MOST_NOTES:,} more such places"]
 
     def _followed(self, compared: Compared, starts: Mapping[Side, Starts]) -> Compared:
         """Returns the comparison, cut to where both logs start by now. ``starts``: new log starts that are already

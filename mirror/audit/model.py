@@ -142,6 +142,9 @@ class What(IntEnum):
     """A control batch at the destination that the mirror did not write."""
     DAMAGED = 6
     """A control batch at the destination whose checksum does not match its bytes."""
+    INSIDE = 7
+    """Offsets without a record inside of a batch, or of a wrapper of an old format, that is compared record by
+    record (compaction)."""
 
 
 class Hole(NamedTuple):
@@ -218,8 +221,17 @@ class RecordDifference(NamedTuple):
     size: int
 
 
+OLD_FORMAT, UNREAD, STRADDLES = 0x4000, 0x2000, 0x1000
+"""Flags of rows that no batch's attributes have. ``OLD_FORMAT``: a message from before Kafka 0.11, at the destination
+or with a wrong checksum. ``UNREAD``: the checksum is right, and it cannot be opened all the same. ``STRADDLES``: a
+record of a batch that begins or ends among messages of an old format, and is not one of their copies."""
+
+
 class BatchRow(NamedTuple):
-    """One batch as a reader saw it. Timestamps are in ms since 1970; ``size`` is in bytes and includes the header."""
+    """One batch as a reader saw it. Timestamps are in ms since 1970; ``size`` is in bytes and includes the header.
+
+    A record that is compared by itself is a row, too: a batch of one record, whose ``size`` is that of its content.
+    """
 
     base_offset: int
     last_offset: int

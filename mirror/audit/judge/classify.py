@@ -14,10 +14,24 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import Opened, settled
+from mirror.audit.judge.changed.old_formats import in_pieces
 from mirror.audit.judge.changed.reencoded import Reencoded
 from mirror.audit.judge.changed.reencoded import settled as settled_anew
 from mirror.audit.judge.fills import Explained, with_fills
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.judge.spans import less, merged
+from mirror.audit.model import (
+    OLD_FORMAT,
+    UNREAD,
+    BatchRow,
+    Finding,
+    Hole,
+    Kind,
+    RecordDifference,
+    Side,
+    Span,
+    TopicPartition,
+    What,
+)
 from mirror.records.header import CODEC_MASK, Codec
 
 Content = tuple[object, ...]
@@ -88,7 +102,7 @@ def named(scene: Scene) -> list[Finding]:
     ]
     found = with_fills(
         scene.key,
-        scene.looked,
+        _known(scene),
         sorted([*scene.holes, *scene.equal, *([] if scene.mapped else anew.holes)]),
         sorted([*scene.markers, *scene.equal]),
         odd,
@@ -98,6 +112,13 @@ def named(scene: Scene) -> list[Finding]:
     if scene.by_record:
         found = [replace(finding, batches=0) for finding in found]
     return [_shifted(finding, scene.shift) for finding in found]
+
+
+def _known(scene: Scene) -> Sequence[Span]:
+    """Returns the offsets of which it is known what the source has. A wrapper of an old format that cannot be read may
+    have lost records inside, and its header does not say which."""
+    unknown = merged(row.span for row in scene.source.values() if not row.crc_ok and row.flags & OLD_FORMAT)
+    return list(less(scene.looked, unknown)) if unknown else scene.looked
 
 
 def _shifted(finding: Finding, shift: int) -> Finding:
@@ -182,6 +203,8 @@ def _in_place(
                 rows.pop(base, None)
             yield _corrupt(key, [other], [row]) if is_broken else _changed_pair(key, other, row)
             break
+    for mine, others in in_pieces((shift for _, shift in runs), source, destination, broken):
+        yield _corrupt(key, mine, others)
     for base in broken[0].keys() | broken[1].keys():
         mine = [row for row in (broken[0].get(base) or source.pop(base, None),) if row is not None]
         other_side = [row for row in (broken[1].get(base) or destination.pop(base, None),) if row is not None]
@@ -194,7 +217,9 @@ def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[Bat
         for side, rows in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
         if any(not row.crc_ok for row in rows)
     ]
-    detail = f"checksum does not match the bytes at the {' and the '.join(where)}"
+    unread = any(row.flags & UNREAD for row in (*ours, *theirs) if not row.crc_ok)
+    what = "it cannot be opened" if unread else "checksum does not match the bytes"
+    detail = f"{what} at the {' and the '.join(where)}"
     return _finding(Kind.CORRUPT, key, ours, theirs, detail)
 
 
@@ -320,7 +345,9 @@ def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
     ]
     if (ours.flags ^ theirs.flags) & CODEC_MASK:
         changes.append(f"codec {codec_name(ours.flags)} → {codec_name(theirs.flags)}")
-    if (ours.flags ^ theirs.flags) & ~CODEC_MASK:
+    if (ours.flags ^ theirs.flags) & OLD_FORMAT:
+        changes.append("a format from before Kafka 0.11 at the destination")
+    elif (ours.flags ^ theirs.flags) & ~CODEC_MASK:
         changes.append(f"attributes {ours.flags:#06x} → {theirs.flags:#06x}")
     return changes
 

@@ -80,7 +80,7 @@ def check_side(
                 f"{found.accounted} are accounted for",
                 BUG,
             )
-    told = sum(found.batches for found in read.values()), sum(found.bytes for found in read.values())
+    told = sum(found.rows for found in read.values()), sum(found.row_bytes for found in read.values())
     if told != counted:
         raise AuditError(
             f"{side.value}: readers counted {told[0]} batches and {told[1]} bytes, Spark {counted[0]} and {counted[1]}",
@@ -124,7 +124,7 @@ def coverage_of(
                 batches=sum(part.batches for part in found),
                 records=sum(part.records for part in found),
                 bytes=sum(part.bytes for part in found),
-                gaps=sum(part.gap_offsets for part in found),
+                gaps=sum(part.gap_offsets + part.inside for part in found),
                 offsets=sum(part.offsets for part in found),
                 control=sum(part.control for part in found),
                 aborted=sum(part.aborted for part in found),

@@ -17,12 +17,13 @@ NAMES = {
     What.ABORTED: "aborted data",
     What.EMPTY: "an empty batch",
     What.GAP: "no batch (compaction)",
+    What.INSIDE: "no record (compaction)",
 }
 
 NO_HOLE = ", where the source has a record"
 """The end of the detail text for a control batch that is not in a hole."""
 
-REMOVED = (What.GAP, What.EMPTY)
+REMOVED = (What.GAP, What.EMPTY, What.INSIDE)
 """The kinds of holes that a log cleaner leaves."""
 
 Moved = tuple[Span, int]

@@ -13,7 +13,7 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.stream import SIZE_ONLY
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.header import HEADER_SIZE, MAGIC, MAGIC_AT, PREFIX, PREFIX_SIZE, BatchHeader
 from mirror.wire.fetch import read_fetch_response
 from mirror.wire.primitives import MalformedFrame
 
@@ -29,15 +29,28 @@ Wanted = tuple[str, int, int]
 
 def bytes_per_offset(record_set: memoryview) -> float | None:
     """Returns the bytes per offset, from the headers alone; None without a header. A batch that is cut off counts too,
-    since its header has its size."""
+    since its header has its size. How many offsets a wrapper of an old format takes, shows by the one before it."""
     at = size = offsets = 0
-    while at + HEADER_SIZE <= len(record_set):
-        header = BatchHeader.read(record_set, at)
-        if header.length <= 0 or header.last_offset_delta < 0:
+    before: int | None = None
+    while at + MAGIC_AT < len(record_set):
+        offset, length = PREFIX.unpack_from(record_set, at)
+        if length <= 0:
             break
-        at += header.size
-        size += header.size
-        offsets += header.last_offset_delta + 1
+        if record_set[at + MAGIC_AT] != MAGIC:
+            if before is not None and offset > before:
+                size += PREFIX_SIZE + length
+                offsets += offset - before
+            before = offset
+        elif at + HEADER_SIZE > len(record_set):
+            break
+        else:
+            header = BatchHeader.read(record_set, at)
+            if header.last_offset_delta < 0:
+                break
+            size += header.size
+            offsets += header.last_offset_delta + 1
+            before = header.last_offset
+        at += PREFIX_SIZE + length
     return size / offsets if offsets else None
 
 

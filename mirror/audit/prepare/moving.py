@@ -5,12 +5,14 @@ dropped. The range that contains it is read again from there, on both sides. Pur
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mirror.audit.errors import AuditError
-from mirror.audit.judge.coverage import CoverageKey
+from mirror.audit.judge.coverage import CoverageKey, key_of
 from mirror.audit.judge.mapped import MappedPartition
+from mirror.audit.judge.spans import overlapping
 from mirror.audit.model import AuditRequest, Bounds, Pairs, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen, cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, list_offsets
@@ -234,6 +236,29 @@ def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compar
             if stands(TopicPartition(topic, partition), start)
         }
         for side, read in compared.coverage.items()
+    }
+    return replace(compared, differing=differing, coverage=coverage)
+
+
+def besides(compared: Compared, ranges: Iterable[Range]) -> Compared:
+    """Returns the comparison without these ranges, which are whole ranges of it. Their rows must be chunks."""
+    gone: dict[TopicPartition, list[Range]] = defaultdict(list)
+    for wanted in sorted(ranges):
+        gone[wanted.key].append(wanted)
+
+    def stands(key: TopicPartition, base: int) -> bool:
+        return next(overlapping(gone[key], Span(base, base + 1)), None) is None
+
+    differing = {}
+    for key, pairs in compared.differing.items():
+        ours, theirs = (
+            {base: row for base, row in rows.items() if stands(key, base)} for rows in (pairs.source, pairs.destination)
+        )
+        if ours or theirs:
+            differing[key] = Pairs(ours, theirs)
+    left = {key_of(wanted) for some in gone.values() for wanted in some}
+    coverage = {
+        side: {key: part for key, part in read.items() if key not in left} for side, read in compared.coverage.items()
     }
     return replace(compared, differing=differing, coverage=coverage)
 

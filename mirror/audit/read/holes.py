@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirror.audit.model import Side, What
+from mirror.audit.read.units import Row
 from mirror.audit.read.witness import Witness
 from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
@@ -92,7 +93,7 @@ PLAIN = Rules()
 def sorted_out(
     rules: Rules,
     body: memoryview,
-    places: Sequence[Place],
+    places: Sequence[Row],
     headers: NDArray[np.void],
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
@@ -127,7 +128,7 @@ def sorted_out(
 
 
 def _intact(
-    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], asked: NDArray[np.bool_]
+    body: memoryview, places: Sequence[Row], headers: NDArray[np.void], asked: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Returns which of the ``asked`` batches have a checksum that matches their bytes."""
     intact = asked.copy()
@@ -136,16 +137,17 @@ def _intact(
     return intact
 
 
-def _is_intact(body: memoryview, places: Sequence[Place], headers: NDArray[np.void], index: int) -> bool:
+def _is_intact(body: memoryview, places: Sequence[Row], headers: NDArray[np.void], index: int) -> bool:
     return checksum(_bytes(body, places[index])) == int(headers["crc"][index])
 
 
-def _bytes(body: memoryview, place: Place) -> memoryview:
+def _bytes(body: memoryview, place: Row) -> memoryview:
+    assert isinstance(place, Place), "a record by itself is data, and has been verified"
     return body[place.at : place.at + place.size]
 
 
 def _markers(
-    rules: Rules, body: memoryview, places: Sequence[Place], headers: NDArray[np.void], control: NDArray[np.bool_]
+    rules: Rules, body: memoryview, places: Sequence[Row], headers: NDArray[np.void], control: NDArray[np.bool_]
 ) -> list[tuple[int, What]]:
     """Returns index and ``What`` of each control batch at the destination."""
     found = headers[control]
@@ -164,7 +166,7 @@ def _markers(
 
 def _aborted(
     body: memoryview,
-    places: Sequence[Place],
+    places: Sequence[Row],
     headers: NDArray[np.void],
     of_transactions: NDArray[np.intp],
     control: NDArray[np.bool_],

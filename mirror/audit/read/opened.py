@@ -15,22 +15,27 @@ from numpy.typing import NDArray
 
 from mirror.audit.model import RecordRow, Span
 from mirror.audit.read.rows import HEADERS, SCHEMA, Block, Digester
+from mirror.audit.read.units import Row, Unit
 from mirror.audit.spark.options import RECORD, UNOPENED
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import PlacedRecord, parts, placed_records
 from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
 from mirror.records.intact import is_intact
-from mirror.records.scan import Place
 
 _FRONT = struct.Struct(">qB")
 
 
 def opened_rows(
-    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester
+    body: memoryview, places: Sequence[Row], headers: NDArray[np.void], digest: Digester
 ) -> Iterator[RecordRow]:
-    """Yields the records of these batches, in order. Offsets come from ``headers``, not from ``body``: with
-    ``offsets: mapped``, the two differ."""
-    for (at, size), base in zip(places, headers["base_offset"].tolist(), strict=True):
+    """Yields the records of these batches, and those that are rows already, in order. Offsets come from ``headers``,
+    not from ``body``: with ``offsets: mapped``, the two differ."""
+    for place, base in zip(places, headers["base_offset"].tolist(), strict=True):
+        if isinstance(place, Unit):
+            record = PlacedRecord(base, place.timestamp, place.attributes, place.content)
+            yield RecordRow(base, whole=False) if place.why else _row(record, digest)
+            continue
+        at, size = place
         batch = body[at : at + size]
         header = BatchHeader.read(batch)._replace(base_offset=base)
         if not is_intact(batch):

@@ -3,23 +3,50 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby, islice
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import What
+from mirror.audit.model import OLD_FORMAT, Side, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, sorted_out
-from mirror.audit.read.rows import HEADERS, read_headers
+from mirror.audit.read.rows import HEADERS, headers_of
+from mirror.audit.read.units import Room, Row, Unit, units_of
 from mirror.audit.read.witness import Witness
-from mirror.records.header import MAGIC_AT, PREFIX_SIZE, CorruptBatch
+from mirror.records.header import MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import Place, scan
+from mirror.records.scan import scan
 
 LISTED_GAPS = 10
-"""Gaps that a coverage row lists one by one; the others are only counted."""
+"""Gaps that a coverage row lists one by one, and messages that cannot be read; others are only counted, or found."""
+MOST_CHANGES = 10_000
+"""Most times that the format changes in one range: each is told to the readers of the destination."""
+
+
+class OldSpan(NamedTuple):
+    """Offsets from the first record of some messages of magic 0 or 1 to the end of the last one, without batches of
+    magic 2 in between. ``entries``: how many of these messages end there; wrappers count as one. ``size``: their bytes.
+    """
+
+    start: int
+    end: int
+    entries: int
+    records: int
+    size: int
+
+
+class Stored(NamedTuple):
+    """What a log has in place of some rows: batches and messages, and their bytes."""
+
+    batches: int
+    size: int
+
+    def plus(self, other: "Stored") -> "Stored":
+        """Returns the sum."""
+        return Stored(self.batches + other.batches, self.size + other.size)
 
 
 class Piece(NamedTuple):
@@ -27,14 +54,22 @@ class Piece(NamedTuple):
 
     ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
     ``broken``: the reason if the log's own structure is damaged after these batches, so that reading on is useless.
+    ``stored``: what the log has; None: a batch for each row. ``old``: where the rows are messages of an old format.
     """
 
-    places: Sequence[Place]
+    places: Sequence[Row]
     headers: NDArray[np.void]
     holes: Holes
     offsets: int
     next_offset: int
     broken: str | None = None
+    stored: Stored | None = None
+    old: Sequence[OldSpan] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the rows."""
+        return int(self.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(self.places)
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
@@ -52,23 +87,29 @@ class Piece(NamedTuple):
 class RangeCoverage:
     """Counts of what was read of a range: its own batches of records, and each of its offsets by its nature.
 
-    ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty`` and ``gap_offsets`` count holes
-    (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With ``offsets: mapped``, a
-    destination's gaps are the offsets that the map does not have, and ``unmapped`` are the destination offsets of the
-    flow's batches that are not in the map. ``next_offset`` is where reading stopped; the range was read if that is its
-    end. ``broken`` is the reason why the log could not be read further: its bytes or, if ``unreadable``, a broker that
-    returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: the log's
-    current start, if it is after the range's start; what lay before it was deleted before it could be read.
+    ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty``, ``gap_offsets`` and ``inside``
+    count holes (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With
+    ``offsets: mapped``, a destination's gaps are the offsets that the map does not have, and ``unmapped`` are the
+    destination offsets of the flow's batches that are not in the map. ``next_offset`` is where reading stopped; the
+    range was read if that is its end. ``broken`` is the reason why the log could not be read further: its bytes or, if
+    ``unreadable``, a broker that returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's
+    ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay before it was
+    deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
+    becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
+    formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
     """
 
     batches: int = 0
     records: int = 0
     bytes: int = 0
+    rows: int = 0
+    row_bytes: int = 0
     offsets: int = 0
     control: int = 0
     aborted: int = 0
     empty: int = 0
     gap_offsets: int = 0
+    inside: int = 0
     odd: int = 0
     unmapped: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -79,17 +120,29 @@ class RangeCoverage:
     ended: list[int] = field(default_factory=list)
     unexplained: list[tuple[int, int]] = field(default_factory=list)
     log_start: int | None = None
+    old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    spoiled: list[str] = field(default_factory=list)
 
     @property
     def accounted(self) -> int:
         """The number of offsets whose nature is known."""
-        return self.offsets + self.control + self.aborted + self.empty + self.gap_offsets + self.odd
+        holes = self.control + self.aborted + self.empty + self.gap_offsets + self.inside
+        return self.offsets + holes + self.odd
 
     def take(self, piece: Piece) -> None:
         """Adds one more response."""
-        self.batches += len(piece.places)
+        rows = Stored(len(piece.places), piece.size)
+        stored = rows if piece.stored is None else piece.stored
+        self.batches += stored.batches
         self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
-        self.bytes += int(piece.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(piece.places)
+        self.bytes += stored.size
+        self.rows += rows.batches
+        self.row_bytes += rows.size
+        for span in piece.old:
+            self._take_old(span)
+        if piece.stored is not None:
+            spoiled = (row.why for row in piece.places if isinstance(row, Unit) and row.why)
+            self.spoiled.extend(islice(spoiled, LISTED_GAPS - len(self.spoiled)))
         self.offsets += piece.offsets
         if len(piece.holes):
             starts, ends, whats = piece.holes.T
@@ -99,10 +152,24 @@ class RangeCoverage:
             self.aborted += int(totals[What.ABORTED])
             self.empty += int(totals[What.EMPTY])
             self.gap_offsets += int(totals[What.GAP])
+            self.inside += int(totals[What.INSIDE])
             self.odd += int(totals[What.FOREIGN] + totals[What.DAMAGED])
             self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
         self.next_offset = piece.next_offset
         self.broken = piece.broken
+
+    def _take_old(self, span: OldSpan) -> None:
+        last = self.old[-1] if self.old else None
+        if last is None or last[1] != span.start:
+            if len(self.old) >= MOST_CHANGES:
+                raise AuditError(
+                    f"the format of messages changes more than {MOST_CHANGES:,} times before offset {span.start}",
+                    "leave the topic out: no broker writes such a log",
+                )
+            self.old.append(span)
+        else:
+            entries, records, size = (mine + more for mine, more in zip(last[2:], span[2:], strict=True))
+            self.old[-1] = OldSpan(last[0], span.end, entries, records, size)
 
     @property
     def witness(self) -> Witness:
@@ -115,6 +182,7 @@ class RangeCoverage:
             setattr(self, name, getattr(other, name))
         self.next_offset += shift
         self.gaps = [(start + shift, end + shift) for start, end in self.gaps]
+        self.old = [(start + shift, end + shift, *counts) for start, end, *counts in self.old]  # type: ignore[misc]
 
     def to_json(self) -> str:
         """Returns it as text for the coverage row."""
@@ -142,20 +210,22 @@ def cut_records(
     those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
     ``aborted``: the response's list of aborted transactions. ``witness``: what the range's markers have said so far.
 
+    Messages of a format before Kafka 0.11 are units: one for each record. Of many, the last ones may be left out, to be
+    fetched again.
+
     Raises:
-        AuditError: batches of a format before Kafka 0.11; markers that contradict ``aborted``.
+        AuditError: markers that contradict ``aborted``.
     """
-    places, broken = _places(body, at, end, wanted)
-    if not places and end > at and broken is None:
-        broken = f"{end - at} bytes that are no whole batch"  # brokers send at least one batch, however large it is
-    headers = read_headers(body, places)
+    flags = OLD_FORMAT if rules.side is Side.DESTINATION else 0
+    places, broken = _rows(body, at, end, due, wanted.end, flags)
+    headers = headers_of(body, places)
     whats = sorted_out(rules, body, places, headers, aborted, witness)
     bases = headers["base_offset"].astype(np.int64)
     nexts = bases + headers["last_offset_delta"] + 1
     live = (nexts > due) | (bases >= due)
     first = int(live.argmax()) if live.any() else len(places)
     unfound = first == len(places) or bases[first] > due
-    if unfound and not all(is_intact(body[begins : begins + size]) for begins, size in places[:first]):
+    if unfound and not all(_is_sound(body, place) for place in places[:first]):
         # No batch has the due offset. One of those left out may have it, if its last offset is wrong.
         return Piece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
     places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
@@ -170,13 +240,16 @@ def cut_records(
         broken = f"offsets {int(bases[stop])} to {int(nexts[stop]) - 1} in a batch where {int(previous[stop])} is due"
         if stop and bases[stop] < previous[stop]:
             stop -= 1  # or the batch before states a wrong last offset: then nothing in it can be trusted either
+            while stop and _are_together(places[stop - 1], places[stop]):
+                stop -= 1
         places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
         previous, whats = previous[:stop], whats[:stop]
     if not places:
         return Piece((), headers, NO_HOLES, 0, due, broken)
     starts, ends = np.clip(bases, due, wanted.end), np.clip(nexts, due, wanted.end)
     is_data = whats == What.DATA
-    holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end))
+    has_units = any(isinstance(place, Unit) for place in places)
+    holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end), places if has_units else ())
     next_offset = min(int(nexts[-1]), wanted.end)
     if next_offset == wanted.end:
         broken = None  # the damage lies in a neighbour's range, and is reported there
@@ -186,38 +259,87 @@ def cut_records(
     if not own.all():
         places = [place for place, keep in zip(places, own, strict=True) if keep]
         headers = headers[own]
-    return Piece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+    piece = Piece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+    return piece._replace(stored=stored_in(places), old=_old(places)) if has_units else piece
+
+
+def stored_in(rows: Iterable[Row]) -> Stored:
+    """Returns what a log has for these rows."""
+    sizes = [row.stored if isinstance(row, Unit) else row.size for row in rows]
+    return Stored(sum(size > 0 for size in sizes), sum(sizes))
+
+
+def _is_sound(body: memoryview, row: Row) -> bool:
+    return not row.why if isinstance(row, Unit) else is_intact(body[row.at : row.at + row.size])
+
+
+def _are_together(row: Row, other: Row) -> bool:
+    """Returns True for two records of one wrapper."""
+    return isinstance(row, Unit) and isinstance(other, Unit) and row.at == other.at
+
+
+def _old(rows: Sequence[Row]) -> list[OldSpan]:
+    """Returns where these are messages of old formats."""
+    found = []
+    for is_old, some in groupby(rows, key=lambda row: isinstance(row, Unit)):
+        units = [row for row in some if isinstance(row, Unit)]
+        if is_old:
+            entries, size = stored_in(units)
+            records = sum(not unit.why for unit in units)
+            found.append(OldSpan(units[0].offset, units[-1].last_offset + 1, entries, records, size))
+    return found
 
 
 def _holes(
-    starts: NDArray[np.int64], ends: NDArray[np.int64], whats: NDArray[np.int8], previous: NDArray[np.int64]
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    whats: NDArray[np.int8],
+    previous: NDArray[np.int64],
+    rows: Sequence[Row],
 ) -> Holes:
-    """Returns the batches that are holes and the gaps before batches, in order. Neighbours of one kind are joined."""
+    """Returns the batches that are holes and the gaps before batches, in order. Neighbours of one kind are joined.
+    ``rows``: those that begin there; empty if none is a unit."""
     is_hole = (whats != What.DATA) & (ends > starts)
     is_gap = starts > previous
     if not is_hole.any() and not is_gap.any():
         return NO_HOLES
+    kinds = np.full(len(starts), What.GAP, np.int64)
+    if rows:
+        kinds[[isinstance(row, Unit) and row.inner for row in rows]] = What.INSIDE
     found = np.concatenate(
         [
-            np.column_stack((previous[is_gap], starts[is_gap], np.full(int(is_gap.sum()), What.GAP, np.int64))),
+            np.column_stack((previous[is_gap], starts[is_gap], kinds[is_gap])),
             np.column_stack((starts[is_hole], ends[is_hole], whats[is_hole].astype(np.int64))),
         ]
     )
     return coalesced(found[np.argsort(found[:, 0], kind="stable")])
 
 
-def _places(body: memoryview, at: int, end: int, wanted: Range) -> tuple[list[Place], str | None]:
-    """Returns the whole batches, and what is wrong after them, or None."""
-    places: list[Place] = []
+def _rows(body: memoryview, at: int, end: int, due: int, most: int, flags: int) -> tuple[list[Row], str | None]:
+    """Returns the whole batches, and the records of whole messages of old formats, as many as there is room for; and
+    what is wrong after them, or None. ``most``: the end of the range. ``flags``: of what is in an old format."""
+    rows: list[Row] = []
+    room, any_is_whole = Room(), False
+    before = due - 1
     try:
         for place in scan(body, at, end):
-            if body[place.at + MAGIC_AT] != 2:
-                raise AuditError(
-                    f"topic {wanted.topic} partition {wanted.partition} has batches in the format of Kafka before 0.11 "
-                    f"in its offsets {wanted.start} to {wanted.end}",
-                    "leave the topic out: this version audits magic 2 only",
-                )
-            places.append(place)
+            any_is_whole = True
+            if body[place.at + MAGIC_AT] == MAGIC:
+                rows.append(place)
+                continue
+            if rows:
+                before = _last_offset(body, rows[-1])
+            for unit in units_of(body, place, before, due, most, flags=flags):
+                rows.append(unit)
+                room.take(unit)
+                if room.full:
+                    return rows, None
     except CorruptBatch as error:
-        return places, str(error)
-    return places, None
+        return rows, str(error)
+    if not any_is_whole and end > at:
+        return rows, f"{end - at} bytes that are no whole batch"  # brokers send at least one, however large it is
+    return rows, None
+
+
+def _last_offset(body: memoryview, row: Row) -> int:
+    return row.last_offset if isinstance(row, Unit) else BatchHeader.read(body, row.at).last_offset

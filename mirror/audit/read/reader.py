@@ -6,10 +6,10 @@ read, because a range continues at the next offset that is due.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, Side, TopicPartition
+from mirror.audit.model import Endpoint, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, list_offsets
 from mirror.audit.prepare.patience import patiently
@@ -20,6 +20,7 @@ from mirror.audit.read.opened import opened_rows
 from mirror.audit.read.ranges import Piece, RangeCoverage, cut_records
 from mirror.audit.read.rows import Block, digester, make_block
 from mirror.audit.read.selecting import Selector
+from mirror.audit.read.splitting import Split, Splitter
 from mirror.audit.read.witness import Witness
 from mirror.audit.spark.options import FETCH_BYTES
 from mirror.net.backoff import Backoff
@@ -74,7 +75,10 @@ class Reader:
         rules: Rules = PLAIN,
         opens: bool = False,
         cleaned: Collection[str] = (),
+        old: Mapping[TopicPartition, Sequence[Span]] | None = None,
     ) -> None:
+        """``old``: where the source has messages of old formats. There, a destination's batches are opened, and their
+        records become rows."""
         self.endpoint = endpoint
         self.cluster_id = cluster_id
         self._topic_ids = topic_ids
@@ -83,6 +87,7 @@ class Reader:
         self._rules = rules
         self._opens = opens
         self._cleaned = cleaned
+        self._old = old or {}
         self._isolation = READ_COMMITTED if rules.committed else READ_UNCOMMITTED
         self._cluster: Cluster | None = None
         self._connections: dict[int, Connection] = {}
@@ -147,35 +152,53 @@ class Reader:
             return
         where = wanted.copied
         selector = Selector(where)
+        split = self._splitter(wanted, 0, selector)
+        select = split or _only(selector)
         found = RangeCoverage()
         coverage.next_offset = wanted.start
         if where.start < where.end:
             there = wanted._replace(topic=where.topic, start=where.start, end=where.end, copied=None)
-            async for block in self._read(there, found, selector, cleaned=wanted.topic in self._cleaned):
+            async for block in self._read(there, found, select, cleaned=wanted.topic in self._cleaned):
                 yield block
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
+        coverage.rows, coverage.row_bytes, coverage.spoiled = found.rows, found.row_bytes, found.spoiled
         coverage.unmapped = selector.unmapped
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start
         if not found.broken:
             coverage.next_offset = wanted.end
-            coverage.offsets = selector.offsets
-            coverage.gap_offsets = wanted.end - wanted.start - selector.offsets
+            coverage.offsets = selector.offsets if split is None else found.offsets
+            coverage.gap_offsets = wanted.end - wanted.start - coverage.offsets
 
     async def _shifted(self, wanted: Range, coverage: RangeCoverage, shift: int) -> AsyncIterator[Block]:
         """Yields the blocks that lie ``shift`` offsets further in the log, with the shift subtracted from them."""
         there = wanted._replace(start=wanted.start + shift, end=wanted.end + shift, shift=0)
         found = RangeCoverage() if shift else coverage
-        async for block in self._read(there, found, cleaned=wanted.topic in self._cleaned):
+        split = self._splitter(wanted, shift)
+        async for block in self._read(there, found, split, cleaned=wanted.topic in self._cleaned):
             yield block.moved_by(-shift) if shift else block
         if shift:
             coverage.become(found, -shift)
 
+    def _splitter(self, wanted: Range, shift: int, selector: Selector | None = None) -> Splitter | None:
+        """Returns what opens the batches of a destination in this range; None if none is to be opened."""
+        old = self._old.get(wanted.key)
+        if not old or self._rules.side is Side.SOURCE:
+            return None
+        return Splitter(
+            [Span(start + shift, end + shift) for start, end in old],
+            Span(wanted.start + shift, wanted.end + shift),
+            first=wanted.first,
+            select=selector,
+        )
+
     async def _read(
-        self, wanted: Range, coverage: RangeCoverage, selector: Selector | None = None, *, cleaned: bool
+        self, wanted: Range, coverage: RangeCoverage, split: Split | None, *, cleaned: bool
     ) -> AsyncIterator[Block]:
         """Yields blocks as ``blocks`` does. The range's offsets are those of the log that is read. ``cleaned``: a log
         cleaner works on it."""
+        if isinstance(split, Splitter):
+            wanted = wanted._replace(first=True)  # whose batch it is that begins before, shows when it is opened
         coverage.next_offset = wanted.start
         backoff = Backoff(least_ms=100, most_ms=5_000)
         empty = 0
@@ -193,13 +216,13 @@ class Reader:
             frame, fetched = answer
             try:
                 piece = cut_records(
-                    frame.body, fetched.start, fetched.end, wanted, coverage.next_offset, self._rules,
+                    frame.body, fetched.start, fetched.end, _rest(wanted, split), coverage.next_offset, self._rules,
                     fetched.aborted, witness,
                 )  # fmt: skip
+                if split is not None:
+                    piece = split(piece, frame.body, coverage.next_offset)
                 if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
                     sent = self._send_ahead(wanted, piece.next_offset)
-                if selector is not None:
-                    piece = selector(piece)
                 block = self._block(frame, piece)
             finally:
                 frame.release()
@@ -403,3 +426,14 @@ class Reader:
         if code == ErrorCode.CORRUPT_MESSAGE:
             return _BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
         return _Again(error_name(code), moved=outcome_of(code) is Outcome.FIND_LEADER)
+
+
+def _rest(wanted: Range, split: Split | None) -> Range:
+    """Returns the range as what begins there is to be judged: inside of a batch, if that was split."""
+    stopped = split.stopped if isinstance(split, Splitter) else None
+    return wanted if stopped is None else wanted._replace(start=stopped)
+
+
+def _only(selector: Selector) -> Split:
+    """Returns what selects a piece's batches, and opens none."""
+    return lambda piece, _body, _due: selector(piece)

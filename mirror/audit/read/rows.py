@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from mirror.audit.model import Hole, RecordRow, What
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
+from mirror.audit.read.units import Row, Unit
 from mirror.audit.spark.options import BATCH, COVERAGE, HOLES, ODD
-from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
+from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, MAGIC, NO_PRODUCER_ID, PREFIX_SIZE, Codec
 from mirror.records.scan import Place
 
 Digester = Callable[[memoryview], bytes]
@@ -68,6 +69,8 @@ SCHEMA = pa.schema(
 the source all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever
 the source has (ODD); or the end of a range (COVERAGE), with JSON in ``note`` that says what the reader actually read.
 The note of HOLES and ODD is [[start, end, What], …].
+
+A row may also be a record that is compared by itself (``units.Unit``), as if it were a batch of one.
 
 If rows are records (RECORD), ``size`` is that of key, value and headers, ``digest`` covers these and the timestamp,
 ``note`` is the key's digest in hex, and ``flags`` is 1 for a tombstone. UNOPENED: a batch that cannot be opened.
@@ -128,9 +131,35 @@ def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void
     return headers
 
 
+def headers_of(buffer: memoryview, rows: Sequence[Row]) -> NDArray[np.void]:
+    """Returns the headers of these rows. A unit's is that of a batch of its one record."""
+    is_unit = np.fromiter((isinstance(row, Unit) for row in rows), bool, len(rows))
+    if not is_unit.any():
+        return read_headers(buffer, [row for row in rows if isinstance(row, Place)])
+    headers = np.zeros(len(rows), HEADERS)
+    if not is_unit.all():
+        headers[~is_unit] = read_headers(buffer, [row for row in rows if isinstance(row, Place)])
+    headers[is_unit] = unit_headers([row for row in rows if isinstance(row, Unit)])
+    return headers
+
+
+def unit_headers(units: Sequence[Unit]) -> NDArray[np.void]:
+    """Returns a header for each of these units."""
+    headers = np.zeros(len(units), HEADERS)
+    headers["base_offset"] = [unit.offset for unit in units]
+    headers["length"] = np.array([len(unit.content) for unit in units], np.int64) - PREFIX_SIZE
+    headers["magic"] = MAGIC
+    headers["attributes"] = [unit.flags for unit in units]
+    headers["last_offset_delta"] = [unit.last_offset - unit.offset for unit in units]
+    headers["base_timestamp"] = headers["max_timestamp"] = [unit.timestamp for unit in units]
+    headers["producer_id"] = NO_PRODUCER_ID
+    headers["record_count"] = 1
+    return headers
+
+
 def make_block(
     buffer: memoryview,
-    places: Sequence[Place],
+    places: Sequence[Row],
     headers: NDArray[np.void],
     digest: Digester,
     *,
@@ -138,15 +167,25 @@ def make_block(
     rules: Rules = PLAIN,
 ) -> Block:
     """Returns these batches with digests, the results of their checksums, and headers that keep only the attribute bits
-    that are compared. The checksum is always recomputed, over the bytes as they are.
+    that are compared. The checksum is always recomputed, over the bytes as they are. A unit's digest covers key, value,
+    headers and the record's own attributes; its timestamp is in its header.
     """
     checksums: list[int] = []
     digests: list[bytes] = []
-    for at, size in places:
+    damaged: list[int] = []
+    for row in places:
+        if isinstance(row, Unit):
+            if row.why:
+                damaged.append(len(checksums))
+            checksums.append(0)  # as its header says
+            digests.append(digest(memoryview(bytes((row.attributes,)) + row.content)))
+            continue
+        at, size = row
         end = at + size
         checksums.append(crc32c(buffer[at + CRC_FROM : end]))
         digests.append(digest(buffer[at + HEADER_SIZE : end]))
     crc_ok = np.array(checksums, dtype=np.uint32) == headers["crc"].astype(np.uint32)
+    crc_ok[damaged] = False
     headers = headers.copy()
     headers["attributes"] &= rules.kept_attributes
     return Block(headers, crc_ok, digests, holes)

@@ -53,4 +53,4 @@ class Selector:
         kept["base_offset"] = (bases + shift)[inside]
         self.offsets += int((nexts - bases)[inside].sum())
         places = [place for place, keep in zip(piece.places, inside.tolist(), strict=True) if keep]
-        return piece._replace(places=places, headers=kept, holes=NO_HOLES)
+        return piece._replace(places=places, headers=kept, holes=NO_HOLES, stored=None, old=())

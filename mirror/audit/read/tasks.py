@@ -51,6 +51,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
         rules=options.rules,
         opens=options.rows == RECORDS or options.units == OPENED,
         cleaned=options.cleaned,
+        old=options.old,
     )
     try:
         await reader.open({wanted.copied.topic if wanted.copied else wanted.topic for wanted in task})

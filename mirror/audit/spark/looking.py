@@ -34,7 +34,8 @@ def cluster_ids(frozen: Frozen) -> dict[Side, str]:
 
 
 class Looking:
-    """Implements ``looks.Looks``. ``notes``: what it could not find out."""
+    """Implements ``looks.Looks``. ``notes``: what it could not find out. ``old``: where the source has messages of old
+    formats; whoever knows sets it, and what is read from then on is compared record by record there."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Looking:
         self.progress = progress
         self.estimates = {estimate.key: estimate for estimate in estimated}
         self.notes: list[str] = []
+        self.old: Mapping[TopicPartition, Sequence[Span]] = {}
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
         self._first: Mapping[TopicPartition, int] = {}
@@ -119,7 +121,7 @@ class Looking:
         for where, some in zip(ranges, pieces, strict=True):
             differing = within(compared.differing.get(where.key, Pairs()), where)
             read = [compared.coverage[side][key_of(piece)] for side in Side for piece in some]
-            batches = sum(part.batches for part in read[: len(some)])
+            batches = sum(part.rows for part in read[: len(some)])
             less = sum(row.records for row in differing.source.values())
             found.append(Passed(differing, batches - less, not any(part.broken for part in read)))
         return found
@@ -264,6 +266,7 @@ class Looking:
             rows=rows,
             units=units,
             cleaned=self.frozen.compacted[side],
+            old={} if is_source else {key: self.old[key] for key in self.old.keys() & _partitions(tasks)},
             rules=Rules(
                 side=side,
                 committed=is_source and self.request.committed,
@@ -275,3 +278,7 @@ class Looking:
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):
             return action()
+
+
+def _partitions(tasks: Iterable[Task]) -> set[TopicPartition]:
+    return {wanted.key for task in tasks for wanted in task}

@@ -1,10 +1,11 @@
 """The options of the data source ``kafka-raw-batches``: plain values here, text while they pass through Spark."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint
+from mirror.audit.model import Endpoint, Span, TopicPartition
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.net.options import address_text
@@ -41,6 +42,8 @@ class SourceOptions:
     fetch_bytes: int = FETCH_BYTES
     cleaned: frozenset[str] = frozenset()
     """Topics that are compacted on this side, by their names at the source."""
+    old: Mapping[TopicPartition, Sequence[Span]] = field(default_factory=dict)
+    """Where the source has messages of old formats, in order: there, a destination's batches are opened."""
 
     def to_options(self) -> dict[str, str]:
         """Returns the options as text, for ``spark.read.options``."""
@@ -59,6 +62,7 @@ class SourceOptions:
             "rules": self.rules.to_json(),
             "fetch.max.bytes": str(self.fetch_bytes),
             "cleaned": json.dumps(sorted(self.cleaned)),
+            "old": json.dumps([[*key, spans] for key, spans in self.old.items()]),
             "ranges": to_json(self.tasks),
         }
 
@@ -82,6 +86,11 @@ class SourceOptions:
             topic_ids = json.loads(options.get(name, "{}"))
             name = "cleaned"
             cleaned = frozenset(json.loads(options.get(name, "[]")))
+            name = "old"
+            old = {
+                TopicPartition(topic, partition): [Span(*span) for span in spans]
+                for topic, partition, spans in json.loads(options.get(name, "[]"))
+            }
             name = "request.timeout.ms"
             request_timeout_s = int(options.get(name, "30000")) / 1000
             name = "socket.connection.setup.timeout.ms"
@@ -92,7 +101,7 @@ class SourceOptions:
             rules = Rules.from_json(options[name]) if name in options else PLAIN
             name = "fetch.max.bytes"
             fetch_bytes = int(options.get(name, str(FETCH_BYTES)))
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             what = "is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
             raise AuditError(
                 f"option {name} of {FORMAT} {what}", "SourceOptions in mirror/audit/spark/options.py has them all"
@@ -115,4 +124,5 @@ class SourceOptions:
             rules=rules,
             fetch_bytes=fetch_bytes,
             cleaned=cleaned,
+            old=old,
         )

@@ -42,6 +42,7 @@ class Copy:
         trimmed: side and offset: deleted with DeleteRecords.
         meanwhile: the same, while the audit reads.
         mapped: it has offsets of its own.
+        stored: of a source in old formats, which is not laid out anew: the byte at which each batch begins.
         runs: what the flow's map says of them: base offsets on both sides, offsets.
     """
 
@@ -55,6 +56,7 @@ class Copy:
     trimmed: list[tuple[Side, int]] = field(default_factory=list)
     meanwhile: list[tuple[Side, int]] = field(default_factory=list)
     mapped: bool = False
+    stored: list[int] = field(default_factory=list)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from mirror.offsetmap.runs import OffsetMap
 from mirror.records.identity import Identity
 from mirror.sandbox import Cluster as Sandbox
 from tests.audit.clusters import addresses, endpoint
-from tests.audit.faults import copies
+from tests.audit.faults import copies, old
 from tests.audit.faults.copies import OWNER, Copy
 from tests.audit.faults.kinds import Shape, Told
 from tests.audit.faults.segments import flip, lay, placed
@@ -32,13 +32,16 @@ from tests.audit.prepare.test_moving import READING, At
 FLOW = "source->destination"
 TIMEOUT_S = 60
 Pair = Mapping[Side, Sandbox]
+MAPPED = (Shape.MAPPED, Shape.OLD_MAPPED)
+OLD = (Shape.OLD, Shape.OLD_MAPPED)
 
 
 class Seen(NamedTuple):
-    """What an audit said of a topic: its findings, and which of its notes name it."""
+    """What an audit said of a topic: its findings, which of its notes name it, and what was written anew."""
 
     findings: list[Finding]
     notes: list[str]
+    reencoded: list[Finding]
 
     @property
     def told(self) -> list[Told]:
@@ -71,19 +74,25 @@ class Grid:
         self.shapes = dict(topics)
         for side, cluster in self.pair.items():
             names = {
-                there(name, mapped=side is Side.DESTINATION and shape is Shape.MAPPED): shape
+                there(name, mapped=side is Side.DESTINATION and shape in MAPPED): shape
                 for name, shape in topics.items()
             }
-            create_all(cluster, names)
+            create_all(cluster, names, old.VERSIONS if side is Side.SOURCE else ())
         source = self.pair[Side.SOURCE]
         of = {shape: [name for name, its in topics.items() if its is shape] for shape in Shape}
         for _ in range(self.length):
             copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
             copies.write_transactions(source, of[Shape.TRANSACTIONAL])
             copies.write_keyed(source, of[Shape.COMPACTED])
+        if of_old := [*of[Shape.OLD], *of[Shape.OLD_MAPPED]]:
+            old.write(source, of_old)
         for topic, shape in topics.items():
-            copy = self.copies[topic] = copies.written(source, topic)
-            copy.mapped = shape is Shape.MAPPED
+            if shape in OLD:
+                copy = old.written(source, topic, by_entry=shape is Shape.OLD_MAPPED)
+            else:
+                copy = copies.written(source, topic)
+            self.copies[topic] = copy
+            copy.mapped = shape in MAPPED
             due = copies.is_due if shape is Shape.TRANSACTIONAL else _always
             copy.destination = (copies.among_others if copy.mapped else copies.exact)(copy.source, due)
             copy.map()
@@ -93,12 +102,14 @@ class Grid:
         asyncio.run(_write_maps(self.pair[Side.DESTINATION], [one for one in self.copies.values() if one.mapped]))
         for side, cluster in self.pair.items():
             (broker,) = cluster.brokers
-            broker.stop()
-            for copy in self.copies.values():
-                log = copy.source if side is Side.SOURCE else copy.destination
-                lay(broker, self._name(copy, side), log, copy.starts[side])
-            broker.start()
-            _await_leaders(cluster, [self._name(copy, side) for copy in self.copies.values()])
+            # What is in an old format stays as the broker has written it.
+            if laid := [copy for copy in self.copies.values() if side is Side.DESTINATION or not copy.stored]:
+                broker.stop()
+                for copy in laid:
+                    log = copy.source if side is Side.SOURCE else copy.destination
+                    lay(broker, self._name(copy, side), log, copy.starts[side])
+                broker.start()
+                _await_leaders(cluster, [self._name(copy, side) for copy in self.copies.values()])
             for copy in self.copies.values():
                 log = copy.source if side is Side.SOURCE else copy.destination
                 before = [0]
@@ -106,7 +117,8 @@ class Grid:
                     before.append(before[-1] + len(batch))
                 for _, of, byte, mask in (one for one in copy.flips if one[0] is side):
                     index = of if side is Side.SOURCE else copy.index(of)
-                    flip(broker, self._name(copy, side), before[index] + byte, mask)
+                    at = copy.stored if side is Side.SOURCE and copy.stored else before
+                    flip(broker, self._name(copy, side), at[index] + byte, mask)
             self._delete(side, {copy.topic: copy.trimmed for copy in self.copies.values()})
 
     def audit(self, spark: SparkSession) -> dict[str, Seen]:
@@ -128,7 +140,10 @@ class Grid:
             result = job.run(request, spark=spark, progress=At(READING, self._meanwhile))
             for topic in topics:
                 notes = [note for note in result.notes if topic in note]
-                seen[topic] = Seen([one for one in result.findings if one.topic == topic], notes)
+                found, anew = (
+                    [one for one in some if one.topic == topic] for some in (result.findings, result.reencoded)
+                )
+                seen[topic] = Seen(found, notes, anew)
         return seen
 
     def _meanwhile(self) -> None:
@@ -156,13 +171,16 @@ def _always(_index: int) -> bool:
     return True
 
 
-def create_all(cluster: Sandbox, topics: Mapping[str, Shape]) -> None:
-    """One partition each. Cleaners find nothing to do: a log that has one segment is not cleaned."""
+def create_all(cluster: Sandbox, topics: Mapping[str, Shape], old_versions: Sequence[str] = ()) -> None:
+    """One partition each. Cleaners find nothing to do: a log that has one segment is not cleaned. ``old_versions``: of
+    the formats of those of old shapes, in turn."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    wanted = [
-        NewTopic(name, 1, 1, config={"cleanup.policy": "compact" if shape is Shape.COMPACTED else "delete"})
-        for name, shape in topics.items()
-    ]
+    wanted = []
+    for at, (name, shape) in enumerate(topics.items()):
+        config = {"cleanup.policy": "compact" if shape is Shape.COMPACTED else "delete"}
+        if shape in OLD and old_versions:
+            config["message.format.version"] = old_versions[at % len(old_versions)]
+        wanted.append(NewTopic(name, 1, 1, config=config))
     for future in admin.create_topics(wanted).values():
         future.result(TIMEOUT_S)
 

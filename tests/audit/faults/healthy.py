@@ -34,28 +34,31 @@ def healthy(*shapes: Shape) -> Callable[[Callable[[Copy], None]], Callable[[Copy
     return add
 
 
+OLD = (Shape.OLD, Shape.OLD_MAPPED)
+
+
 @healthy(*Shape)
 def untouched(copy: Copy) -> None:
     """Nothing happens."""
 
 
-@healthy(PLAIN, TRANSACTIONS, MAPPED)
+@healthy(PLAIN, TRANSACTIONS, MAPPED, *OLD)
 def trimmed_at_the_source(copy: Copy) -> None:
     copy.trimmed.append((SOURCE, copy.spans[2].start))
 
 
-@healthy(PLAIN)
+@healthy(PLAIN, Shape.OLD)
 def trimmed_inside_a_batch(copy: Copy) -> None:
     copy.trimmed.append((SOURCE, copy.spans[2].start + 1))
 
 
-@healthy(PLAIN, TRANSACTIONS)
+@healthy(PLAIN, TRANSACTIONS, Shape.OLD)
 def trimmed_on_both_sides(copy: Copy) -> None:
     for side in Side:
         copy.trimmed.append((side, copy.spans[3].start))
 
 
-@healthy(PLAIN, TRANSACTIONS)
+@healthy(PLAIN, TRANSACTIONS, Shape.OLD)
 def copied_by_several_owners(copy: Copy) -> None:
     """Other producer ids, epochs and sequences."""
     copy.destination = [
@@ -130,7 +133,7 @@ def _without(log: list[Unit], index: int) -> list[Unit]:
     return [*log[:index], behind._replace(gap=log[index].gap + log[index].offsets + behind.gap), *log[index + 2 :]]
 
 
-@healthy(MAPPED)
+@healthy(MAPPED, Shape.OLD_MAPPED)
 def many_batches_of_others(copy: Copy) -> None:
     copy.destination = [
         unit for one in copy.destination for unit in (one, *(Unit(kafka_batch()) for _ in range(1 + one.offsets)))
@@ -150,12 +153,12 @@ def markers_of_others_between(copy: Copy) -> None:
     copy.map()
 
 
-@healthy(MAPPED)
+@healthy(MAPPED, Shape.OLD_MAPPED)
 def strangers_go_on_behind_it(copy: Copy) -> None:
     copy.destination += [Unit(kafka_batch()) for _ in range(5)]
 
 
-@healthy(PLAIN, TRANSACTIONS)
+@healthy(PLAIN, TRANSACTIONS, Shape.OLD)
 def deleted_while_it_is_audited(copy: Copy) -> None:
     """As retention does, at the source first."""
     copy.meanwhile.append((SOURCE, copy.spans[8].start))

@@ -32,6 +32,9 @@ class Shape(Enum):
     TRANSACTIONAL = "transactional"
     COMPACTED = "compacted"
     MAPPED = "mapped"
+    OLD = "old"
+    """In formats from before Kafka 0.11, with batches of today behind them; the copy has it in batches."""
+    OLD_MAPPED = "old-mapped"
 
 
 class Told(NamedTuple):
@@ -64,6 +67,11 @@ def fault(*shapes: Shape) -> Callable[[Spoil], Spoil]:
         return spoil
 
     return add
+
+
+def of_shapes(*shapes: Shape) -> list[Fault]:
+    """The kinds of faults in topics of these shapes."""
+    return [fault for fault in FAULTS if fault.shape in shapes]
 
 
 def same(kind: Kind, span: Span) -> Told:

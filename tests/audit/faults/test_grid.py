@@ -1,6 +1,8 @@
 """Every kind of fault on every kind of topic, in the logs of real brokers: each is found, named and located,
 and nothing else is; and nothing is found in copies that are true."""
 
+from collections.abc import Mapping
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -8,16 +10,20 @@ from mirror.audit.model import Side
 from mirror.sandbox import Cluster
 from tests.audit.faults.grid import Grid, Seen, in_order
 from tests.audit.faults.healthy import HEALTHY
-from tests.audit.faults.kinds import FAULTS, Shape, Told
+from tests.audit.faults.kinds import Shape, Told, of_shapes
+from tests.audit.faults.old import OLD
 from tests.audit.faults.random import LENGTH, grown, unlike
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+SHAPES = [shape for shape in Shape if shape not in OLD]
+FAULTS = of_shapes(*SHAPES)
+HEALTHY_COPIES = [one for one in HEALTHY if one.shape in SHAPES]
 
 
 def test_there_are_enough() -> None:
     assert len(FAULTS) >= 60
-    assert len(HEALTHY) >= 20
-    assert {fault.shape for fault in FAULTS} == {one.shape for one in HEALTHY} == set(Shape)
+    assert len(HEALTHY_COPIES) >= 20
+    assert {fault.shape for fault in FAULTS} == {one.shape for one in HEALTHY_COPIES} == set(SHAPES)
 
 
 def test_the_grid(source_cluster: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str) -> None:
@@ -37,13 +43,12 @@ def test_the_grid(source_cluster: Cluster, destination_cluster: Cluster, spark: 
         copy.others = others
         wanted[fault.name] = in_order(fault.spoil(copy))
         assert wanted[fault.name], fault.name
-    for healthy in HEALTHY:
+    for healthy in HEALTHY_COPIES:
         healthy.change(grid.copies[prefix[healthy.name]])
         wanted[healthy.name] = []
     grid.lay()
     seen = grid.audit(spark)
-    wrong = {name: (seen[prefix[name]], told) for name, told in wanted.items() if seen[prefix[name]].told != told}
-    assert not wrong, "\n".join(_shown(name, *each) for name, each in wrong.items())
+    check({name: (seen[prefix[name]], told) for name, told in wanted.items()})
 
 
 TOLD_WRONGLY = (40, 80, 103, 110)
@@ -65,9 +70,17 @@ def test_random_faults(
 
 
 def _shapes() -> dict[str, Shape]:
-    found = [(fault.name, fault.shape) for fault in FAULTS] + [(healthy.name, healthy.shape) for healthy in HEALTHY]
+    found = [(fault.name, fault.shape) for fault in FAULTS] + [
+        (healthy.name, healthy.shape) for healthy in HEALTHY_COPIES
+    ]
     assert len(dict(found)) == len(found), "two kinds have one name"
     return dict(found)
+
+
+def check(told: Mapping[str, tuple[Seen, list[Told]]]) -> None:
+    """What was said of each copy is what is due."""
+    wrong = {name: each for name, each in told.items() if each[0].told != each[1]}
+    assert not wrong, "\n".join(_shown(name, *each) for name, each in wrong.items())
 
 
 def _shown(name: str, seen: Seen, wanted: list[Told]) -> str:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from mirror.audit.errors import AuditError
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import LISTED_GAPS, Piece, RangeCoverage, cut_records
 from mirror.records.header import BatchHeader
-from tests.records.builders import legacy_message, raw_batch
+from tests.records.builders import raw_batch
 
 
 def batch(base: int, count: int = 5, size: int = 40, **header: int) -> bytes:
@@ -112,11 +111,6 @@ def test_a_negative_last_offset_delta_is_damage() -> None:
     piece = cut(batch(5, last_offset_delta=-1) + batch(10), wanted(5, 40))
     assert (bases(piece), list(piece.gaps), piece.next_offset) == ([], [], 5)
     assert piece.broken is not None, "not a gap up to offset 10"
-
-
-def test_old_formats_are_refused_by_name() -> None:
-    with pytest.raises(AuditError, match=r"topic t partition 0 .* before 0\.11"):
-        cut(legacy_message(1, offset=3), wanted(0, 20))
 
 
 def test_the_coverage_adds_up() -> None:

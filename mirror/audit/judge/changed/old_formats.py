@@ -1,0 +1,112 @@
+"""Messages of formats from before Kafka 0.11 at the source: where they are, and what is said of those whose records the
+destination has in batches of today. Pure.
+
+They are compared record by record (``read.units``), so a record that differs is a row that differs, and is named like
+any other. What is left is the same, and is counted.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from mirror.audit.judge.coverage import CoverageKey
+from mirror.audit.judge.spans import clipped, merged, overlapping
+from mirror.audit.model import BatchRow, Finding, Kind, Span, TopicPartition
+from mirror.audit.read.ranges import OldSpan, RangeCoverage
+
+OLD = "the source stores a format from before Kafka 0.11"
+_NOT_THE_SAME = frozenset(
+    {Kind.MISSING, Kind.MOVED, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.CORRUPT, Kind.CLEANED, Kind.OVERSIZE}
+)
+"""Findings that say of how many of the source's records the destination does not have the same."""
+_NOT_COUNTED = frozenset({Kind.WHOLESALE, Kind.UNREADABLE})
+"""Findings that do not say of how many."""
+
+
+def spans_of(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, list[Span]]:
+    """Returns where the source has messages of old formats, in order. ``read``: its coverage."""
+    found: dict[TopicPartition, list[Span]] = defaultdict(list)
+    for (topic, partition, _, _), part in read.items():
+        found[TopicPartition(topic, partition)] += [Span(start, end) for start, end, *_ in part.old]
+    return {key: merged(spans) for key, spans in found.items() if spans}
+
+
+def told(read: Mapping[CoverageKey, RangeCoverage], findings: Iterable[Finding]) -> list[Finding]:
+    """Returns a finding for each partition with such messages, of as many of their records as are the same.
+
+    Args:
+        read: the source's coverage.
+        findings: what else was found.
+    """
+    by_key: dict[TopicPartition, list[Finding]] = defaultdict(list)
+    for one in findings:
+        by_key[TopicPartition(one.topic, -1 if one.partition is None else one.partition)].append(one)
+    old: dict[TopicPartition, list[OldSpan]] = defaultdict(list)
+    for (topic, partition, _, _), part in read.items():
+        old[TopicPartition(topic, partition)] += [OldSpan(*span) for span in part.old]
+    counted = (_of(key, sorted(spans), by_key[key]) for key, spans in sorted(old.items()) if spans)
+    return [one for one in counted if one is not None]
+
+
+def _of(key: TopicPartition, spans: list[OldSpan], findings: Iterable[Finding]) -> Finding | None:
+    records = sum(span.records for span in spans)
+    for one in findings:
+        touched = one.source is not None and next(overlapping(spans, one.source), None) is not None
+        if touched and one.kind in _NOT_COUNTED:
+            return None
+        if touched and one.kind in _NOT_THE_SAME and one.source is not None:
+            records -= min(one.records, sum(part.offsets for part in clipped(one.source, _plain(spans))))
+    if records <= 0:
+        return None
+    where = Span(spans[0].start, spans[-1].end)
+    return Finding(
+        kind=Kind.REENCODED, topic=key.topic, partition=key.partition, source=where, destination=where,
+        batches=sum(span.entries for span in spans), records=records, bytes=sum(span.size for span in spans),
+        detail=OLD,
+    )  # fmt: skip
+
+
+Rows = dict[int, BatchRow]
+"""Rows by base offset."""
+_MOST_SHIFTS = 8
+"""How many different shifts are tried for a damaged row."""
+
+
+def in_pieces(
+    shifts: Iterable[int], source: Rows, destination: Rows, broken: tuple[Rows, Rows]
+) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
+    """Takes out damaged batches and wrappers, of which the other side has the records one by one, together with these.
+    Yields both sides' rows.
+
+    Args:
+        shifts: those of the batches that were moved: destination offset minus source offset.
+        source: rows that differ.
+        destination: likewise.
+        broken: the damaged ones of both sides.
+    """
+    tried = list(dict.fromkeys([0, *shifts]))[:_MOST_SHIFTS]
+    for at, others in enumerate(((destination, broken[1]), (source, broken[0]))):
+        wide = [row for _, row in sorted(broken[at].items()) if row.span.offsets > 1]
+        places = sorted({base for rows in others for base in rows}) if wide else []
+        for row in wide:
+            for shift in tried if at == 0 else [-shift for shift in tried]:
+                span = Span(row.span.start + shift, row.span.end + shift)
+                among = places[bisect_left(places, span.start) : bisect_left(places, span.end)]
+                inside = [
+                    other
+                    for base in among
+                    for rows in others
+                    if (other := rows.get(base)) and other.span.end <= span.end
+                ]
+                if not inside:
+                    continue
+                del broken[at][row.base_offset]
+                for other in inside:
+                    for rows in others:
+                        rows.pop(other.base_offset, None)
+                yield ([row], inside) if at == 0 else (inside, [row])
+                break
+
+
+def _plain(spans: Iterable[OldSpan]) -> list[Span]:
+    return merged(Span(span.start, span.end) for span in spans)
