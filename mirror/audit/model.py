@@ -105,6 +105,23 @@ class Span(NamedTuple):
         return max(0, self.end - self.start)
 
 
+class OldRange(NamedTuple):
+    """Source offsets in which it has messages of old formats. ``starts_at`` and ``ends_at``: where the copies of these
+    begin and end at the destination, if that is known to be elsewhere."""
+
+    start: int
+    end: int
+    starts_at: int | None = None
+    ends_at: int | None = None
+
+    def there(self, ahead: int, less: int = 0) -> Span:
+        """Returns the destination's offsets, ``less`` subtracted from those that are known; others are ``ahead`` of the
+        source's."""
+        starts = self.start + ahead if self.starts_at is None else self.starts_at - less
+        ends = self.end + ahead if self.ends_at is None else self.ends_at - less
+        return Span(starts, max(starts, ends))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one partition's two logs, frozen before anything was read."""

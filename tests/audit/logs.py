@@ -144,6 +144,14 @@ class Logs:
         found = {row.base_offset: row for row in rows}
         return {KEY: Pairs(found, {}) if side is Side.SOURCE else Pairs({}, found)}
 
+    def borders(self, key: TopicPartition) -> Sequence[int]:
+        """No old formats."""
+        return ()
+
+    def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
+        """Of no use."""
+        raise AssertionError
+
     def size(self, where: Range) -> int:
         """A byte an offset."""
         return where.end - where.start

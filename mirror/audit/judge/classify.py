@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import Opened, settled
-from mirror.audit.judge.changed.old_formats import in_pieces
+from mirror.audit.judge.changed.old_formats import beside, in_pieces
 from mirror.audit.judge.changed.reencoded import Reencoded
 from mirror.audit.judge.changed.reencoded import settled as settled_anew
 from mirror.audit.judge.fills import Explained, with_fills
@@ -189,9 +189,7 @@ def _in_place(
     ours, theirs = source | broken[0], destination | broken[1]
     for base in sorted(theirs):
         row = theirs[base]
-        at = bisect_left(runs, (base, 0))
-        beside = [shift for _, shift in [*runs[max(0, at - 1) : at], *runs[at : at + 1]]]
-        for shift in [*beside, 0]:
+        for shift in beside(runs, base):
             other = ours.get(base - shift)
             is_broken = other is not None and not (other.crc_ok and row.crc_ok)
             if other is None or not (is_broken or shift) or other.span.offsets != row.span.offsets:
@@ -203,7 +201,7 @@ def _in_place(
                 rows.pop(base, None)
             yield _corrupt(key, [other], [row]) if is_broken else _changed_pair(key, other, row)
             break
-    for mine, others in in_pieces((shift for _, shift in runs), source, destination, broken):
+    for mine, others in in_pieces(runs, source, destination, broken):
         yield _corrupt(key, mine, others)
     for base in broken[0].keys() | broken[1].keys():
         mine = [row for row in (broken[0].get(base) or source.pop(base, None),) if row is not None]

@@ -30,7 +30,9 @@ from mirror.audit.judge.regions import (
     jump_back,
     reach,
     regions,
+    shifts_at,
     skipped,
+    unmatched,
     within,
 )
 from mirror.audit.judge.runs import Moved, folded, less, moved_finding, resegmented, wholesale
@@ -86,6 +88,7 @@ class Differences:
     _queues: dict[TopicPartition, deque[Region]] = field(default_factory=lambda: defaultdict(deque))
     _moved: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
     _opened: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
+    _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
     def run(self, found: Iterable[Region]) -> list[Finding]:
         """Returns findings for what differs in these regions. Runs are not joined across windows, and consequences are
@@ -98,6 +101,7 @@ class Differences:
             self._queues[region.key].append(region)
         while windows := self._windows():
             self._look(windows)
+            self._pin(windows)
             places = self._follow(windows)
             self._name(windows, places)
         for _, queue in sorted(self._queues.items()):
@@ -130,8 +134,38 @@ class Differences:
                     break
         return found
 
-    def _look(self, windows: list[Window]) -> None:
-        """Reads the windows, up to the ends of their last batches."""
+    def _pin(self, windows: Sequence[Window]) -> None:
+        """Finds out where the destination has the borders of old formats in these windows, if not where they are due:
+        what was lost or added before one moves it. Until then, batches are opened there that should not be, or not
+        opened that should be. What leaves fewer rows without a counterpart counts."""
+        tried: set[tuple[TopicPartition, int, int]] = set()
+        while True:
+            trials: dict[TopicPartition, tuple[Window, Window, int]] = {}
+            for window in windows:
+                key = window.region.key
+                if key in trials or window.by_record:
+                    continue
+                for border in self.looks.borders(key):
+                    inside = window.where.start < border < window.where.end and (key, border) not in self._borders
+                    shifts = shifts_at(window.pairs, border) if inside else []
+                    shift = next((one for one in shifts if (key, border, one) not in tried), None)
+                    if shift is not None:
+                        tried.add((key, border, shift))
+                        self.looks.pin(key, border, border + window.region.shift + shift)
+                        trials[key] = window, replace(window), border
+                        break
+            if not trials:
+                break
+            self._look([other for _, other, _ in trials.values()], certain=False)
+            for key, (window, other, border) in trials.items():
+                if unmatched(other.pairs) < unmatched(window.pairs):
+                    window.pairs, window.where = other.pairs, other.where
+                    self._borders.add((key, border))
+                else:
+                    self.looks.pin(key, border, None)
+
+    def _look(self, windows: list[Window], *, certain: bool = True) -> None:
+        """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks."""
         for by_record in (False, True):
             some = [window for window in windows if window.region.by_record == by_record]
             while some:
@@ -146,7 +180,7 @@ class Differences:
                         window.where = window.where._replace(end=end)
                         again.append(window)
                 some = again
-        for window in windows:
+        for window in windows if certain else ():
             self._check(window)
         self._look_at_tails(windows)
         for window in windows:

@@ -32,6 +32,13 @@ class Looks(Protocol):
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
 
+    def borders(self, key: TopicPartition) -> Sequence[int]:
+        """Returns the source offsets at which messages of old formats begin or end: from there to there, records are
+        compared, and batches elsewhere."""
+
+    def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
+        """Says where the destination has this border; None: where it is due."""
+
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
 

@@ -6,7 +6,7 @@ compared with that shift subtracted from the destination's offsets. What is equa
 is a region again. A shift that is larger than a window is found by searching for the window's batches elsewhere.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -211,6 +211,24 @@ def followed(pairs: Pairs) -> Followed:
         shift, matched = base - origin, matched + 1
         start = pairs.source[origin].span.end
     return Followed(shift, start, matched)
+
+
+def shifts_at(pairs: Pairs, border: int) -> list[int]:
+    """Returns the shifts that may be in force at this source offset, other than none: that of the last rows before it,
+    and that of the first one behind it. A fault may lie right there."""
+    before = followed(Pairs({base: row for base, row in pairs.source.items() if base < border}, pairs.destination))
+    behind = {base: row for base, row in pairs.source.items() if base >= border}
+    contents = Counter(row.content for row in behind.values() if row.crc_ok)
+    only = {row.content: base for base, row in behind.items() if contents[row.content] == 1}
+    theirs = ((base, pairs.destination[base].content) for base in sorted(pairs.destination))
+    first = next((base - only[content] for base, content in theirs if content in only), 0)
+    return [shift for shift in dict.fromkeys((before.shift, first)) if shift]
+
+
+def unmatched(pairs: Pairs) -> int:
+    """Returns how many rows of both sides have no counterpart, wherever."""
+    ours, theirs = (Counter(row.content for row in rows.values()) for rows in (pairs.source, pairs.destination))
+    return sum(((ours - theirs) + (theirs - ours)).values())
 
 
 MOST_OPAQUE = 0.5

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, Side, Span, TopicPartition
+from mirror.audit.model import Endpoint, OldRange, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, list_offsets
 from mirror.audit.prepare.patience import patiently
@@ -75,7 +75,7 @@ class Reader:
         rules: Rules = PLAIN,
         opens: bool = False,
         cleaned: Collection[str] = (),
-        old: Mapping[TopicPartition, Sequence[Span]] | None = None,
+        old: Mapping[TopicPartition, Sequence[OldRange]] | None = None,
     ) -> None:
         """``old``: where the source has messages of old formats. There, a destination's batches are opened, and their
         records become rows."""
@@ -186,7 +186,7 @@ class Reader:
         if not old or self._rules.side is Side.SOURCE:
             return None
         return Splitter(
-            [Span(start + shift, end + shift) for start, end in old],
+            [one.there(shift, 0 if selector is None else wanted.shift) for one in old],
             Span(wanted.start + shift, wanted.end + shift),
             first=wanted.first,
             select=selector,

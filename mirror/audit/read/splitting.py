@@ -15,7 +15,7 @@ import numpy as np
 from mirror.audit.model import STRADDLES, UNREAD, Span, What
 from mirror.audit.read.holes import Holes
 from mirror.audit.read.ranges import Piece, Stored, stored_in
-from mirror.audit.read.rows import unit_headers
+from mirror.audit.read.rows import HEADERS, unit_headers
 from mirror.audit.read.units import Room, Row, Unit, unreadable
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import placed_records
@@ -88,7 +88,7 @@ class Splitter:
             if opened.stopped is not None:
                 self.stopped = next_offset = opened.stopped + opened.ahead
                 break
-        headers = np.concatenate(found)
+        headers = np.concatenate(found, dtype=HEADERS)  # their bytes are digested: big-endian, as in a batch
         if mapped:
             bases = headers["base_offset"].astype(np.int64)
             nexts = bases + headers["last_offset_delta"] + 1
@@ -159,6 +159,7 @@ class _Opened:
                 continue
             if room.full:
                 self.stopped = at
+                self.stored = self.stored if found else Stored(0, 0)  # else it is counted when it is fetched again
                 return found
             flags = header.attributes
             if straddles and not self._is_old(record.offset, record.offset + 1):

@@ -12,7 +12,7 @@ from mirror.audit.judge.looks import Located, Passed
 from mirror.audit.judge.mapped import placed
 from mirror.audit.judge.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
-from mirror.audit.model import AuditRequest, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model import AuditRequest, OldRange, Pairs, RecordDifference, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Estimate, Range, Task, bundled, cut, plan, task_size
@@ -55,6 +55,7 @@ class Looking:
         self.estimates = {estimate.key: estimate for estimate in estimated}
         self.notes: list[str] = []
         self.old: Mapping[TopicPartition, Sequence[Span]] = {}
+        self._pinned: dict[tuple[TopicPartition, int], int] = {}
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
         self._first: Mapping[TopicPartition, int] = {}
@@ -72,7 +73,22 @@ class Looking:
         self._dirty = frozenset(key.topic for key in dirty)
         self._first = dirty
         self._looked = {}
+        self._pinned = {}
         self.notes = []
+
+    def borders(self, key: TopicPartition) -> Sequence[int]:
+        """Returns the source offsets at which messages of old formats begin or end."""
+        return [border for span in self.old.get(key, ()) for border in span]
+
+    def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
+        """Says where the destination has this border; None: where it is due."""
+        self._pinned.pop((key, border), None)
+        if there is not None:
+            self._pinned[key, border] = there
+
+    def _opens(self, key: TopicPartition) -> list[OldRange]:
+        pinned = self._pinned
+        return [OldRange(*span, *(pinned.get((key, border)) for border in span)) for span in self.old[key]]
 
     def end(self) -> None:
         """Frees what is kept; nothing more will be examined."""
@@ -266,7 +282,7 @@ class Looking:
             rows=rows,
             units=units,
             cleaned=self.frozen.compacted[side],
-            old={} if is_source else {key: self.old[key] for key in self.old.keys() & _partitions(tasks)},
+            old={} if is_source else {key: self._opens(key) for key in self.old.keys() & _partitions(tasks)},
             rules=Rules(
                 side=side,
                 committed=is_source and self.request.committed,

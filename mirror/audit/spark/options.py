@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, Span, TopicPartition
+from mirror.audit.model import Endpoint, OldRange, TopicPartition
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.net.options import address_text
@@ -42,7 +42,7 @@ class SourceOptions:
     fetch_bytes: int = FETCH_BYTES
     cleaned: frozenset[str] = frozenset()
     """Topics that are compacted on this side, by their names at the source."""
-    old: Mapping[TopicPartition, Sequence[Span]] = field(default_factory=dict)
+    old: Mapping[TopicPartition, Sequence[OldRange]] = field(default_factory=dict)
     """Where the source has messages of old formats, in order: there, a destination's batches are opened."""
 
     def to_options(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class SourceOptions:
             cleaned = frozenset(json.loads(options.get(name, "[]")))
             name = "old"
             old = {
-                TopicPartition(topic, partition): [Span(*span) for span in spans]
+                TopicPartition(topic, partition): [OldRange(*span) for span in spans]
                 for topic, partition, spans in json.loads(options.get(name, "[]"))
             }
             name = "request.timeout.ms"

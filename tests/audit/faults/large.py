@@ -7,34 +7,46 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import psutil
 from crc32c import crc32c
 
 from mirror.audit.model import Side
-from mirror.records.header import CRC_AT, CRC_FROM
+from mirror.records.content.opening import Record as Old
+from mirror.records.header import CRC_AT, CRC_FROM, MAGIC_AT
 from mirror.sandbox import Cluster
 from tests.audit.clusters import create
 from tests.audit.faults.segments import folder
+from tests.legacy.samples import messages_of
 from tests.patience import PATIENT
 from tests.records.builders import Record, kafka_batch
 from tests.records.cleaner import cleaned
 
 BATCHES = 5_000_000
+OLD_CRC_AT = 12
 MOST_BYTES = 2 << 30
 """What the command and all that it starts may hold at any time (PSS: what processes share counts once)."""
 SAMPLE_S = 0.5
-KINDS = {"value": {"value changed", "wholesale difference"}, "shift": {"missing"}, "cleaned": set[str]()}
+KINDS = {
+    "value": {"value changed", "wholesale difference"}, "shift": {"missing"}, "cleaned": set[str](),
+    "old": set[str](), "old-value": {"value changed", "wholesale difference"}, "old-cleaned": set[str](),
+}  # fmt: skip
 """The kinds of findings that are due for each shape of a copy.
 
 ``value``: every batch has another payload. ``shift``: the first batch was lost, so that no other is where it belongs.
-``cleaned``: the destination's cleaner has rewritten every second batch; nothing differs that must not.
+``cleaned``: the destination's cleaner has rewritten every second batch; nothing differs that must not. ``old``: nothing
+but single messages of magic 1, which the copy has gathered; it is a true one. ``old-value``: each has another value
+there. ``old-cleaned``: the destination's cleaner has taken every second one.
 """
+OLD_VERSION, OLD_FORMAT = "2.8.2", "0.10.2"
+GATHERED = 1_000
+"""Messages that one batch of a copy holds."""
 
 
 class Template:
@@ -58,6 +70,36 @@ class Template:
         return bytes(raw)
 
 
+class OldTemplate(Template):
+    """The same for a message of magic 1."""
+
+    def batch(self, offset: int, number: int) -> bytes:
+        """That copy."""
+        raw = self._raw
+        struct.pack_into(">q", raw, 0, offset)
+        raw[self._at : self._at + len(self.MARK)] = b"%016d" % number
+        struct.pack_into(">I", raw, OLD_CRC_AT, zlib.crc32(memoryview(raw)[MAGIC_AT:]))
+        return bytes(raw)
+
+
+def _record(at: int, number: int) -> Record:
+    return Record(at, 1_700_000_000_000, b"k", b"%016d" % number)
+
+
+def _gathered(shape: str, messages: int) -> Iterator[bytes]:
+    """The copy of messages on their own."""
+    for first in range(0, messages, GATHERED):
+        count = min(GATHERED, messages - first)
+        numbers = range(first, first + count)
+        if shape == "old-value":
+            numbers = range(messages + first, messages + first + count)
+        records = [_record(at, number) for at, number in enumerate(numbers)]
+        raw = kafka_batch(records, base_offset=first)
+        if shape == "old-cleaned":
+            raw = cleaned(raw, [one._replace(offset=first + one.offset) for one in records[1::2]], codec=0)
+        yield raw
+
+
 def _plain() -> Template:
     return Template(kafka_batch([Record(0, 1_700_000_000_000, b"k", Template.MARK)]))
 
@@ -72,6 +114,13 @@ def _pairs() -> tuple[Template, Template]:
 def logs(shape: str, batches: int) -> dict[Side, Iterator[bytes]]:
     """Both sides' logs, of which so many batches differ."""
     plain, (whole, rewritten) = _plain(), _pairs()
+    if shape.startswith("old"):
+        (at, time, key, _) = _record(0, 0)[:4]
+        message = OldTemplate(messages_of(1, [Old(at, time, key, Template.MARK, ())]))
+        return {
+            Side.SOURCE: (message.batch(at, at) for at in range(batches)),
+            Side.DESTINATION: _gathered(shape, batches),
+        }
     if shape == "value":
         return {
             Side.SOURCE: (plain.batch(at, at) for at in range(batches)),
@@ -90,7 +139,9 @@ def logs(shape: str, batches: int) -> dict[Side, Iterator[bytes]]:
 
 def lay(cluster: Cluster, topic: str, log: Iterator[bytes]) -> None:
     """The log in the file of the topic's only partition, while the broker is down."""
-    create(cluster, topic, cleanup_policy="compact" if topic == "cleaned" else "delete", segment_bytes="2147483647")
+    policy = "compact" if topic.endswith("cleaned") else "delete"
+    old = {"message_format_version": OLD_FORMAT} if cluster.version == OLD_VERSION else {}
+    create(cluster, topic, cleanup_policy=policy, segment_bytes="2147483647", **old)
     (broker,) = cluster.brokers
     broker.stop()
     where = folder(broker, topic)
@@ -150,8 +201,9 @@ def tried(shape: str, batches: int) -> str:
     Returns:
         What is wrong with what it said or took; empty: nothing.
     """
+    versions: Any = {"version": OLD_VERSION} if shape.startswith("old") else {}
     with (
-        Cluster(name="source", properties=PATIENT, quick=True) as source,
+        Cluster(name="source", properties=PATIENT, quick=True, **versions) as source,
         Cluster(name="destination", properties=PATIENT, quick=True) as destination,
         tempfile.TemporaryDirectory() as name,
     ):

@@ -1,19 +1,28 @@
 """The grid of faults in copies of topics in formats from before Kafka 0.11."""
 
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import xxhash
 from pyspark.sql import SparkSession
 
 from mirror.audit.judge.changed.old_formats import OLD as WHY
 from mirror.audit.model import Side
 from mirror.audit.prepare import plan
+from mirror.audit.read import units
+from mirror.legacy import messages
+from mirror.records.content.opening import Record
 from mirror.sandbox import Cluster
-from tests.audit.faults.grid import Grid, in_order
+from tests.audit.clusters import endpoint
+from tests.audit.faults.grid import Grid, create_all, in_order
 from tests.audit.faults.healthy import HEALTHY
 from tests.audit.faults.kinds import Shape, Told, of_shapes
-from tests.audit.faults.old import BATCHES, OLD, VERSION, sizes
+from tests.audit.faults.old import BATCHES, OLD, VERSION, VERSIONS, sizes, write
 from tests.audit.faults.test_grid import check
+from tests.audit.test_independent import audited, stored, varint
+from tests.legacy.logs import consumed
 from tests.patience import PATIENT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -74,3 +83,34 @@ def test_the_grid(
         monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
         monkeypatch.setattr(plan, "TASK_BYTES", 4_000)
         monkeypatch.setattr(plan, "CHUNK_BYTES", 1_500)
+
+
+def test_records_as_a_consumer_reads_them(old: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Of magic 1, of magic 0, and of today: the same records as librdkafka's consumer gets, in all they hold.
+    2. Mutation: what is shared with the mirror passes over a record of each wrapper.
+    """
+    shapes = {f"{topic_name}-{version}": Shape.OLD for version in VERSIONS}
+    create_all(old, shapes, VERSIONS)
+    write(old, list(shapes))
+    at = endpoint(old, "old")
+    for topic in shapes:
+        theirs = {one.offset: _digest(one) for one in consumed(old.bootstrap_servers, topic)}
+        ours = {offset: row.digest for offset, row in audited(at, old, topic, sum(sizes())).items()}
+        assert ours == theirs
+        assert len(ours) == sum(sizes())
+
+    def all_but_one(*arguments: Any, **more: Any) -> Iterator[Record]:
+        return iter(list(messages(*arguments, **more))[1:])
+
+    monkeypatch.setattr(units, "messages", all_but_one)
+    assert audited(at, old, topic, sum(sizes())).keys() < theirs.keys()
+
+
+def _digest(record: Record) -> bytes:
+    """The audit's digest of a record that a consumer got."""
+    parts = [struct.pack(">qB", record.timestamp, 0), stored(record.key), stored(record.value)]
+    parts.append(varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += [stored(name.encode()), stored(value)]
+    return xxhash.xxh3_128_digest(b"".join(parts))

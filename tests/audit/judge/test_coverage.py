@@ -28,9 +28,12 @@ TASKS: tuple[Task, ...] = ((Range("t", 0, 0, 10, True, 5),), (Range("t", 0, 10, 
 def read() -> dict[CoverageKey, RangeCoverage]:
     """All of it."""
     return {
-        ("t", 0, 0, 10): RangeCoverage(batches=2, records=10, bytes=200, offsets=10, next_offset=10),
+        ("t", 0, 0, 10): RangeCoverage(
+            batches=2, records=10, bytes=200, rows=2, row_bytes=200, offsets=10, next_offset=10
+        ),
         ("t", 0, 10, 25): RangeCoverage(
-            batches=1, records=4, bytes=90, offsets=4, control=2, aborted=5, empty=1, gap_offsets=3, gaps=[(20, 23)],
+            batches=1, records=4, bytes=90, rows=1, row_bytes=90, offsets=4, control=2, aborted=5, empty=1,
+            gap_offsets=3, gaps=[(20, 23)],
             next_offset=25,
         ),
     }  # fmt: skip

@@ -11,6 +11,8 @@ from mirror.audit.judge.regions import (
     of_bounds,
     reach,
     regions,
+    shifts_at,
+    unmatched,
 )
 from mirror.audit.model import BatchRow, Bounds, Hole, Pairs, Span, TopicPartition, What
 from mirror.audit.prepare.plan import Range
@@ -97,3 +99,21 @@ def test_windows_end_where_their_batches_do() -> None:
     assert reach(where, Pairs({8: long}), 15) == 15
     assert reach(where, Pairs({8: long._replace(crc_ok=False)}), 100) == 10
     assert reach(where, Pairs({12: long._replace(base_offset=12)}), 100) == 10
+
+
+def test_shifts_that_may_be_in_force_at_a_border() -> None:
+    """What was lost before it has moved it; what was lost right behind it has not. Both are to be tried."""
+    lost_before = Pairs(log("abcdefg"), log("bcdefg"))
+    assert shifts_at(lost_before, 20) == [-5]
+    lost_behind = Pairs(log("....efg"), log("....fg"))
+    assert shifts_at(lost_behind, 20) == [-5], "what is right shows by trying"
+    added_and_lost = Pairs(log("abcdefg"), log("xabcdfg"))
+    assert shifts_at(added_and_lost, 20) == [5]
+    assert shifts_at(Pairs(log("abcdefg"), log("xabcdeg")), 25) == [5]
+    assert shifts_at(Pairs(log("abcdxfg"), log("bcdyfg")), 20) == [-5]
+    assert shifts_at(Pairs(log("ab"), log("ab")), 5) == []
+
+
+def test_rows_without_a_counterpart_wherever() -> None:
+    assert unmatched(Pairs(log("abcd"), log("dcba"))) == 0
+    assert unmatched(Pairs(log("aabc"), log("abx"))) == 3

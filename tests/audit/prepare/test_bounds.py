@@ -11,9 +11,11 @@ from mirror.audit.model import AuditRequest, Bounds, Kind, Span
 from mirror.audit.prepare import patience
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.estimate import bytes_per_offset
+from mirror.records.header import Codec
 from mirror.sandbox import Cluster
 from tests.audit.clusters import copy, create, endpoint, fill
-from tests.records.builders import raw_batch
+from tests.legacy.samples import messages_of, records_from, wrapper_of
+from tests.records.builders import kafka_batch, raw_batch
 
 
 def told(source: Span, destination: Span) -> list[tuple[Kind, Span | None, Span | None]]:
@@ -68,6 +70,17 @@ def test_sizes_are_estimated_from_headers() -> None:
     assert bytes_per_offset(memoryview(batch[:61])) == 20, "a batch that is cut off says its size"
     assert bytes_per_offset(memoryview(batch[:60])) is None
     assert bytes_per_offset(memoryview(b"\xff" * 200)) is None
+
+
+def test_sizes_of_old_formats_are_estimated_from_their_offsets() -> None:
+    """How many offsets the first entry takes, its header does not say."""
+    alone = messages_of(1, records_from(0, 4))
+    assert bytes_per_offset(memoryview(alone)) == pytest.approx(len(alone) / 4, rel=0.4)
+    wrapped = [wrapper_of(0, Codec.LZ4, records_from(at, 4, magic=0)) for at in (4, 8, 12)]
+    assert bytes_per_offset(memoryview(b"".join(wrapped))) == sum(map(len, wrapped[1:])) / 8
+    assert bytes_per_offset(memoryview(wrapped[0])) is None
+    assert bytes_per_offset(memoryview(wrapped[0] + wrapped[1][:20])) == len(wrapped[1]) / 4
+    assert bytes_per_offset(memoryview(alone + kafka_batch(base_offset=4))) is not None
 
 
 def request(source: Cluster, destination: Cluster, *topics: str, **more: object) -> AuditRequest:

@@ -10,7 +10,7 @@ from mirror.audit.prepare.plan import Copied, Range
 from mirror.audit.read import units
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import Piece, RangeCoverage, Stored, cut_records
-from mirror.audit.read.rows import digester, make_block
+from mirror.audit.read.rows import Chunks, digester, make_block
 from mirror.audit.read.selecting import Selector
 from mirror.audit.read.splitting import Splitter
 from mirror.offsetmap.runs import Run
@@ -104,6 +104,20 @@ def test_what_a_cleaner_took_out_of_a_batch_is_a_hole() -> None:
     assert piece.headers["base_offset"].tolist() == [1, 2, 5]
     assert piece.holes.tolist() == [[0, 1, What.INSIDE], [3, 5, What.INSIDE], [6, 8, What.INSIDE]]
     assert piece.offsets == 3
+
+
+def test_the_same_chunk_as_at_the_source() -> None:
+    """Its digest is of the very bytes of the headers."""
+    sides = (messages_of(1, RECORDS) + kafka_batch(base_offset=COUNT), copy(5, 7) + kafka_batch(base_offset=COUNT))
+    body = memoryview(sides[1])
+    piece = split(sides[1], 0, COUNT + 3)
+    there = make_block(body, piece.places, piece.headers, digester("xxh3_128"), rules=RULES)
+    found = []
+    for block in (block_of(sides[0], wanted(0, COUNT + 3)), there):
+        chunks = Chunks("xxh3_128", 0, 10)
+        chunks.add(block)
+        found.append(chunks.rows("c", "t", 0).to_pylist())
+    assert found[0] == found[1]
 
 
 def test_batches_elsewhere_stay_whole() -> None:

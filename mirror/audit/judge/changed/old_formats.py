@@ -7,7 +7,7 @@ any other. What is left is the same, and is counted.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mirror.audit.judge.coverage import CoverageKey
 from mirror.audit.judge.spans import clipped, merged, overlapping
@@ -68,28 +68,26 @@ def _of(key: TopicPartition, spans: list[OldSpan], findings: Iterable[Finding]) 
 
 Rows = dict[int, BatchRow]
 """Rows by base offset."""
-_MOST_SHIFTS = 8
-"""How many different shifts are tried for a damaged row."""
 
 
 def in_pieces(
-    shifts: Iterable[int], source: Rows, destination: Rows, broken: tuple[Rows, Rows]
+    runs: Sequence[tuple[int, int]], source: Rows, destination: Rows, broken: tuple[Rows, Rows]
 ) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
     """Takes out damaged batches and wrappers, of which the other side has the records one by one, together with these.
     Yields both sides' rows.
 
     Args:
-        shifts: those of the batches that were moved: destination offset minus source offset.
+        runs: where batches were moved to, in order, and by how much: destination offset minus source offset.
         source: rows that differ.
         destination: likewise.
         broken: the damaged ones of both sides.
     """
-    tried = list(dict.fromkeys([0, *shifts]))[:_MOST_SHIFTS]
     for at, others in enumerate(((destination, broken[1]), (source, broken[0]))):
         wide = [row for _, row in sorted(broken[at].items()) if row.span.offsets > 1]
         places = sorted({base for rows in others for base in rows}) if wide else []
         for row in wide:
-            for shift in tried if at == 0 else [-shift for shift in tried]:
+            for shift in beside(runs, row.base_offset):
+                shift = shift if at == 0 else -shift
                 span = Span(row.span.start + shift, row.span.end + shift)
                 among = places[bisect_left(places, span.start) : bisect_left(places, span.end)]
                 inside = [
@@ -106,6 +104,12 @@ def in_pieces(
                         rows.pop(other.base_offset, None)
                 yield ([row], inside) if at == 0 else (inside, [row])
                 break
+
+
+def beside(runs: Sequence[tuple[int, int]], base: int) -> list[int]:
+    """Returns the shifts of what was moved right before and right behind this destination offset, and none."""
+    at = bisect_left(runs, (base, 0))
+    return [*(shift for _, shift in [*runs[max(0, at - 1) : at], *runs[at : at + 1]]), 0]
 
 
 def _plain(spans: Iterable[OldSpan]) -> list[Span]:
