@@ -382,7 +382,8 @@ def read_old(raw: bytes, start: int) -> OldLog:
     records: list[Told] = []
     for unit in units:
         (record,) = opened(*_as_batch(unit))
-        records.append((unit.offset, record.timestamp, record.key, record.value, record.headers))
+        assert record.headers == ()
+        records.append((unit.offset, record.timestamp, record.key, record.value, ()))
     assert len(records) == int(piece.headers["record_count"].sum())
     return OldLog(list(last.values()), records)
 

@@ -3,7 +3,7 @@ to keep offsets."""
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -121,11 +121,12 @@ class Grid:
                     flip(broker, self._name(copy, side), at[index] + byte, mask)
             self._delete(side, {copy.topic: copy.trimmed for copy in self.copies.values()})
 
-    def audit(self, spark: SparkSession) -> dict[str, Seen]:
-        """What is said of each topic."""
+    def audit(self, spark: SparkSession, among: Collection[str] | None = None) -> dict[str, Seen]:
+        """What is said of each topic. ``among``: of these only."""
         seen: dict[str, Seen] = {}
         for mapped in (False, True):
-            topics = tuple(name for name, copy in self.copies.items() if copy.mapped is mapped)
+            chosen = self.copies if among is None else among
+            topics = tuple(name for name, copy in self.copies.items() if copy.mapped is mapped and name in chosen)
             if not topics:
                 continue
             request = AuditRequest(

@@ -140,7 +140,7 @@ def logs(shape: str, batches: int) -> dict[Side, Iterator[bytes]]:
 def lay(cluster: Cluster, topic: str, log: Iterator[bytes]) -> None:
     """The log in the file of the topic's only partition, while the broker is down."""
     policy = "compact" if topic.endswith("cleaned") else "delete"
-    old = {"message_format_version": OLD_FORMAT} if cluster.version == OLD_VERSION else {}
+    old: Any = {"message_format_version": OLD_FORMAT} if cluster.version == OLD_VERSION else {}
     create(cluster, topic, cleanup_policy=policy, segment_bytes="2147483647", **old)
     (broker,) = cluster.brokers
     broker.stop()

@@ -27,9 +27,9 @@ RECORDS = records_from(0, COUNT)
 OLD = [Span(0, COUNT)]
 
 
-def batch(records: Sequence[Record], **more: int) -> bytes:
+def batch(records: Sequence[Record]) -> bytes:
     base = records[0].offset
-    return kafka_batch([Written(one.offset - base, *one[1:]) for one in records], base_offset=base, **more)
+    return kafka_batch([Written(one.offset - base, *one[1:]) for one in records], base_offset=base)
 
 
 def copy(*sizes: int) -> bytes:
@@ -172,16 +172,20 @@ def test_copies_with_offsets_of_their_own(border: int) -> None:
     found: list[tuple[object, ...]] = []
     batches = 0
     for start, end in ((0, border), (border, COUNT)):
-        places = [100 + start if start < 5 else 103 + start, 100 + end if end < 5 else 103 + end]
+        begins, ends = (100 + at if at < 5 else 103 + at for at in (start, end))
         where = Copied(
             "there", *places, (), tuple(run for run in runs if run.source < end and run.source + run.length > start)
         )
         splitter = Splitter(OLD, Span(start, end), first=start == 0, select=Selector(where))
-        due = places[0]
         piece = cut_records(
-            body, 0, len(body), Range("there", 0, *places, True, 1_000), due, Rules(side=Side.DESTINATION, mapped=True)
+            body,
+            0,
+            len(body),
+            Range("there", 0, begins, ends, True, 1_000),
+            begins,
+            Rules(side=Side.DESTINATION, mapped=True),
         )
-        piece = splitter(piece, body, due)
+        piece = splitter(piece, body, begins)
         found += seen(there, piece)
         assert piece.offsets == end - start
         assert piece.stored is not None

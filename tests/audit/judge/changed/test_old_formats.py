@@ -86,13 +86,13 @@ def test_a_damaged_batch_goes_with_the_records_in_its_place() -> None:
     units = [row(base, base) for base in range(10, 20)]
     for shift in (0, 3):
         theirs = [row(base + shift, base + shift) for base in range(10, 20)]
-        source, destination = at(*units), {}
+        source, destination = at(*units), at()
         broken: tuple[dict[int, BatchRow], dict[int, BatchRow]] = {}, at(row(12 + shift, 15 + shift, crc_ok=False))
         ((mine, others),) = in_pieces([(0, shift)], source, destination, broken)
         assert [one.base_offset for one in mine] == [12, 13, 14, 15]
         assert [one.base_offset for one in others] == [12 + shift]
         assert sorted(source) == [10, 11, 16, 17, 18, 19]
-        source, destination = {}, at(*(one for one in theirs if one.base_offset != 13 + shift))
+        source, destination = at(), at(*(one for one in theirs if one.base_offset != 13 + shift))
         broken = at(row(12, 15, crc_ok=False)), at(row(13 + shift, 13 + shift, crc_ok=False))
         ((mine, others),) = in_pieces([(0, shift)], source, destination, broken)
         assert [one.base_offset for one in mine] == [12]
