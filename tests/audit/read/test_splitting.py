@@ -173,9 +173,8 @@ def test_copies_with_offsets_of_their_own(border: int) -> None:
     batches = 0
     for start, end in ((0, border), (border, COUNT)):
         begins, ends = (100 + at if at < 5 else 103 + at for at in (start, end))
-        where = Copied(
-            "there", *places, (), tuple(run for run in runs if run.source < end and run.source + run.length > start)
-        )
+        own = tuple(run for run in runs if run.source < end and run.source + run.length > start)
+        where = Copied("there", begins, ends, (), own)
         splitter = Splitter(OLD, Span(start, end), first=start == 0, select=Selector(where))
         piece = cut_records(
             body,
