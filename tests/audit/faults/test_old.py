@@ -1,31 +1,43 @@
 """The grid of faults in copies of topics in formats from before Kafka 0.11."""
 
+import asyncio
 import struct
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
 from pyspark.sql import SparkSession
 
+from mirror.audit import job
 from mirror.audit.judge.changed.old_formats import OLD as WHY
-from mirror.audit.model import Side
+from mirror.audit.model import AuditRequest, Kind, Side, Span
 from mirror.audit.prepare import plan
 from mirror.audit.read import units
-from mirror.legacy import messages
+from mirror.legacy import Converted, cut, messages, up_convert
 from mirror.records.content.opening import Record
+from mirror.records.header import BatchHeader
+from mirror.records.identity import producer_id
 from mirror.sandbox import Cluster
-from tests.audit.clusters import endpoint
+from tests.audit.clusters import create, endpoint
+from tests.audit.exact import Batch, Markers, Step, append
 from tests.audit.faults.grid import Grid, Seen, create_all, in_order
 from tests.audit.faults.healthy import HEALTHY
 from tests.audit.faults.kinds import Shape, Told, of_shapes
 from tests.audit.faults.old import BATCHES, OLD, VERSION, VERSIONS, sizes, write
 from tests.audit.faults.test_grid import check
 from tests.audit.test_independent import audited, stored, varint
-from tests.legacy.logs import consumed
+from tests.legacy.logs import CODECS, MIB, consumed, fetched_old
 from tests.patience import PATIENT
+from tests.service.kafka_side import create_topic
+from tests.service.running import config_text, mirror
+from tests.service.runs.test_deep_path import wait_equal
+from tests.service.runs.test_old_formats import await_holes, keyed
+from tests.vectors import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+PROPERTIES = {**PATIENT, "log.cleaner.backoff.ms": "200"}
 FAULTS = of_shapes(*OLD)
 HEALTHY_COPIES = [one for one in HEALTHY if one.shape in OLD]
 MESSAGES = sum(size if codec == "none" else 1 for codec, size in zip(BATCHES, sizes(), strict=False))
@@ -35,7 +47,7 @@ RECORDS = sum(sizes()[: len(BATCHES)])
 @pytest.fixture(scope="module")
 def old() -> Iterator[Cluster]:
     """The last Kafka but one that writes old formats where it is told to."""
-    with Cluster(name="old", version=VERSION, properties=PATIENT, quick=True, heap_mb=512) as cluster:
+    with Cluster(name="old", version=VERSION, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
         yield cluster
 
 
@@ -121,6 +133,76 @@ def test_records_as_a_consumer_reads_them(old: Cluster, topic_name: str, monkeyp
 
     monkeypatch.setattr(units, "messages", all_but_one)
     assert audited(at, old, topic, sum(sizes())).keys() < theirs.keys()
+
+
+def test_what_the_mirror_itself_makes_of_them(
+    old: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. Topics of magic 1 and of magic 0 with batches of today behind them, and one out of whose wrappers, and from
+       between whose messages, a cleaner has taken records. ``mirror run`` copies them.
+    2. The audit of the same flow says identical, and counts what was made anew. What a cleaner takes meanwhile is no
+       difference.
+    """
+    shapes = {f"{topic_name}-{version}": Shape.OLD for version in VERSIONS}
+    create_all(old, shapes, VERSIONS)
+    write(old, list(shapes))
+    cleaned = f"{topic_name}-cleaned"
+    compact = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    here, there = old.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(here, cleaned, segment_ms="100", message_format_version=VERSIONS[0], **compact)
+    keyed(here, cleaned)
+    await_holes(old, cleaned)
+    topics = [*shapes, cleaned]
+    with mirror(tmp_path / "mirror.yaml", config_text(here, there, topics)) as process:
+        for topic in topics:
+            wait_equal(process, (here, there), topic)
+        assert process.stop() == 0
+        assert not process.of("halted")
+    request = AuditRequest(
+        flow="source->destination", source=endpoint(old, "source"), topics=tuple(topics), catch_up_s=0,
+        destination=endpoint(destination_cluster, "destination"),
+    )  # fmt: skip
+    result = job.run(request, spark=spark)
+    assert {one.kind for one in result.findings} <= {Kind.UNVERIFIABLE}, result.findings
+    assert {one.topic for one in result.findings} <= {cleaned}
+    counts = {one.topic: one.records for one in result.reencoded if one.detail == WHY}
+    assert counts.keys() == set(topics)
+    assert {counts[topic] for topic in shapes} == {RECORDS}
+
+
+def test_a_source_of_kafka_0_10(destination_cluster: Cluster, spark: SparkSession, topic_name: str) -> None:
+    """
+    1. A broker that knows no batches, no transactions, no topic ids and no configs; a copy of what clients wrote there.
+    2. It is identical. With one record less, that is missing.
+    """
+    with Cluster(name="ancient", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as ancient:
+        servers = ancient.bootstrap_servers
+        topics = [f"{topic_name}-{what}" for what in ("same", "less")]
+        load.create_topics(servers, {topic: (1, {}) for topic in topics})
+        for topic in topics:
+            create(destination_cluster, topic)
+            for codec in CODECS:
+                load.produce(servers, topic, 2, headers=False, compression_type=codec)
+            view = memoryview(fetched_old(ancient, 3, topic, 0, end=consumed(servers, topic)[-1].offset + 1))
+            made = [one.batch for one in up_convert(view, cut(view), most=MIB) if isinstance(one, Converted)]
+            steps: list[Step] = [Batch(batch) for batch in made]
+            if topic == topics[1]:
+                steps[1] = Markers(BatchHeader.read(made[1]).record_count)
+            owner = producer_id(flow="test", cluster_id=ancient.cluster_id, topic=topic, partition=0)
+            asyncio.run(append(destination_cluster, topic, owner, steps))
+        request = AuditRequest(
+            flow="ancient->destination", source=endpoint(ancient, "ancient"), topics=tuple(topics), catch_up_s=0,
+            destination=endpoint(destination_cluster, "destination"),
+        )  # fmt: skip
+        result = job.run(request, spark=spark)
+        header = BatchHeader.read(made[1])
+        lost = Span(header.base_offset, header.next_offset)
+        assert {(one.topic, one.kind, one.source, one.destination) for one in result.findings} == {
+            (topics[1], Kind.MISSING, lost, None), (topics[1], Kind.OVERFILLED, None, lost),
+        }  # fmt: skip
+        counts = {one.topic: one.records for one in result.reencoded}
+        assert counts[topics[0]] == counts[topics[1]] + lost.offsets == len(consumed(servers, topics[0]))
 
 
 def _digest(record: Record) -> bytes:
