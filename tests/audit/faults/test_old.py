@@ -148,7 +148,7 @@ def test_what_the_mirror_itself_makes_of_them(
     create_all(old, shapes, VERSIONS)
     write(old, list(shapes))
     cleaned = f"{topic_name}-cleaned"
-    compact = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    compact: Any = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
     here, there = old.bootstrap_servers, destination_cluster.bootstrap_servers
     create_topic(here, cleaned, segment_ms="100", message_format_version=VERSIONS[0], **compact)
     keyed(here, cleaned)
