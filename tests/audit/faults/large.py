@@ -42,7 +42,8 @@ KINDS = {
 ``value``: every batch has another payload. ``shift``: the first batch was lost, so that no other is where it belongs.
 ``cleaned``: the destination's cleaner has rewritten every second batch; nothing differs that must not. ``old``: nothing
 but single messages of magic 1, which the copy has gathered; it is a true one. ``old-value``: each has another value
-there. ``old-cleaned``: the destination's cleaner has taken every second one.
+there. ``old-cleaned``: the destination's cleaner has taken every second one. These three are tried when they are asked
+for: each message is a row.
 """
 OLD_VERSION, OLD_FORMAT = "2.8.2", "0.10.2"
 GATHERED = 1_000
@@ -243,7 +244,8 @@ def main(batches: int, shapes: list[str]) -> int:
     Returns:
         The exit code: 1 if anything is wrong.
     """
-    wrong = {shape: problem for shape in shapes or list(KINDS) if (problem := tried(shape, batches))}
+    by_default = [shape for shape in KINDS if not shape.startswith("old")]
+    wrong = {shape: problem for shape in shapes or by_default if (problem := tried(shape, batches))}
     for shape, problem in wrong.items():
         print(f"{shape}: {problem}")
     return 1 if wrong else 0
