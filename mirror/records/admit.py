@@ -85,6 +85,9 @@ class Terms:
         compacted_there: True if the destination's has ``compact``, so that its log cleaner changes what was copied.
         append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no
             property of the record.
+        takes_append_times: True if the destination's broker may put its own times into the batches
+            (``destination.timestamps: append``).
+        append_times_there: True if the destination topic has LogAppendTime, by its config as last described.
         accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
         rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
             (``deep.path.enable``).
@@ -100,6 +103,8 @@ class Terms:
     compacted: bool = False
     compacted_there: bool = False
     append_times: bool = False
+    takes_append_times: bool = False
+    append_times_there: bool = False
     accept_gaps: bool = False
     rewrites: bool = False
     converts: bool = False

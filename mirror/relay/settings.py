@@ -52,6 +52,8 @@ class RelaySettings:
     (``on.gap: continue``). The offsets are filled, and the range is recorded."""
     rewrites: bool = False
     """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
+    append_times: bool = False
+    """Copy into topics whose broker puts its own times into the batches (``destination.timestamps: append``)."""
     oversize_record: str = HALT
     """What becomes of a record that fits into no batch that the destination takes: one of ``OVERSIZE_RECORD``."""
     dead_letter_topic: str = ""

@@ -248,6 +248,14 @@ def test_records_are_passed_over_where_batches_are_cut(
     assert loading(text({"west->hub": {"oversize.record": "halt"} | also})).enabled_flows()
 
 
+def test_what_is_the_same_bit_for_bit_has_no_other_times(loading: Load) -> None:
+    strict = {"identity": "strict", "isolation.level": "read_uncommitted"}
+    with pytest.raises(ConfigError, match="append needs identity: stamped"):
+        loading(text({"west->hub": {"destination.timestamps": "append"} | strict}))
+    assert loading(text({"west->hub": {"destination.timestamps": "keep"} | strict})).enabled_flows()
+    assert loading(text({"west->hub": {"destination.timestamps": "append"}})).enabled_flows()
+
+
 @pytest.mark.parametrize(
     ("flow", "said"),
     [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
 from mirror.reasons import HaltReason
-from mirror.relay.topics.limits import AFTER, BEFORE, SEGMENT_BYTES, limit_of
+from mirror.relay.topics.limits import AFTER, APPEND_TIME, BEFORE, SEGMENT_BYTES, TIMESTAMP_TYPE, limit_of
 from mirror.service.plan.checks.partitions import of_halt
 from mirror.service.plan.checks.rights import may_write_markers
 from mirror.service.plan.checks.topics import number
@@ -131,7 +131,8 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
     retention = number(topic.there, RETENTION_MS)
     policy = topic.there.get("cleanup.policy") or "delete"
     due_ms = one.sample.due_ms if one.sample is not None else -1
-    if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0:
+    appended = topic.there.get(TIMESTAMP_TYPE) == APPEND_TIME  # retention goes by the time of the append
+    if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0 and not appended:
         age = flow.now_ms - due_ms
         if age > retention:
             yield Finding(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
 from mirror.reasons import HaltReason
-from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
+from mirror.relay.topics.limits import APPEND_TIME, MAX_MESSAGE_BYTES, TIMESTAMP_TYPE
 from mirror.relay.topics.syncing import told_of
 from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
 
@@ -77,6 +77,20 @@ def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
+def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P13, of a topic whose times are the destination's own, where the flow takes that."""
+    terms = topic.pair.terms
+    if terms.takes_append_times and terms.append_times_there:
+        yield Finding(
+            Line.REWRITES,
+            Level.WARNS,
+            f"{topic.pair.destination} at {flow.destination.name} has {TIMESTAMP_TYPE}={APPEND_TIME}: its broker puts "
+            "the time of the append in the place of the records' own, which consumers there do not see "
+            "(destination.timestamps: append)",
+            f"set {TIMESTAMP_TYPE}=CreateTime on the destination topic, unless this is wanted",
+        )
+
+
 def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
     """P10, by the configs alone."""
     for lack in topic.pair.narrower:
@@ -135,4 +149,4 @@ def number(values: object, name: str) -> int | None:
     return int(value) if value else None
 
 
-CHECKS = (creation, partitions, batch_size, timestamps, null_keys, replicas)
+CHECKS = (creation, partitions, append_times, batch_size, timestamps, null_keys, replicas)

@@ -40,6 +40,8 @@ def test_all_is_well() -> None:
          "takes batches of 5 bytes"),
         (topics.timestamps, {"pair": {"narrower": (Narrower(AFTER, 5, 9),)}}, Line.TIMESTAMPS, Level.WARNS,
          f"{AFTER}=5"),
+        (topics.append_times, {"terms": Terms(takes_append_times=True, append_times_there=True)}, Line.REWRITES,
+         Level.WARNS, "destination.timestamps: append"),
         (topics.null_keys, {"terms": Terms(compacted_there=True)}, Line.NULL_KEYS, Level.WARNS, "is compacted"),
         (topics.replicas, NEW | {"replicas": 1, "there": {"min.insync.replicas": "2"}}, Line.REPLICAS, Level.WARNS,
          "nothing can be written"),
