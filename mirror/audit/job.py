@@ -140,6 +140,7 @@ def run(
         isolation_level=request.isolation_level,
         offsets=request.offsets,
         accepted=request.accept,
+        append_times=request.append_times,
     )
 
 

@@ -68,6 +68,7 @@ def audit(
         offsets=flow.settings.offsets,
         rename=flow.settings.selection.destination_of,
         accept=frozenset(flow.settings.audit_accept),
+        append_times=flow.settings.destination_timestamps == "append",
     )
     sys.exit(
         audit_flow(

@@ -18,7 +18,7 @@ from mirror.audit.judge.changed.reencoded import Reencoded
 from mirror.audit.judge.changed.reencoded import settled as settled_anew
 from mirror.audit.judge.fills import Explained, with_fills
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
-from mirror.records.header import CODEC_MASK, Codec
+from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec
 
 Content = tuple[object, ...]
 
@@ -295,6 +295,9 @@ def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict
 
 def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Finding:
     fields = header_changes(ours, theirs)
+    stamped = theirs._replace(flags=theirs.flags ^ LOG_APPEND_TIME, max_timestamp=ours.max_timestamp)
+    if theirs.flags & LOG_APPEND_TIME and stamped.content == ours.content:
+        return _finding(Kind.APPEND_TIMES, key, [ours], [theirs], "the destination's broker has put its own times in")
     if ours.digest == theirs.digest:
         return _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
     return _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))

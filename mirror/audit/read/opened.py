@@ -26,10 +26,10 @@ _FRONT = struct.Struct(">qB")
 
 
 def opened_rows(
-    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester
+    body: memoryview, places: Sequence[Place], headers: NDArray[np.void], digest: Digester, *, timed: bool = True
 ) -> Iterator[RecordRow]:
     """Yields the records of these batches, in order. Offsets come from ``headers``, not from ``body``: with
-    ``offsets: mapped``, the two differ."""
+    ``offsets: mapped``, the two differ. ``timed``: False if their times are not compared."""
     for (at, size), base in zip(places, headers["base_offset"].tolist(), strict=True):
         batch = body[at : at + size]
         header = BatchHeader.read(batch)._replace(base_offset=base)
@@ -37,7 +37,8 @@ def opened_rows(
             yield RecordRow(base, whole=False)
             continue
         try:
-            yield from [_row(record, digest) for record in placed_records(header, bytes(batch[HEADER_SIZE:]))]
+            for record in placed_records(header, bytes(batch[HEADER_SIZE:])):
+                yield _row(record if timed else record._replace(timestamp=0), digest)
         except NotOpened:
             yield RecordRow(base, whole=False)
 

@@ -14,7 +14,7 @@ from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, sorted_out
 from mirror.audit.read.rows import HEADERS, read_headers
 from mirror.audit.read.witness import Witness
-from mirror.records.header import MAGIC_AT, PREFIX_SIZE, CorruptBatch
+from mirror.records.header import LOG_APPEND_TIME, MAGIC_AT, PREFIX_SIZE, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import Place, scan
 
@@ -59,6 +59,7 @@ class RangeCoverage:
     end. ``broken`` is the reason why the log could not be read further: its bytes or, if ``unreadable``, a broker that
     returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: the log's
     current start, if it is after the range's start; what lay before it was deleted before it could be read.
+    ``stamped``: batches of records with the time of their append.
     """
 
     batches: int = 0
@@ -79,6 +80,7 @@ class RangeCoverage:
     ended: list[int] = field(default_factory=list)
     unexplained: list[tuple[int, int]] = field(default_factory=list)
     log_start: int | None = None
+    stamped: int = 0
 
     @property
     def accounted(self) -> int:
@@ -91,6 +93,7 @@ class RangeCoverage:
         self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
         self.bytes += int(piece.headers["length"].sum(dtype=np.int64)) + PREFIX_SIZE * len(piece.places)
         self.offsets += piece.offsets
+        self.stamped += int(((piece.headers["attributes"] & LOG_APPEND_TIME) != 0).sum())
         if len(piece.holes):
             starts, ends, whats = piece.holes.T
             totals = np.zeros(len(What), np.int64)

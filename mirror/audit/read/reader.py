@@ -154,7 +154,7 @@ class Reader:
             async for block in self._read(there, found, selector, cleaned=wanted.topic in self._cleaned):
                 yield block
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
-        coverage.unmapped = selector.unmapped
+        coverage.unmapped, coverage.stamped = selector.unmapped, found.stamped
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start
         if not found.broken:
@@ -295,7 +295,8 @@ class Reader:
         body, places, headers = frame.body, piece.places, piece.headers
         block = make_block(body, places, headers, self._digest, holes=piece.holes, rules=self._rules)
         if self._opens:
-            return block._replace(records=tuple(opened_rows(body, places, headers, self._digest)))
+            timed = not self._rules.append_times
+            return block._replace(records=tuple(opened_rows(body, places, headers, self._digest, timed=timed)))
         return block
 
     def _visible(self, fetched: Fetched) -> int:

@@ -15,10 +15,10 @@ import xxhash
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from mirror.audit.model import Hole, RecordRow, What
+from mirror.audit.model import Hole, RecordRow, Side, What
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
 from mirror.audit.spark.options import BATCH, COVERAGE, HOLES, ODD
-from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, PREFIX_SIZE, Codec
+from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, LOG_APPEND_TIME, PREFIX_SIZE, Codec
 from mirror.records.scan import Place
 
 Digester = Callable[[memoryview], bytes]
@@ -149,7 +149,20 @@ def make_block(
     crc_ok = np.array(checksums, dtype=np.uint32) == headers["crc"].astype(np.uint32)
     headers = headers.copy()
     headers["attributes"] &= rules.kept_attributes
+    if rules.append_times:
+        _leave_out_times(headers, rules.side)
     return Block(headers, crc_ok, digests, holes)
+
+
+def _leave_out_times(headers: NDArray[np.void], side: Side) -> None:
+    """Takes out what a destination's broker replaces if it puts the time of the append in: the mark, and the max
+    timestamp. The latter is left out of all batches that can be the same on both sides, since the source does not say
+    which of them the destination has marked. Of the others it follows from the records: brokers set it."""
+    stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
+    if side is Side.DESTINATION:
+        headers["attributes"] &= ~LOG_APPEND_TIME
+        stamped = np.zeros(len(headers), np.bool_)
+    headers["max_timestamp"] = np.where(stamped, headers["max_timestamp"], headers["base_timestamp"])
 
 
 def _repeated(value: Any, count: int, kind: Any) -> Any:
