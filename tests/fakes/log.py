@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from mirror.records.header import CRC_FROM, HEADER_SIZE, LOG_APPEND_TIME, PREFIX_SIZE, SEQUENCES, BatchHeader
+from mirror.records.header import CRC_FROM, HEADER_SIZE, PREFIX_SIZE, SEQUENCES, BatchHeader
 from mirror.wire.errors import ErrorCode
-from tests.simulation.model.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch, sealed
+from tests.simulation.model.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch, stamped
 
 DEFAULT_MAX_BATCH = 1_048_588
 """Kafka's default max.message.bytes."""
@@ -180,13 +180,6 @@ class FakeLog:
             if header.leader_epoch <= epoch:
                 largest, end = max(largest, header.leader_epoch), header.next_offset
         return largest, self.end if largest == self.epoch else end
-
-
-def stamped(batch: bytes, append_time: int) -> bytes:
-    """The batch as a broker stores it in a topic with LogAppendTime."""
-    header = BatchHeader.read(batch)
-    marked = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=append_time)
-    return sealed(marked.pack() + batch[HEADER_SIZE:])
 
 
 def _base(batch: bytes) -> int:

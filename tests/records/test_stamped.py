@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.records.restamp import NEAR, checksum
 from mirror.records.stamped import is_stamped, unstamped
-from tests.fakes.log import stamped
 from tests.records.builders import Record, kafka_batch, raw_batch
+from tests.simulation.model.broker import stamped
 
 TIMES = st.integers(-1, (1 << 63) - 1)
 

@@ -7,11 +7,11 @@ import pytest
 from mirror.records.admit import Terms
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
-from tests.fakes.log import stamped
 from tests.records.builders import Record, kafka_batch, sealed
 from tests.records.cleaner import TIME, cleaned, record, written
 from tests.relay.flows import copies
 from tests.relay.scenes import Scene, scene
+from tests.simulation.model.broker import stamped
 
 APPENDED = TIME + 99_000
 TAKES: dict[str, Any] = {"takes_append_times": True, "rewrites": True}

@@ -27,11 +27,11 @@ from mirror.relay.partition.queue import Batch, Hole, Queue
 from mirror.relay.settings import RelaySettings
 from mirror.sandbox import Cluster as Sandbox
 from mirror.wire.produce import checksum_of
-from tests.fakes.log import stamped
 from tests.fakes.loop import until
 from tests.net.real import create, transaction
 from tests.records.builders import Record, kafka_batch
 from tests.relay.mapping import mapping
+from tests.simulation.model.broker import stamped
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])
 OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])

@@ -19,8 +19,8 @@ from mirror.relay.locate.evidence import Unseen
 from mirror.relay.mapped.copied import Copied, OpenMap
 from mirror.relay.mapped.lastcopy import Sides, check_copied, check_end, check_last
 from mirror.relay.partition.cursor import Mark
-from tests.fakes.log import stamped
 from tests.records.builders import Record, kafka_batch
+from tests.simulation.model.broker import stamped
 
 OWN = 7
 LAST = Run(0, 100, 10)
