@@ -297,7 +297,9 @@ class _Audit:
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
-        differences = Differences(self.looking, bounds, mapped=self.request.mapped, passed=self.passed)
+        differences = Differences(
+            self.looking, bounds, mapped=self.request.mapped, passed=self.passed, codec=self.request.codec
+        )
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )

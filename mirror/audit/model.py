@@ -45,7 +45,8 @@ class AuditRequest:
     data is due at the destination, and whose markers fill its holes. With ``offsets: mapped``, copies have offsets of
     their own and may be in topics with other names, which ``rename`` returns. ``accept``: kinds of findings that do not
     fail the audit (``ACCEPTABLE``). ``append_times``: the destination's broker may put the time of the append into
-    batches (``destination.timestamps: append``).
+    batches (``destination.timestamps: append``). ``codec``: with which the flow compresses batches anew
+    (``compression.type``); None: with their own.
     """
 
     flow: str
@@ -61,6 +62,7 @@ class AuditRequest:
     rename: Callable[[str], str] | None = None
     accept: frozenset[str] = frozenset()
     append_times: bool = False
+    codec: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (

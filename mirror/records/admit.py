@@ -55,12 +55,24 @@ class Fill:
     cause: Cause
 
 
+class Wanted(Enum):
+    """A cause to rewrite a batch that the destination takes as it is: somebody wants it otherwise."""
+
+    OTHER_CODEC = "other_codec"
+    """The flow says with which codec batches are compressed at the destination, and this one has another."""
+
+    @property
+    def slug(self) -> str:
+        """Its stable name: metrics carry it."""
+        return self.value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: for which it
-    would halt otherwise; metrics carry it."""
+    would halt otherwise, or what is wanted; metrics carry it."""
 
-    reason: HaltReason
+    reason: HaltReason | Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +106,7 @@ class Terms:
         converts: True if batches are made of messages of old formats (magic 0 and 1), wherever the source is read.
         passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
             limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
+        codec: the codec that batches have at the destination, on purpose (``compression.type``); None: any.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -109,6 +122,7 @@ class Terms:
     rewrites: bool = False
     converts: bool = False
     passes_over: int | None = None
+    codec: int | None = None
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()
 
@@ -157,6 +171,8 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
     if refused is not None:
         known = header.base_offset in (due, inside)
         return Rewrite(reason=refused.reason) if terms.rewrites and known else refused
+    if terms.codec is not None and header.codec_bits != terms.codec:
+        return Rewrite(reason=Wanted.OTHER_CODEC)
     # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
     # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
     # to the base timestamp as it stands (Kafka's Produce).

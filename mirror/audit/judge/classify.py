@@ -41,7 +41,8 @@ class Scene:
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
-    offsets of records that the flow says it has passed over, each with what became of it.
+    offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
+    flow compresses batches anew.
     """
 
     key: TopicPartition
@@ -62,6 +63,7 @@ class Scene:
     by_record: bool = False
     ended: bool = False
     passed: Mapping[int, str] = field(default_factory=dict)
+    codec: int | None = None
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -75,7 +77,7 @@ def named(scene: Scene) -> list[Finding]:
     if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
         anew = settled_anew(
             scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
-            passed=scene.passed,
+            passed=scene.passed, codec=scene.codec,
         )  # fmt: skip
     found = [
         *damaged,

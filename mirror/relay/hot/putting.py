@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt
+from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt, Wanted
 from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
 from mirror.records.restamp import restamp
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
     stop: int
     """The byte behind it."""
     header: BatchHeader
-    reason: HaltReason
+    reason: HaltReason | Wanted
 
 
 class SoFar:

@@ -116,11 +116,12 @@ async def compare(
 
 def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
     """Returns True if the copy can only be what was made of the original: it has a part of its offsets, or times of its
-    own in the place of the times of their append (``records.content.rewriting``), or the original is of an old format.
-    """
+    own in the place of the times of their append, or another codec (``records.content.rewriting``), or the original is
+    of an old format."""
     inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
     alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)
-    anew = original.is_stand_in or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
+    recoded = copy.codec_bits != original.codec_bits
+    anew = original.is_stand_in or recoded or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
     return inside and (anew or not alike)
 
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.relay.events import EventLog
+from mirror.relay.settings import APPEND_TIME, TIMESTAMP_TYPE
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 AFTER = "message.timestamp.after.max.ms"
 BEFORE = "message.timestamp.before.max.ms"
 DIFFERENCE = "message.timestamp.difference.max.ms"
 NAMES = (MAX_MESSAGE_BYTES, AFTER, BEFORE, DIFFERENCE)
-TIMESTAMP_TYPE, APPEND_TIME = "message.timestamp.type", "LogAppendTime"
 OF_BROKERS = {
     "message.max.bytes": MAX_MESSAGE_BYTES,
     "log.message.timestamp.after.max.ms": AFTER,

@@ -14,7 +14,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import create, grow
-from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, TIMESTAMP_TYPE
+from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
 from mirror.relay.topics.pairing import wanted_topics
 from mirror.service.plan.ask.readonly import Silence
 from mirror.service.plan.model import TopicFacts
@@ -61,7 +61,7 @@ def _of_topic(topic: TopicFacts, settings: RelaySettings, destination: str) -> I
     if topic.empty:
         for config, wanted in settings.fixed_configs.items():
             value = topic.there.get(config)
-            if value is not None and value != wanted and not (settings.append_times and config == TIMESTAMP_TYPE):
+            if value is not None and not settings.takes(config, value):
                 yield _set(name, destination, config, wanted, value)
 
 

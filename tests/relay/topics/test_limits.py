@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.relay.settings import TIMESTAMP_TYPE
 from mirror.relay.topics import creating
 from mirror.relay.topics.limits import (
     AFTER,
@@ -12,7 +13,6 @@ from mirror.relay.topics.limits import (
     DIFFERENCE,
     MAX_MESSAGE_BYTES,
     NO_LIMIT,
-    TIMESTAMP_TYPE,
     Narrower,
     Values,
     limit_of,

@@ -190,11 +190,14 @@ def test_a_copy_that_a_cleaner_has_changed(sides: Sides, topic_name: str, tmp_pa
         keyed(source, topic_name, codec, rounds=2)
     with mirror(tmp_path / "mirror.yaml", text) as process:
         wait_equal(process, sides, topic_name)
+        deadline, more = time.monotonic() + PATIENCE_S, 0
+        while not cleaned(destination, topic_name):
+            assert time.monotonic() < deadline, "not cleaned"
+            keyed(source, topic_name, "lz4", rounds=1, name=f"more-{more}")  # a segment ends once something comes later
+            wait_equal(process, sides, topic_name)
+            time.sleep(0.5)
+            more += 1
         clean(process)
-    deadline = time.monotonic() + PATIENCE_S
-    while not cleaned(destination, topic_name):
-        assert time.monotonic() < deadline, "not cleaned"
-        time.sleep(0.2)
     keyed(source, topic_name, "lz4", rounds=2, name="again")
     with mirror(tmp_path / "mirror.yaml", text) as process:
         wait_equal(process, sides, topic_name)
