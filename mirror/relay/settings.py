@@ -64,7 +64,7 @@ class RelaySettings:
     rewrites: bool = False
     """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
     compression: str = SOURCE_CODEC
-    """The codec that batches have at the destination, by its name (``compression.type``); ``SOURCE_CODEC``: their own."""
+    """The codec of batches at the destination, by its name (``compression.type``); ``SOURCE_CODEC``: as they are."""
     append_times: bool = False
     """Copy into topics whose broker puts its own times into the batches (``destination.timestamps: append``)."""
     oversize_record: str = HALT
