@@ -184,7 +184,7 @@ def test_another_codec(codec: Codec, wanted: Codec) -> None:
         assert read_pieces(pieces) == read(batch)
         assert {piece.header.codec_bits for piece in pieces} == {wanted}
         assert most is None or all(piece.header.size <= most for piece in pieces)
-    (record, *_) = rewriting.raw_records(BatchHeader.read(batch), batch[HEADER_SIZE:])
+    (record, *_) = raw_records(BatchHeader.read(batch), batch[HEADER_SIZE:])
     assert rewriting.alone(BatchHeader.read(batch), record, codec=wanted).header.codec_bits == wanted
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
     """
     source, destination = sides
     create_topic(source, topic_name)
-    topics = {"max_message_bytes": "20000"}
+    topics: Any = {"max_message_bytes": "20000"}
     if own:
         topics["compression_type"] = "uncompressed" if codec == "none" else codec
     create_topic(destination, topic_name, **topics)
@@ -95,6 +96,8 @@ def test_a_topic_that_recompresses_from_now_on(sides: Sides, topic_name: str, tm
         assert "compression.type=gzip" in line["detail"]
         assert "compression.type of the flow" in line["remedy"]
         set_config(destination, topic_name, compression_type="producer")
+        process.wait_event("healed", topic=topic_name)
+        produce(source, topic_name, 20, codec="snappy", seed=3)
         wait_equal(process, sides, topic_name)
         assert process.stop() == 0
         assert {line["reason"] for line in process.of("halted")} == {"destination_rewrites"}
