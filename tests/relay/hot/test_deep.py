@@ -167,7 +167,9 @@ def test_a_codec_on_purpose(compiled: bool, wanted: Codec) -> None:
     batches = [written(100 + 3 * number, codec) for number, codec in enumerate(Codec)]
     assert run.take(*batches) is None
     assert run.read() == placed(batches)
-    assert run.rewriter.opened == {"other_codec": 4}
+    others = sum(BatchHeader.read(one).codec_bits != wanted for one in batches)
+    assert run.rewriter.opened == {"other_codec": others}
+    assert others >= 2
     codecs = {BatchHeader.read(item.head[-HEADER_SIZE:]).codec_bits for item in run.items if not isinstance(item, Hole)}
     assert codecs == {wanted}
     run.send_all()

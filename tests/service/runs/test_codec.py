@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mirror.audit.judge.changed.reencoded import RECODED
 from mirror.records.header import BatchHeader, Codec
 from mirror.sandbox import Cluster
 from mirror.sandbox.cluster import start_together
@@ -14,6 +15,7 @@ from tests.service.kafka_side import CODECS, create_topic, produce, read_log
 from tests.service.running import config_text, get, mirror, status
 from tests.service.runs.test_append_times import clean, set_config
 from tests.service.runs.test_deep_path import Sides, as_read, wait_equal
+from tests.service.runs.test_deep_path_mapped import audited
 from tests.service.runs.test_holes import transactions
 
 pytestmark = pytest.mark.broker
@@ -44,7 +46,7 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
     1. Batches in every codec, transactions among them; some are larger than the topic takes when they are compressed
        anew. The mirror is killed in the middle.
     2. Consumers of both sides get the same records at the same offsets. All batches have the codec, as the topic's own
-       config has it, or not.
+       config has it, or not; so says the audit.
     """
     source, destination = sides
     create_topic(source, topic_name)
@@ -72,6 +74,10 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
         clean(process)
     assert as_read(destination, topic_name) == as_read(source, topic_name)
     assert codecs(destination, topic_name) == {Codec[codec.upper()]}
+    if not own:
+        told = audited(tmp_path / "mirror.yaml")
+        assert "identical" in told
+        assert RECODED in told
 
 
 def test_a_topic_that_recompresses_from_now_on(sides: Sides, topic_name: str, tmp_path: Path) -> None:

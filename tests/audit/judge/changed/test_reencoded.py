@@ -71,9 +71,9 @@ def test_cut_in_pieces() -> None:
 
 def test_the_codec_of_the_flow() -> None:
     """In one batch or several, where the flow asks for it; also such that were copied before it did."""
-    ours, told = row(10, 19, flags=3), ([(Kind.REENCODED, RECODED)], [], 0)
-    assert judged(ours, row(10, 19, flags=4), codec=4) == told
-    assert judged(ours, row(10, 12, flags=4), row(13, 19, flags=4), codec=4) == told
+    ours, told = row(10, 19, flags=3), [(Kind.REENCODED, RECODED)]
+    assert judged(ours, row(10, 19, flags=4), codec=4) == (told, [], 0)
+    assert judged(ours, row(10, 12, flags=4), row(13, 19, flags=4), codec=4) == (told, [], 0)
     assert judged(row(10, 19, records=6), row(11, 13, flags=4), row(16, 18, flags=4), codec=4)[0] == [
         (Kind.REENCODED, SPARSE)
     ]
