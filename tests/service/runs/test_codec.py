@@ -69,7 +69,7 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
         for each in CODECS:
             produce(source, topic_name, 20, codec=each, seed=77)
         wait_equal(process, sides, topic_name)
-        assert status(process)["flows"][0]["opened"]["other_codec"] >= 4
+        process.wait_for(lambda: status(process)["flows"][0]["opened"].get("other_codec", 0) >= 4, "what was opened")
         assert 'reason="other_codec"' in get(process, "/metrics")[1]
         clean(process)
     assert as_read(destination, topic_name) == as_read(source, topic_name)
