@@ -421,7 +421,9 @@ class HaltReason(Enum):
     DESTINATION_REWRITES = (
         "destination_rewrites",
         "The destination topic's settings make its broker change batches.",
-        "set compression.type=producer and message.timestamp.type=CreateTime there",
+        "set compression.type=producer and message.timestamp.type=CreateTime there. If the broker's own times are "
+        "wanted (message.timestamp.type=LogAppendTime), set destination.timestamps: append for the flow; if a codec is "
+        "(compression.type), set it as compression.type of the flow; then restart the mirror",
         Heals.TOPICS,
     )
     INVALID_TOPIC = (

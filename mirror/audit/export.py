@@ -53,6 +53,7 @@ COVERAGE = pa.schema(
         ("empty_offsets", pa.int64()),
         ("gap_offsets", pa.int64()),
         ("odd_offsets", pa.int64()),
+        ("append_times", pa.int64()),
         ("complete", pa.bool_()),
     ]
 )
@@ -157,6 +158,7 @@ def coverage_row(row: Coverage) -> dict[str, Any]:
         "empty_offsets": row.empty,
         "gap_offsets": row.gaps,
         "odd_offsets": row.odd,
+        "append_times": row.stamped,
         "complete": row.complete,
     }
 
@@ -188,6 +190,7 @@ def summary(result: AuditResult) -> dict[str, Any]:
             cause: {"batches": batches, "records": records}
             for cause, (batches, records) in sorted(counted(result.reencoded).items())
         },
+        "append_times": result.stamped,
         "skipped": [
             {
                 "topic": each.topic,

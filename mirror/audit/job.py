@@ -143,6 +143,7 @@ def run(
         isolation_level=request.isolation_level,
         offsets=request.offsets,
         accepted=request.accept,
+        append_times=request.append_times,
     )
 
 
@@ -326,7 +327,9 @@ class _Audit:
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
-        differences = Differences(self.looking, bounds, mapped=self.request.mapped, passed=self.passed)
+        differences = Differences(
+            self.looking, bounds, mapped=self.request.mapped, passed=self.passed, codec=self.request.codec
+        )
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )

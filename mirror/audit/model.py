@@ -44,7 +44,9 @@ class AuditRequest:
     running mirror has batches on their way. ``isolation_level`` and ``fill`` are the flow's: they say whether aborted
     data is due at the destination, and whose markers fill its holes. With ``offsets: mapped``, copies have offsets of
     their own and may be in topics with other names, which ``rename`` returns. ``accept``: kinds of findings that do not
-    fail the audit (``ACCEPTABLE``).
+    fail the audit (``ACCEPTABLE``). ``append_times``: the destination's broker may put the time of the append into
+    batches (``destination.timestamps: append``). ``codec``: with which the flow compresses batches anew
+    (``compression.type``); None: with their own.
     """
 
     flow: str
@@ -59,6 +61,8 @@ class AuditRequest:
     offsets: str = "exact"
     rename: Callable[[str], str] | None = None
     accept: frozenset[str] = frozenset()
+    append_times: bool = False
+    codec: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -181,6 +185,9 @@ class Kind(Enum):
     MOVED = "moved"
     MISROUTED = "misrouted"
     HEADER_CHANGED = "header changed"
+    APPEND_TIMES = "append times"
+    """The destination's broker has put the time of the append in, and the configuration does not allow that. All else
+    is the same."""
     VALUE_CHANGED = "value changed"
     RESEGMENTED = "re-segmented"
     CORRUPT = "corrupt"
@@ -342,7 +349,7 @@ class Coverage:
 
     ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
     batch at all) count holes; at the destination, ``control`` counts filled holes. ``odd`` counts offsets of control
-    batches that do not belong at the destination.
+    batches that do not belong at the destination. ``stamped`` counts batches with the time of their append.
     """
 
     side: Side
@@ -362,6 +369,7 @@ class Coverage:
     aborted: int = 0
     empty: int = 0
     odd: int = 0
+    stamped: int = 0
 
     @property
     def holes(self) -> int:
@@ -428,6 +436,14 @@ class AuditResult:
     isolation_level: str = "read_committed"
     offsets: str = "exact"
     accepted: frozenset[str] = frozenset()
+    append_times: bool = False
+    """True if the configuration allows times of the append at the destination."""
+
+    @property
+    def stamped(self) -> int:
+        """Batches at the destination whose times are those of their append, as the configuration allows."""
+        stamped = sum(row.stamped for row in self.coverage if row.side is Side.DESTINATION)
+        return stamped if self.append_times else 0
 
     @property
     def identical(self) -> bool:

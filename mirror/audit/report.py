@@ -151,6 +151,12 @@ def _but(result: AuditResult) -> str:
         f"{_many(records, 'record')} stand in other batches ({cause})"
         for cause, (batches, records) in sorted(counted(result.reencoded).items())
     ]
+    if result.stamped:
+        said.append(
+            f"{result.stamped:,} batch{'' if result.stamped == 1 else 'es'} of {escape(result.destination_alias)} "
+            f"{'has' if result.stamped == 1 else 'have'} append times: its broker has put its own in, as "
+            "destination.timestamps: append allows; all else of them is the same"
+        )
     if result.skipped:
         offsets = sum(each.source.offsets for each in result.skipped)
         ranges = _many(len(result.skipped), "range")

@@ -41,6 +41,7 @@ def audit(
     """
     from mirror.audit.command import audit_flow
     from mirror.audit.model import AuditRequest, Endpoint
+    from mirror.relay.settings import codec_named
     from mirror.service.commands import Commands
 
     config = load(path)
@@ -68,6 +69,8 @@ def audit(
         offsets=flow.settings.offsets,
         rename=flow.settings.selection.destination_of,
         accept=frozenset(flow.settings.audit_accept),
+        codec=codec_named(flow.settings.compression_type),
+        append_times=flow.settings.destination_timestamps == "append",
     )
     sys.exit(
         audit_flow(

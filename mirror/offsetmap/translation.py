@@ -88,6 +88,7 @@ async def translation(
         source_start=source_start,
         log_start=log_start,
         may_be_cut=True,
+        append_times=True,  # whether that is as it has to be, is for the mirror to say
     )
     await step.advance(await destination.visible_end())
     step.decide()

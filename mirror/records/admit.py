@@ -55,12 +55,24 @@ class Fill:
     cause: Cause
 
 
+class Wanted(Enum):
+    """A cause to rewrite a batch that the destination takes as it is: somebody wants it otherwise."""
+
+    OTHER_CODEC = "other_codec"
+    """The flow says with which codec batches are compressed at the destination, and this one has another."""
+
+    @property
+    def slug(self) -> str:
+        """Its stable name: metrics carry it."""
+        return self.value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: for which it
-    would halt otherwise; metrics carry it."""
+    would halt otherwise, or what is wanted; metrics carry it."""
 
-    reason: HaltReason
+    reason: HaltReason | Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +97,16 @@ class Terms:
         compacted_there: True if the destination's has ``compact``, so that its log cleaner changes what was copied.
         append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no
             property of the record.
+        takes_append_times: True if the destination's broker may put its own times into the batches
+            (``destination.timestamps: append``).
+        append_times_there: True if the destination topic has LogAppendTime, by its config as last described.
         accept_gaps: True if gaps without a cause are skipped (``on.gap: continue``).
         rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
             (``deep.path.enable``).
         converts: True if batches are made of messages of old formats (magic 0 and 1), wherever the source is read.
         passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
             limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
+        codec: the codec that batches have at the destination, on purpose (``compression.type``); None: any.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -100,10 +116,13 @@ class Terms:
     compacted: bool = False
     compacted_there: bool = False
     append_times: bool = False
+    takes_append_times: bool = False
+    append_times_there: bool = False
     accept_gaps: bool = False
     rewrites: bool = False
     converts: bool = False
     passes_over: int | None = None
+    codec: int | None = None
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()
 
@@ -152,6 +171,8 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
     if refused is not None:
         known = header.base_offset in (due, inside)
         return Rewrite(reason=refused.reason) if terms.rewrites and known else refused
+    if terms.codec is not None and header.codec_bits != terms.codec:
+        return Rewrite(reason=Wanted.OTHER_CODEC)
     # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
     # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
     # to the base timestamp as it stands (Kafka's Produce).

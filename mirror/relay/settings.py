@@ -3,9 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mirror.records.header import Codec
+
+SOURCE_CODEC = "source"
 HALT, DROP, DEADLETTER = "halt", "drop", "deadletter"
+COMPRESSION_TYPE, UNCOMPRESSED = "compression.type", "uncompressed"
+TIMESTAMP_TYPE, APPEND_TIME = "message.timestamp.type", "LogAppendTime"
+"""Configs of topics, and values of theirs."""
 OVERSIZE_RECORD = (HALT, DROP, DEADLETTER)
 """The values of ``oversize.record``."""
+
+
+def codec_named(name: str) -> Codec | None:
+    """Returns the codec of a value of ``compression.type``; None for ``SOURCE_CODEC``."""
+    return None if name == SOURCE_CODEC else Codec[name.upper()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,10 @@ class RelaySettings:
     (``on.gap: continue``). The offsets are filled, and the range is recorded."""
     rewrites: bool = False
     """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
+    compression: str = SOURCE_CODEC
+    """The codec of batches at the destination, by its name (``compression.type``); ``SOURCE_CODEC``: as they are."""
+    append_times: bool = False
+    """Copy into topics whose broker puts its own times into the batches (``destination.timestamps: append``)."""
     oversize_record: str = HALT
     """What becomes of a record that fits into no batch that the destination takes: one of ``OVERSIZE_RECORD``."""
     dead_letter_topic: str = ""
@@ -85,6 +100,20 @@ class RelaySettings:
     def offsets(self) -> str:
         """The configured ``offsets``, which decides on the kind of copy."""
         return "mapped" if self.mapped else "exact"
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec of ``compression``; None: the source's."""
+        return codec_named(self.compression)
+
+    def takes(self, config: str, value: str | None) -> bool:
+        """Returns True if a destination topic may have this value of a config that ``fixed_configs`` has."""
+        if value is None or value == self.fixed_configs[config]:
+            return True
+        if config == COMPRESSION_TYPE:
+            # The broker has nothing to recompress then (docs/BROKERS.md).
+            return self.codec is not None and value == (self.codec.name.lower() if self.codec else UNCOMPRESSED)
+        return config == TIMESTAMP_TYPE and self.append_times
 
     @property
     def isolation_level(self) -> str:

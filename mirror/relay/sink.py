@@ -23,6 +23,7 @@ from mirror.records.intact import is_intact
 from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.holes.parking import set_aside
 from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
+from mirror.relay.hot.freshness import counted_ms
 from mirror.relay.hot.gather import JOIN_BELOW, Request, gatherer
 from mirror.relay.hot.link import Link
 from mirror.relay.orchestrator import Orchestrator
@@ -256,7 +257,8 @@ class Lane(Link):
         queue.confirm()
         if not queue.waits_old:
             # The hot path builds plain tuples, without field names.
-            queue.freshness.appended(queue.acknowledged, max_timestamp_of(batch[0]))
+            counted = counted_ms(max_timestamp_of(batch[0]), append_times=queue.partition.terms.takes_append_times)
+            queue.freshness.appended(queue.acknowledged, counted)
             queue.widen(self._max_in_flight, self._relay.forgets_before_ms())
         if queue.window == 1 and queue.in_flight:
             # More were sent before the window became 1. Each answer would release another one, so that the number under
@@ -294,7 +296,7 @@ class Lane(Link):
             if answer.error:
                 self._refused(queue, answer, response)
             else:
-                if answer.log_append_time >= 0:
+                if answer.log_append_time >= 0 and not queue.partition.terms.append_times_there:
                     self._relay.rewrites(queue.partition)
                 self._acknowledge_one(queue, answer.base_offset)
 

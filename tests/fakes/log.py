@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from mirror.records.header import CRC_FROM, HEADER_SIZE, PREFIX_SIZE, SEQUENCES, BatchHeader
 from mirror.wire.errors import ErrorCode
-from tests.simulation.model.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch
+from tests.simulation.model.broker import REMEMBERED, TRANSACTION_COORDINATOR_FENCED, marker_batch, stamped
 
 DEFAULT_MAX_BATCH = 1_048_588
 """Kafka's default max.message.bytes."""
@@ -70,8 +70,9 @@ class FakeLog:
 
     # -- produce ---
 
-    def produce(self, records: bytes) -> tuple[int, int]:
-        """Appends what a Produce request brought for this partition; (error code, base offset)."""
+    def produce(self, records: bytes, *, append_time: int | None = None) -> tuple[int, int]:
+        """Appends what a Produce request brought for this partition; (error code, base offset). ``append_time``: in ms
+        since 1970, if the topic has LogAppendTime."""
         error = self._check(records)
         if error:
             return error, -1
@@ -82,7 +83,7 @@ class FakeLog:
             return error, base
         stored = header._replace(base_offset=self.end, leader_epoch=self.epoch).pack() + records[HEADER_SIZE:]
         base = self.end
-        self.batches.append(stored)
+        self.batches.append(stored if append_time is None else stamped(stored, append_time))
         self.end += header.last_offset_delta + 1
         if header.producer_id >= 0:
             state = self._in_epoch(header.producer_id, header.producer_epoch)

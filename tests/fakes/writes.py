@@ -1,5 +1,6 @@
 """What the fake broker answers to what changes a log, one function per kind of request."""
 
+import time
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
@@ -26,14 +27,16 @@ async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault:
             key = (wanted.name or wanted.topic_id, data.index)
             assert key not in named, f"{key} twice in one request: a broker loses the first without an error"
             named.add(key)
-            code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes)
+            stamps = topic is not None and topic.configs.get("message.timestamp.type") == "LogAppendTime"
+            append_time = int(time.time() * 1000) if stamps else None
+            code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes, append_time)
             log_start = topic.logs[data.index].start if topic and not code else -1
             answers.append(
                 one(
                     index=data.index,
                     error_code=code,
                     base_offset=base,
-                    log_append_time_ms=-1,
+                    log_append_time_ms=-1 if code or append_time is None else append_time,
                     log_start_offset=log_start,
                     record_errors=[],
                     error_message="as scripted" if code and code == fault.error else None,
@@ -55,6 +58,7 @@ def _produced(
     request: Any,
     fault: Fault,
     nodes: dict[int, Any],
+    append_time: int | None,
 ) -> tuple[int, int, Any]:
     """(error code, base offset, the leader's hint) for one partition."""
     hit = hits(fault, topic, data.index)
@@ -64,7 +68,7 @@ def _produced(
     base = -1
     if not code:
         assert topic is not None
-        code, base = topic.logs[data.index].produce(bytes(data.records or b""))
+        code, base = topic.logs[data.index].produce(bytes(data.records or b""), append_time=append_time)
     leader = None
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and request.version >= 10:
         log = topic.logs[data.index]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.reasons import HaltReason
-from mirror.records.admit import Cause, Fill, Forward, Halt, Skip, Terms, Verdict, admit
+from mirror.records.admit import Cause, Fill, Forward, Halt, Rewrite, Skip, Terms, Verdict, Wanted, admit
 from mirror.records.header import BatchHeader, Codec
 from tests.records.builders import RECORDS, header_of, kafka_batch
 from tests.records.test_header import FIELDS
@@ -41,6 +41,20 @@ def test_a_good_batch_is_forwarded_as_it_is(codec: Codec) -> None:
     )
     assert admit(header, DUE, Terms()) == Forward(attributes=codec)
     assert admit(header, DUE, Terms(max_batch_size=header.size)) == Forward(attributes=codec)
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+@pytest.mark.parametrize("wanted", list(Codec), ids=lambda codec: codec.name.lower())
+def test_a_codec_on_purpose(codec: Codec, wanted: Codec) -> None:
+    """What has it goes as it is. Whatever else speaks against a batch comes first; what has no record is a hole."""
+    terms = Terms(codec=wanted, rewrites=True)
+    header = header_of(attributes=codec)
+    forwarded = Forward(attributes=codec)
+    assert admit(header, DUE, terms) == (forwarded if codec is wanted else Rewrite(reason=Wanted.OTHER_CODEC))
+    sparse = header_of(attributes=codec, record_count=4)
+    assert admit(sparse, DUE, terms) == Rewrite(reason=HaltReason.SPARSE_BATCH)
+    assert isinstance(admit(header, DUE, terms, aborted=True), Fill)
+    assert Wanted.OTHER_CODEC.slug == "other_codec"
 
 
 def test_the_delete_horizon_bit_is_cleared() -> None:

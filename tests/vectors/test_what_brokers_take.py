@@ -1,8 +1,8 @@
 """What brokers take in a Produce request, what they refuse and what they change: docs/BROKERS.md, from real ones."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -43,6 +43,7 @@ class Asked:
 
     version: str
     client: Client
+    topics: Mapping[str, tuple[int, load.Config]] = field(default_factory=lambda: TOPICS)
     _next: int = 0
 
     def partition(self) -> int:
@@ -55,7 +56,7 @@ class Asked:
     def await_leading(self) -> None:
         """A broker that tells whom a new partition is led by may not lead it yet."""
         version = self.client.fetch_versions()[-1]
-        for topic, (count, _) in TOPICS.items():
+        for topic, (count, _) in self.topics.items():
             for at in range(count):
                 while (
                     read_fetch_response(version, self.client.fetch(version, [FetchPartition(topic, at, 0, 1)]))

@@ -32,7 +32,7 @@ from mirror.audit.model import (
     TopicPartition,
     What,
 )
-from mirror.records.header import CODEC_MASK, Codec
+from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec
 
 Content = tuple[object, ...]
 
@@ -55,7 +55,8 @@ class Scene:
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
-    offsets of records that the flow says it has passed over, each with what became of it.
+    offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
+    flow compresses batches anew.
     """
 
     key: TopicPartition
@@ -76,6 +77,7 @@ class Scene:
     by_record: bool = False
     ended: bool = False
     passed: Mapping[int, str] = field(default_factory=dict)
+    codec: int | None = None
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -89,7 +91,7 @@ def named(scene: Scene) -> list[Finding]:
     if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
         anew = settled_anew(
             scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
-            passed=scene.passed,
+            passed=scene.passed, codec=scene.codec,
         )  # fmt: skip
     found = [
         *damaged,
@@ -318,6 +320,9 @@ def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict
 
 def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Finding:
     fields = header_changes(ours, theirs)
+    stamped = theirs._replace(flags=theirs.flags ^ LOG_APPEND_TIME, max_timestamp=ours.max_timestamp)
+    if theirs.flags & LOG_APPEND_TIME and stamped.content == ours.content:
+        return _finding(Kind.APPEND_TIMES, key, [ours], [theirs], "the destination's broker has put its own times in")
     if ours.digest == theirs.digest:
         return _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
     return _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))

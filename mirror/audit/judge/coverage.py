@@ -130,6 +130,7 @@ def coverage_of(
                 aborted=sum(part.aborted for part in found),
                 empty=sum(part.empty for part in found),
                 odd=sum(part.odd for part in found),
+                stamped=sum(part.stamped for part in found),
                 complete=not any(part.broken for part in found),
             )
         )

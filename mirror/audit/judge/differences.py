@@ -37,6 +37,7 @@ from mirror.audit.judge.regions import (
 )
 from mirror.audit.judge.runs import Moved, folded, less, moved_finding, resegmented, wholesale
 from mirror.audit.model import (
+    BatchRow,
     Bounds,
     Finding,
     Hole,
@@ -71,7 +72,8 @@ class _Found:
 @dataclass(slots=True)
 class Differences:
     """Examines the regions that differ, and collects findings. ``mapped``: the destination has offsets of its own.
-    ``passed``: offsets of records that the flow says it has passed over, each with what became of it.
+    ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with
+    which the flow compresses batches anew.
 
     ``unexplained``: number of batches that no shift and no cleaner explains. ``ended``: partitions of which both logs
     were examined to their ends.
@@ -81,6 +83,7 @@ class Differences:
     bounds: Mapping[TopicPartition, Bounds]
     mapped: bool = False
     passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    codec: int | None = None
     unexplained: int = 0
     ended: set[TopicPartition] = field(default_factory=set)
     _findings: list[Finding] = field(default_factory=list)
@@ -249,7 +252,7 @@ class Differences:
                 for window in windows
                 if not window.region.by_record
                 and not self.looks.cleaned(window.region.key)
-                and not _is_anew(window.pairs, self.passed.get(window.region.key, {}))
+                and not self._is_anew(window)
                 and is_opaque(window.pairs, steps[id(window)].matched)
             ],
             steps,
@@ -388,6 +391,7 @@ class Differences:
                     by_record=window.by_record,
                     ended=key in self.ended,
                     passed=self.passed.get(key, {}),
+                    codec=self.codec,
                 )
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
@@ -399,10 +403,19 @@ class Differences:
             self._holes[key] += window.pairs.holes if others else []
             self._findings += [*folded(explained), *others]
 
+    def _suspects(self, window: Window) -> Sequence[BatchRow]:
+        """Returns the batches of the window that may have been written anew."""
+        return suspects(window.pairs, self.passed.get(window.region.key, {}), codec=self.codec)
+
+    def _is_anew(self, window: Window) -> bool:
+        """Returns True if most batches of a window say themselves why they stand in other batches: they are compared
+        one by one, not as a stream of records."""
+        return 2 * len(self._suspects(window)) > len(window.pairs.source)
+
     def _opens(self, window: Window) -> bool:
         """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
         itself, may have written them anew."""
-        anew = not window.by_record and bool(suspects(window.pairs, self.passed.get(window.region.key, {})))
+        anew = not window.by_record and bool(self._suspects(window))
         return anew or bool(self.looks.cleaned(window.region.key))
 
     def _search(self, seen: Sequence[Pairs], places: _Found) -> None:
@@ -424,12 +437,6 @@ class Differences:
 
 
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
-
-
-def _is_anew(pairs: Pairs, passed: Mapping[int, str]) -> bool:
-    """Returns True if most batches of a window say themselves why they stand in other batches: they are compared one by
-    one, not as a stream of records."""
-    return 2 * len(suspects(pairs, passed)) > len(pairs.source)
 
 
 def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:

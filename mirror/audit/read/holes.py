@@ -43,13 +43,14 @@ class Rules:
 
     ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill holes
     whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
-    filled at all, and are not compared.
+    filled at all, and are not compared. ``append_times``: the destination's broker may put its own times in.
     """
 
     side: Side = Side.SOURCE
     committed: bool = False
     strangers: bool = False
     mapped: bool = False
+    append_times: bool = False
 
     @property
     def odd(self) -> frozenset[What]:

@@ -26,13 +26,13 @@ _FRONT = struct.Struct(">qB")
 
 
 def opened_rows(
-    body: memoryview, places: Sequence[Row], headers: NDArray[np.void], digest: Digester
+    body: memoryview, places: Sequence[Row], headers: NDArray[np.void], digest: Digester, *, timed: bool = True
 ) -> Iterator[RecordRow]:
     """Yields the records of these batches, and those that are rows already, in order. Offsets come from ``headers``,
-    not from ``body``: with ``offsets: mapped``, the two differ."""
+    not from ``body``: with ``offsets: mapped``, the two differ. ``timed``: False if their times are not compared."""
     for place, base in zip(places, headers["base_offset"].tolist(), strict=True):
         if isinstance(place, Unit):
-            record = PlacedRecord(base, place.timestamp, place.attributes, place.content)
+            record = PlacedRecord(base, place.timestamp if timed else 0, place.attributes, place.content)
             yield RecordRow(base, whole=False) if place.why else _row(record, digest)
             continue
         at, size = place
@@ -42,7 +42,8 @@ def opened_rows(
             yield RecordRow(base, whole=False)
             continue
         try:
-            yield from [_row(record, digest) for record in placed_records(header, bytes(batch[HEADER_SIZE:]))]
+            for record in placed_records(header, bytes(batch[HEADER_SIZE:])):
+                yield _row(record if timed else record._replace(timestamp=0), digest)
         except NotOpened:
             yield RecordRow(base, whole=False)
 

@@ -16,7 +16,7 @@ from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, so
 from mirror.audit.read.rows import HEADERS, headers_of
 from mirror.audit.read.units import Room, Row, Unit, units_of
 from mirror.audit.read.witness import Witness
-from mirror.records.header import MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader, CorruptBatch
+from mirror.records.header import LOG_APPEND_TIME, MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import scan
 
@@ -97,6 +97,7 @@ class RangeCoverage:
     deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
     becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
     formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
+    ``stamped``: batches of records with the time of their append.
     """
 
     batches: int = 0
@@ -122,6 +123,7 @@ class RangeCoverage:
     log_start: int | None = None
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
+    stamped: int = 0
 
     @property
     def accounted(self) -> int:
@@ -144,6 +146,7 @@ class RangeCoverage:
             spoiled = (row.why for row in piece.places if isinstance(row, Unit) and row.why)
             self.spoiled.extend(islice(spoiled, LISTED_GAPS - len(self.spoiled)))
         self.offsets += piece.offsets
+        self.stamped += int(((piece.headers["attributes"] & LOG_APPEND_TIME) != 0).sum())
         if len(piece.holes):
             starts, ends, whats = piece.holes.T
             totals = np.zeros(len(What), np.int64)

@@ -162,7 +162,7 @@ class Reader:
                 yield block
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
         coverage.rows, coverage.row_bytes, coverage.spoiled = found.rows, found.row_bytes, found.spoiled
-        coverage.unmapped = selector.unmapped
+        coverage.unmapped, coverage.stamped = selector.unmapped, found.stamped
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start
         if not found.broken:
@@ -318,7 +318,8 @@ class Reader:
         body, places, headers = frame.body, piece.places, piece.headers
         block = make_block(body, places, headers, self._digest, holes=piece.holes, rules=self._rules)
         if self._opens:
-            return block._replace(records=tuple(opened_rows(body, places, headers, self._digest)))
+            timed = not self._rules.append_times
+            return block._replace(records=tuple(opened_rows(body, places, headers, self._digest, timed=timed)))
         return block
 
     def _visible(self, fetched: Fetched) -> int:

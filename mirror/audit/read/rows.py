@@ -15,11 +15,20 @@ import xxhash
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from mirror.audit.model import Hole, RecordRow, What
+from mirror.audit.model import Hole, RecordRow, Side, What
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
 from mirror.audit.read.units import Row, Unit
 from mirror.audit.spark.options import BATCH, COVERAGE, HOLES, ODD
-from mirror.records.header import CODEC_MASK, CRC_FROM, HEADER_SIZE, MAGIC, NO_PRODUCER_ID, PREFIX_SIZE, Codec
+from mirror.records.header import (
+    CODEC_MASK,
+    CRC_FROM,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER_ID,
+    PREFIX_SIZE,
+    Codec,
+)
 from mirror.records.scan import Place
 
 Digester = Callable[[memoryview], bytes]
@@ -188,7 +197,20 @@ def make_block(
     crc_ok[damaged] = False
     headers = headers.copy()
     headers["attributes"] &= rules.kept_attributes
+    if rules.append_times:
+        _leave_out_times(headers, rules.side)
     return Block(headers, crc_ok, digests, holes)
+
+
+def _leave_out_times(headers: NDArray[np.void], side: Side) -> None:
+    """Takes out what a destination's broker replaces if it puts the time of the append in: the mark, and the max
+    timestamp. The latter is left out of all batches that can be the same on both sides, since the source does not say
+    which of them the destination has marked. Of the others it follows from the records: brokers set it."""
+    stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
+    if side is Side.DESTINATION:
+        headers["attributes"] &= ~LOG_APPEND_TIME
+        stamped = np.zeros(len(headers), np.bool_)
+    headers["max_timestamp"] = np.where(stamped, headers["max_timestamp"], headers["base_timestamp"])
 
 
 def _repeated(value: Any, count: int, kind: Any) -> Any:

@@ -288,6 +288,7 @@ class Looking:
                 committed=is_source and self.request.committed,
                 strangers=self.request.fill == "transaction",
                 mapped=self.request.mapped,
+                append_times=self.request.append_times,
             ),
         )
 

@@ -177,6 +177,9 @@ class Alignment:
         if copy.batch.length > original.length - path.inside:
             return
         mine, rows = await copy.rows(self._opening), await self._opened(path.at)
+        if rows is not None and not copy.batch.timed:
+            async with self._opening:
+                rows = await rows_of(original, timed=False)
         if mine is None or rows is None:
             return
         for start, end, is_whole in spots(rows, original.length, path.inside, mine, copy.batch.length):
@@ -481,5 +484,5 @@ class _Cut:
         if not self._opened:
             self._opened = True
             async with opening:
-                self._rows = await rows_of(self.batch)
+                self._rows = await rows_of(self.batch, timed=self.batch.timed)
         return self._rows

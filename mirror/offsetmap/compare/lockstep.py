@@ -109,6 +109,7 @@ class LockStep:
         known_epoch: int = -1,
         opening: asyncio.Lock | None = None,
         may_be_cut: bool = False,
+        append_times: bool = False,
     ) -> None:
         """
         Args:
@@ -118,6 +119,7 @@ class LockStep:
             source_start: where the source begins.
             log_start: where the destination begins.
             accept_gap, known_epoch, opening, may_be_cut: see ``Alignment``.
+            append_times: the destination's broker may have put the times of their append into copies.
         """
         self.source = source
         self.destination = destination
@@ -127,6 +129,7 @@ class LockStep:
         self.lost: list[tuple[int, int]] = []
         self.copies = 0
         self._own = own
+        self._append_times = append_times
         self._originals = Originals(source, max(source_offset, source_start), committed=committed)
         self.alignment = Alignment(
             self._originals.next_batch,
@@ -164,7 +167,7 @@ class LockStep:
                 if header.base_offset > self._expected:
                     self._gaps.append((self._expected, header.base_offset))
                 if header.producer_id in self._own and not header.is_control:
-                    await self._match(Batch.of(header, batch))
+                    await self._match(Batch.of(header, batch, append_times=self._append_times))
                     self._gaps.clear()
                     self._fenced = None
                 elif self._fenced is None and self.identity is not None and is_fence(header, self.identity):

@@ -56,19 +56,21 @@ class Spot(NamedTuple):
     whole: bool
 
 
-async def rows_of(batch: Batch) -> Rows | None:
-    """Returns what is in a batch; None if its records are not kept, or cannot be read."""
-    return await rows_in(batch.header, batch.records)
+async def rows_of(batch: Batch, *, timed: bool = True) -> Rows | None:
+    """Returns what is in a batch; None if its records are not kept, or cannot be read. ``timed``: False if times are
+    not compared (``Batch.timed``)."""
+    return await rows_in(batch.header, batch.records, timed=timed)
 
 
-async def rows_in(header: BatchHeader, records: memoryview | None) -> Rows | None:
-    """Returns what is in the batch with this header and these bytes behind it; None as ``rows_of``."""
+async def rows_in(header: BatchHeader, records: memoryview | None, *, timed: bool = True) -> Rows | None:
+    """Returns what is in the batch with this header and these bytes behind it; None, and ``timed``, as ``rows_of``."""
     if records is None:
         return None
     rows = Rows([], [])
     try:
         for record in placed_records(header._replace(base_offset=0), bytes(records)):
-            digest = blake2b(b"%d %d;" % (record.timestamp, record.attributes), digest_size=_DIGEST_SIZE)
+            front = b"%d %d;" % (record.timestamp if timed else 0, record.attributes)
+            digest = blake2b(front, digest_size=_DIGEST_SIZE)
             digest.update(record.content)
             rows.deltas.append(record.offset)
             rows.digests.append(digest.digest())

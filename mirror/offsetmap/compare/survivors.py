@@ -7,9 +7,10 @@ keeps its first and last offset.
 
 import asyncio
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from mirror.records.header import DELETE_HORIZON, BatchHeader
+from mirror.records.stamped import is_stamped
 
 STEPS = 1_000
 """Records that are compared before other work has its turn."""
@@ -28,12 +29,29 @@ def cleaned(header: BatchHeader) -> bool:
     return not header.is_dense or bool(header.attributes & DELETE_HORIZON)
 
 
+def loses_times(header: BatchHeader) -> bool:
+    """Returns True if the batch does not have the times any more with which its records were sent: the broker has put
+    in the time of the append, and then a log cleaner has written that time into each record that it left."""
+    return is_stamped(header) and cleaned(header)
+
+
 class Placed(Protocol):
     """A record that is compared: by all that it has."""
 
     @property
     def offset(self) -> int:
         """Its offset."""
+
+    @property
+    def timestamp(self) -> int:
+        """Its time, in ms since 1970."""
+
+    def _replace(self, *, timestamp: int) -> Self: ...
+
+
+def timeless(records: Iterator[Placed]) -> Iterator[Placed]:
+    """Yields the records without their times."""
+    return (record._replace(timestamp=0) for record in records)
 
 
 async def in_common(copy: Iterator[Placed], original: Iterator[Placed]) -> Common | None:

@@ -2,7 +2,8 @@
 
 Brokers refuse a batch in which offsets are missing, one over their limit, and one that is marked with the time of its
 append. Its records go into dense batches: one for each run of offsets without a gap, or several, if one would be too
-large (KIP-126). Each keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec stays.
+large (KIP-126). Each keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec stays,
+unless another one is wanted.
 
 Pure, and the same bytes each time for the same limits: no time of day is in them.
 """
@@ -85,6 +86,7 @@ def rewrite(
     most_size: int | None = ...,
     ratios: RatioEstimator | None = ...,
     splits: Splits | None = ...,
+    codec: int | None = ...,
 ) -> Iterator[Piece]: ...
 
 
@@ -98,6 +100,7 @@ def rewrite(
     ratios: RatioEstimator | None = ...,
     splits: Splits | None = ...,
     passes_over: int | None,
+    codec: int | None = ...,
 ) -> Iterator[Piece | PassedOver]: ...
 
 
@@ -110,6 +113,7 @@ def rewrite(
     ratios: RatioEstimator | None = None,
     splits: Splits | None = None,
     passes_over: int | None = None,
+    codec: int | None = None,
 ) -> Iterator[Piece | PassedOver]:
     """Yields the batch's records as dense batches, in order.
 
@@ -122,13 +126,16 @@ def rewrite(
         splits: counts them.
         passes_over: a single record whose batch is larger than this as well is yielded as ``PassedOver``, in its place,
             and the others follow. None: none is.
+        codec: of the new batches; None: that of the batch.
 
     Raises:
         NotOpened: the batch cannot be read, or its pieces grow beyond all bounds (``MOST_GROWN``); also while
             iterating. ``Oversize``: a single record is over the limit. What stands before it was yielded.
     """
     left = MOST_GROWN + GROWTH * len(records)
-    writer = _Writer(header, most_size, ratios or RatioEstimator(), splits or Splits(), passes_over=passes_over)
+    writer = _Writer(
+        header, most_size, ratios or RatioEstimator(), splits or Splits(), passes_over=passes_over, codec=codec
+    )
     for piece in _pieces(header, records, due, writer):
         left -= len(piece.records) if isinstance(piece, Piece) else 0
         if left < 0:
@@ -152,9 +159,9 @@ def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") ->
     yield from writer.end()
 
 
-def alone(header: BatchHeader, record: RawRecord) -> Piece:
+def alone(header: BatchHeader, record: RawRecord, *, codec: int | None = None) -> Piece:
     """Returns a batch with nothing but this record of a batch, as ``rewrite`` builds it, however large it is."""
-    writer = _Writer(header, None, RatioEstimator(), Splits())
+    writer = _Writer(header, None, RatioEstimator(), Splits(), codec=codec)
     appended_at = header.attributes & LOG_APPEND_TIME
     writer.add(header.base_offset + record.offset_delta, record, 0 if appended_at else record.timestamp_delta)
     (piece,) = writer.end()
@@ -174,8 +181,9 @@ class _Writer:
         splits: Splits,
         *,
         passes_over: int | None = None,
+        codec: int | None = None,
     ) -> None:
-        self._codec = Codec(header.codec_bits)
+        self._codec = Codec(header.codec_bits if codec is None else codec)
         self._base_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
         self._most_size = most_size
         self._ratios = ratios

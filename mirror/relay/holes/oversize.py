@@ -59,7 +59,7 @@ class OversizeRecords:
         relay, offset = self._relay, partition.queue.acknowledged
         terms = await relay.verdicts.renewed(partition)
         async with self._opening:
-            found = await self._find(partition, offset)
+            found = await self._find(partition, offset, terms.codec)
             most = _limit(partition, offset, found.size, terms)
             epoch = found.header.leader_epoch
             known = relay.pins.passed.known(partition, offset, epoch)
@@ -84,8 +84,9 @@ class OversizeRecords:
             known = await relay.pins.passed.write(partition, offset, epoch, cause)
         relay.stats.pass_over(known)
 
-    async def _find(self, partition: Partition, offset: int) -> Found:
-        """Returns the record from the source, read once more: nothing is kept of it on the data path."""
+    async def _find(self, partition: Partition, offset: int, codec: int | None) -> Found:
+        """Returns the record from the source, read once more: nothing is kept of it on the data path. ``codec``: with
+        which it would be at the destination; None: with its own."""
         here, _ = self._relay.locator.logs(partition)
         here.floor = partition.cursor.floor
         found = await here.batch_at(offset)
@@ -97,7 +98,7 @@ class OversizeRecords:
         try:
             for record in raw_records(header, batch[HEADER_SIZE:]):
                 if header.base_offset + record.offset_delta == offset:
-                    return Found(header, record, alone(header, record).header.size)
+                    return Found(header, record, alone(header, record, codec=codec).header.size)
         except NotOpened as error:
             raise halt(HaltReason.NOT_OPENED, f"{here.name}: {error}") from error
         raise Moved(SOURCE_CHANGED, f"{here.name} had a record at offset {offset}, and has none now")

@@ -1,4 +1,5 @@
-"""The deep path: batches that the destination would refuse as they are, opened and rewritten.
+"""The deep path: batches that the destination would refuse as they are, or is to have with another codec, opened and
+rewritten.
 
 The only place on the way of a batch where one is opened. It is counted by reason, so that operators see how much of
 their data takes this way.
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mirror.reasons import HaltReason
-from mirror.records.admit import Halt, Terms
+from mirror.records.admit import Halt, Terms, Wanted
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.ratio import RatioEstimator
 from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, rewrite
@@ -47,7 +48,7 @@ class Rewriter:
     """Rewrites batches for all partitions of a process.
 
     Attributes:
-        opened: batches that were opened, by the reason for which they would have halted.
+        opened: batches that were opened, by the reason for which they would have halted, or what was wanted.
         splits: batches that were built here, and how many of them were too large and were split.
     """
 
@@ -55,12 +56,12 @@ class Rewriter:
     splits: Splits = field(default_factory=Splits)
     _ratios: dict[str, RatioEstimator] = field(default_factory=dict)
 
-    def count(self, reason: HaltReason, batches: int = 1) -> None:
+    def count(self, reason: HaltReason | Wanted, batches: int = 1) -> None:
         """Counts batches that are opened for this reason."""
         self.opened[reason.slug] = self.opened.get(reason.slug, 0) + batches
 
     def rewrite(
-        self, topic: str, header: BatchHeader, batch: memoryview, due: int, terms: Terms, reason: HaltReason
+        self, topic: str, header: BatchHeader, batch: memoryview, due: int, terms: Terms, reason: HaltReason | Wanted
     ) -> Rewritten:
         """Rewrites the records of a batch from ``due`` on.
 
@@ -84,6 +85,7 @@ class Rewriter:
                 ratios=self._ratios.setdefault(topic, RatioEstimator()),
                 splits=self.splits,
                 passes_over=terms.passes_over,
+                codec=terms.codec,
             ):
                 pieces.append(piece)
                 size += piece.header.size if isinstance(piece, Piece) else 0

@@ -157,6 +157,8 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
     terms = partition.terms
     most_length = (terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
     plain = 0 if terms.strict else PLAIN_ATTRIBUTES
+    if terms.codec is not None:
+        plain = 0 if terms.codec else 1  # of the others, only batches without a codec are known by a limit
     outbox = queue.outbox
     last_fit = end - HEADER_SIZE
     halt: Halt | Unproven | None = None

@@ -5,12 +5,27 @@ its records, than ``producer.id.expiration.ms`` (Kafka's ProducerStateManager). 
 written yet. Without an entry it takes any first sequence: with batches k and k + 1 under way and k refused, for any
 reason, k + 1 lands in k's place. So more than one batch is sent only while the entry is there, whichever batch under
 way is the last to be appended: the last acknowledged one has this very id and is fresh, and so are all behind it.
+
+Where the destination's broker puts its own times in (``destination.timestamps: append``), they count instead of those
+of the records. Both count then, whichever is older (``counted_ms``): the topic's config may be the other one again.
 """
 
+import time
 from collections import deque
 
 UNKNOWN_MS = -1 << 63
 """Older than any time: nothing was acknowledged under this producer id since the position was found."""
+
+
+def now_ms() -> int:
+    """Returns this host's clock, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def counted_ms(timestamp_ms: int, *, append_times: bool) -> int:
+    """Returns a time by which a batch is not older than the destination takes it to be: its own timestamp, or now, if
+    that is earlier and the broker may put in the time of the append, which is still to come."""
+    return min(timestamp_ms, now_ms()) if append_times else timestamp_ms
 
 
 _Put = tuple[int, int, int]

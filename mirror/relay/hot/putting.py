@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt
+from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt, Wanted
 from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
 from mirror.records.restamp import restamp
 from mirror.relay.hot.deep import Rewriter
+from mirror.relay.hot.freshness import counted_ms
 from mirror.relay.hot.native import Outbox
 from mirror.relay.hot.plain import NEVER_MS
 from mirror.relay.partition.cursor import Mark
@@ -39,7 +40,7 @@ class Opened(NamedTuple):
     stop: int
     """The byte behind it."""
     header: BatchHeader
-    reason: HaltReason
+    reason: HaltReason | Wanted
 
 
 class SoFar:
@@ -151,7 +152,10 @@ class SoFar:
             _give_frame(self.frame, queue)
         if self.last_at < 0:
             return
-        queue.freshness.put(queue.acknowledged, min(self.last_due, self.next_due), self.oldest_ms, self.newest_ms)
+        oldest_ms, newest_ms = self.oldest_ms, self.newest_ms
+        if self.partition.terms.takes_append_times:
+            oldest_ms, newest_ms = (counted_ms(each, append_times=True) for each in (oldest_ms, newest_ms))
+        queue.freshness.put(queue.acknowledged, min(self.last_due, self.next_due), oldest_ms, newest_ms)
         if self.last_due == self.next_due:
             header = bytes(self.frame.body[self.last_at : self.last_at + HEADER_SIZE])
             cursor.marks.append(Mark(self.next_due, self.epoch, header))

@@ -11,10 +11,11 @@ from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import raw_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.stamped import is_stamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.runs import foreign
 from mirror.relay.locate.superseded import Lost, Superseded, records_of
-from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, compare, old_messages, same_batch
+from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, as_sent, compare, old_messages, same_batch
 from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from mirror.relay.locate.resync import Origin, Readable, ResyncRules
 
 NO_EPOCH = -1
+APPENDED = (
+    " (the destination's broker has put the time of its append into its own; with destination.timestamps: append the "
+    "flow takes that)"
+)
+"""Added to the detail if that alone may be the difference."""
 LOOKS_BACK = 16
 """Data batches of a compacted topic that are tried, from the last one back, until one can be compared."""
 
@@ -91,6 +97,8 @@ class Comparison:
             if likeness is Likeness.DIFFERENT:
                 await self._check_place(look.data, found, source_start)
                 detail = f"the batches at offset {header.base_offset} differ"
+                if is_stamped(header) and not self._rules.terms.takes_append_times:
+                    detail += APPENDED
                 stop = await self.parted(detail, log_start, source_start, source_end, end)
                 if found is not None and found[0].base_offset > header.base_offset:
                     # Only a source that has lost its end has a gap where the copy has a batch.
@@ -144,7 +152,8 @@ class Comparison:
             return
         header, other = copy[0], found[0]
         moved = (other._replace(base_offset=header.base_offset), found[1])
-        if same_batch(copy, moved, strict=self._rules.strict) and (
+        sent = as_sent(copy, moved) if self._rules.terms.takes_append_times else copy
+        if same_batch(sent, moved, strict=self._rules.strict) and (
             other.base_offset > header.base_offset or not await self._stands(other, source_start)
         ):
             raise self._displaced(header, other)
@@ -171,8 +180,9 @@ class Comparison:
         rules = self._rules
         terms = rules.terms
         return await compare(
-            copy, found, opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites
-        )
+            copy, found, opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites,
+            append_times=terms.takes_append_times,
+        )  # fmt: skip
 
     # -- where they diverge ------------------------------------------------------------------------------------------
 

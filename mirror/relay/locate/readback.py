@@ -7,13 +7,14 @@ from typing import NamedTuple
 from mirror.offsetmap.compare.survivors import cleaned
 from mirror.reasons import HaltReason
 from mirror.records.header import BatchHeader
+from mirror.records.stamped import is_stamped, unstamped
 from mirror.relay.halts import Halted, halt
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, Moved, attempted
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
-from mirror.wire.produce import checksum_of
+from mirror.wire.produce import checksum_of, max_timestamp_of
 
 CUT_POLL_S = 0.1
 CLEANED = "cleaned"
@@ -22,12 +23,20 @@ LEADER_CHANGED = "leader_changed"
 
 
 class Sent(NamedTuple):
-    """The batch that was acknowledged. ``rewritten``: it was made here, of records of the source's batch."""
+    """The batch that was acknowledged. ``newest_ms``: its max timestamp. ``rewritten``: it was made here, of records of
+    the source's batch."""
 
     base_offset: int
     crc: int
     records: int
+    newest_ms: int
     rewritten: bool
+
+    def is_there(self, found: BatchHeader, *, append_times: bool) -> bool:
+        """Returns True if this is what was found at the destination. ``append_times``: its broker may have put in the
+        time of the append."""
+        sent = unstamped(found, self.newest_ms) if append_times and is_stamped(found) else found
+        return (sent.base_offset, sent.crc) == (self.base_offset, self.crc)
 
 
 class ReadBack:
@@ -43,6 +52,7 @@ class ReadBack:
             base_offset,
             checksum_of(batch[0]),  # the hot path builds plain tuples: no names
             batch[2],
+            max_timestamp_of(batch[0]),
             rewritten=partition.cursor.is_rewritten(_source_offset(partition, base_offset, batch)),
         )
         self._relay.work(partition, self._read_back(partition, sent, partition.positions))
@@ -83,7 +93,7 @@ class ReadBack:
         _, there = locator.logs(partition)
         base_offset = sent.base_offset
         found = await there.batch_at(base_offset)
-        if found is not None and (found[0].base_offset, found[0].crc) == (base_offset, sent.crc):
+        if found is not None and sent.is_there(found[0], append_times=partition.terms.takes_append_times):
             if partition.positions == position:
                 await locator.cut(partition, found[0].next_offset)
             return

@@ -5,7 +5,7 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from mirror.offsetmap.compare.survivors import cleaned, in_common
+from mirror.offsetmap.compare.survivors import cleaned, in_common, loses_times, timeless
 from mirror.records.content.opening import MOST_OPENED, NotOpened, opened
 from mirror.records.content.raw import RawRecord, placed_records
 from mirror.records.header import (
@@ -20,6 +20,7 @@ from mirror.records.header import (
     BatchHeader,
     Codec,
 )
+from mirror.records.stamped import is_stamped, unstamped
 from mirror.relay.locate.tails import READ_BYTES, Batches, Data
 
 _NO_TIME = -1
@@ -62,6 +63,13 @@ def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool 
     )
 
 
+def as_sent(copy: Data, original: tuple[BatchHeader, bytes]) -> Data:
+    """Returns a copy as it was sent, if the destination's broker has put the time of its append in, with the original's
+    max timestamp, which the broker has replaced; any other as it is."""
+    header, payload = copy
+    return (unstamped(header, original[0].max_timestamp), payload) if is_stamped(header) else copy
+
+
 async def compare(
     copy: Data,
     original: tuple[BatchHeader, bytes],
@@ -70,6 +78,7 @@ async def compare(
     strict: bool = False,
     gaps: bool = False,
     pieces: bool = False,
+    append_times: bool = False,
 ) -> Compared:
     """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
 
@@ -80,7 +89,10 @@ async def compare(
         strict: the copy carries the source's producer fields.
         gaps: the source is compacted, so that its batch may be gone altogether.
         pieces: the copy may be a piece of the source's batch, or all of it with the times of its append.
+        append_times: the destination's broker may have put the time of the append into the copy.
     """
+    timed = not (append_times and loses_times(copy[0]))
+    copy = as_sent(copy, original) if append_times else copy
     (mine, payload), (other, whole) = copy, original
     if same_batch(copy, original, strict=strict):
         return SAME
@@ -88,12 +100,13 @@ async def compare(
     if other.base_offset > mine.last_offset:
         return Compared(Likeness.NOTHING, f"the source has compacted the batch at {base} away") if gaps else DIFFERENT
     if pieces and is_piece(mine, other):
-        return await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps)
+        return await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps, timed=timed)
     if (other.base_offset, other.last_offset) != (base, mine.last_offset) or not (cleaned(mine) or cleaned(other)):
         return DIFFERENT
     async with opening:
         try:
-            found = await in_common(opened(mine, payload), opened(other, whole[HEADER_SIZE:]))
+            both = opened(mine, payload), opened(other, whole[HEADER_SIZE:])
+            found = await in_common(*(both if timed else map(timeless, both)))
         except NotOpened as error:
             return Compared(Likeness.NOTHING, str(error))
     if found is not None and not found.both:
@@ -103,29 +116,30 @@ async def compare(
 
 def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
     """Returns True if the copy can only be what was made of the original: it has a part of its offsets, or times of its
-    own in the place of the times of their append (``records.content.rewriting``), or the original is of an old format.
-    """
+    own in the place of the times of their append, or another codec (``records.content.rewriting``), or the original is
+    of an old format."""
     inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
     alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)
-    anew = original.is_stand_in or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
+    recoded = copy.codec_bits != original.codec_bits
+    anew = original.is_stand_in or recoded or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
     return inside and (anew or not alike)
 
 
 async def _compare_piece(
-    mine: BatchHeader, payload: bytes, other: BatchHeader, whole: bytes, *, opening: asyncio.Lock, gaps: bool
-) -> Compared:
-    """Compares a piece with the same offsets of the original, record by record: keys, values and headers as stored, and
-    the times that consumers see. It was made with all records that the original had there."""
+    mine: BatchHeader, payload: bytes, other: BatchHeader, whole: bytes, *, opening: asyncio.Lock, gaps: bool,
+    timed: bool,
+) -> Compared:  # fmt: skip
+    """Compares a piece with the same offsets of the original, record by record: keys, values and headers as stored,
+    and, if ``timed``, the times that consumers see. It was made with all records that the original had there."""
     async with opening:
         try:
-            found = await in_common(
-                placed_records(mine, payload),
-                (
-                    record
-                    for record in placed_records(other, whole[HEADER_SIZE:])
-                    if mine.base_offset <= record.offset <= mine.last_offset
-                ),
+            inside = (
+                record
+                for record in placed_records(other, whole[HEADER_SIZE:])
+                if mine.base_offset <= record.offset <= mine.last_offset
             )
+            both = placed_records(mine, payload), inside
+            found = await in_common(*(both if timed else map(timeless, both)))
         except NotOpened as error:
             return Compared(Likeness.NOTHING, str(error))
     if found is None or (found.missing and not cleaned(mine)):

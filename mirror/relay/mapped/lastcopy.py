@@ -38,6 +38,8 @@ class Sides(NamedTuple):
     """True if the source's cleaner may have removed the original."""
     opening: asyncio.Lock
     """Held while batches are opened to be compared."""
+    append_times: bool = False
+    """True if the destination's broker may have put the time of its append into the copy."""
 
 
 async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
@@ -172,7 +174,7 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Or
         # It may have become visible only now.
         original = await sides.here.batch_at(at)
     if original is not None and _ends(original[0], last.source_end):
-        found = await fit(_look(original), _look(copy), sides.opening)
+        found = await fit(_look(original), _look(copy, append_times=sides.append_times), sides.opening)
         if found is not Fit.NONE:
             return Original(*original) if found is Fit.WHOLE else None
     if original is not None and original[0].base_offset <= at:
@@ -197,7 +199,8 @@ async def _piece(
     if start < 0:
         return None
     async with sides.opening:
-        here, there = await rows_of(_look(original)), await rows_of(_look(copy))
+        mine = _look(copy, append_times=sides.append_times)
+        here, there = [await rows_of(each, timed=mine.timed) for each in (_look(original), mine)]
     return fits_at(here, start, there, length) if here is not None and there is not None else None
 
 
@@ -205,9 +208,9 @@ def _ends(header: BatchHeader, offset: int) -> bool:
     return header.next_offset == offset
 
 
-def _look(found: tuple[BatchHeader, bytes]) -> Batch:
+def _look(found: tuple[BatchHeader, bytes], *, append_times: bool = False) -> Batch:
     header, batch = found
-    return Batch.of(header, memoryview(batch))
+    return Batch.of(header, memoryview(batch), append_times=append_times)
 
 
 def _truncated(sides: Sides, detail: str) -> PartitionHalted:

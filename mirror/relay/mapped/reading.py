@@ -95,6 +95,7 @@ class Reading:
             known_epoch=known_epoch if self._rules.terms.compacted else NO_LEADER_EPOCH,
             opening=self._rules.opening,
             may_be_cut=self._rules.terms.rewrites,
+            append_times=self._rules.terms.takes_append_times,
         )
 
     async def advance(self, step: LockStep, end: int) -> int:
@@ -196,6 +197,7 @@ class Reading:
             log_start=self.bounds.log_start,
             compacted=self._rules.terms.compacted,
             opening=self._rules.opening,
+            append_times=self._rules.terms.takes_append_times,
         )
 
     async def check_copied(

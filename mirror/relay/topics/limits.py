@@ -4,7 +4,7 @@ its source took, and gets it later.
 Timestamps: since Kafka 3.6 there are ``message.timestamp.after.max.ms`` and ``.before.max.ms`` (KIP-937). The default
 of the former is one hour since 4.0. In versions before 3.6, ``message.timestamp.difference.max.ms`` stands for both,
 and up to 3.9 it counts if the newer config has no limit. Records are older when they are copied than when they were
-written, so for ``before`` only no limit is enough.
+written, so for ``before`` only no limit is enough. A topic with LogAppendTime refuses no timestamp.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.relay.events import EventLog
+from mirror.relay.settings import APPEND_TIME, TIMESTAMP_TYPE
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 AFTER = "message.timestamp.after.max.ms"
@@ -52,6 +53,8 @@ def limit_of(values: Values, name: str) -> int | None:
     own = _number(values, name)
     if name not in (AFTER, BEFORE):
         return own
+    if values.get(TIMESTAMP_TYPE) == APPEND_TIME:
+        return NO_LIMIT
     older = _number(values, DIFFERENCE)
     if own is None or (own == NO_LIMIT and older is not None):
         return older

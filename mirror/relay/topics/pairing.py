@@ -14,16 +14,20 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, halted_by_lack
-from mirror.relay.settings import HALT, RelaySettings
+from mirror.relay.settings import APPEND_TIME, HALT, TIMESTAMP_TYPE, RelaySettings
 from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import SETTLED_PAUSE_S, create, grow, until_led, with_fewer
 from mirror.relay.topics.describing import describe_topics, right_to_configs
-from mirror.relay.topics.limits import MAX_MESSAGE_BYTES, Narrower, Values, narrower
+from mirror.relay.topics.limits import (
+    MAX_MESSAGE_BYTES,
+    Narrower,
+    Values,
+    narrower,
+)
 from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
 from mirror.wire.errors import error_name
 
 CLEANUP_POLICY = "cleanup.policy"
-TIMESTAMP_TYPE = "message.timestamp.type"
 LEARN_TRIES = 10
 
 
@@ -231,9 +235,9 @@ def _pair(
         missing = f"{name_there} does not exist at {destination.name}, and topic.create is false"
         return Pair(source=topic, destination=name_there, halted=halted or Halted.of(HaltReason.TOPIC_MISSING, missing))
     values = {name: entry.value for name, entry in (configs or {}).items()}
-    for name, wanted in settings.fixed_configs.items():
+    for name in settings.fixed_configs:
         value = values.get(name)
-        if value is not None and value != wanted:
+        if not settings.takes(name, value):
             detail = f"{name_there}: {name}={value}"
             return Pair(source=topic, destination=name_there, halted=Halted.of(HaltReason.DESTINATION_REWRITES, detail))
     here = {name: entry.value for name, entry in (origin or {}).items()}
@@ -262,7 +266,10 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
         max_batch_size=limit,
         compacted=compacted,
         compacted_there="compact" in (there.get(CLEANUP_POLICY) or ""),
-        append_times=here.get(TIMESTAMP_TYPE) == "LogAppendTime",
+        append_times=here.get(TIMESTAMP_TYPE) == APPEND_TIME,
+        takes_append_times=settings.append_times,
+        codec=settings.codec,
+        append_times_there=there.get(TIMESTAMP_TYPE) == APPEND_TIME,
         accept_gaps=settings.accept_gaps,
         rewrites=rewrites,
         # A cleaner leaves no border of what it takes of old messages. Without offsets to go by, nobody could say where

@@ -273,6 +273,20 @@ class FlowSettings(Settings):
     `offsets: exact`, `identity: stamped` and `deep.path.enable: true`."""
     oversize_record_topic: Annotated[str, AfterValidator(_check_dead_letters), Field(validate_default=True)] = ""
     """The topic at the destination for `oversize.record: deadletter`. It has to exist, and to take larger batches."""
+    compression_type: Annotated[
+        Literal["source", "none", "gzip", "snappy", "lz4", "zstd"],
+        Choice(("source", "none", "gzip", "snappy", "lz4", "zstd")),
+        Field(validate_default=True),
+    ] = "source"
+    """The codec of batches at the destination. source: as they are. Any other: each batch with another codec is opened
+    and compressed anew, at the same offsets; the destination topic's own compression.type may be the same then. Only
+    with `identity: stamped` and `deep.path.enable: true`."""
+    destination_timestamps: Annotated[
+        Literal["keep", "append"], Choice(("keep", "append")), Field(validate_default=True)
+    ] = "keep"
+    """When the destination topic has message.timestamp.type=LogAppendTime, so that its broker puts its own times in.
+    keep: its partitions stop (destination_rewrites). append: they are copied, and consumers of the destination see the
+    times of the append. Only with `identity: stamped`."""
     use_raw_bytes: Annotated[bool, Switch()] = True
     """Copies record batches without opening them (KIP-712); turns the next two on or off together."""
     fetch_raw_bytes: Annotated[bool, Switch()] = Field(
@@ -434,6 +448,33 @@ class FlowSettings(Settings):
                     f"set {key}: {shown}, or oversize.record: halt",
                     at=key,
                 )
+        return value
+
+    @field_validator("compression_type")
+    @classmethod
+    def _check_codec(cls, value: str, info: ValidationInfo) -> str:
+        for name, key, needed in (
+            ("identity", "identity", "stamped"),
+            ("deep_path_enable", "deep.path.enable", True),
+        ):
+            if value != "source" and info.data.get(name, needed) != needed:
+                shown = str(needed).lower()
+                raise refused(
+                    f"{value} needs {key}: {shown}: batches have to be opened for it",
+                    f"set {key}: {shown}, or compression.type: source",
+                    at=key,
+                )
+        return value
+
+    @field_validator("destination_timestamps")
+    @classmethod
+    def _check_timestamps(cls, value: str, info: ValidationInfo) -> str:
+        if value != "keep" and info.data.get("identity", "stamped") != "stamped":
+            raise refused(
+                "append needs identity: stamped: with strict, batches are at the destination bit for bit",
+                "set identity: stamped, or destination.timestamps: keep",
+                at="identity",
+            )
         return value
 
     @field_validator("fetch_raw_bytes", "send_raw_bytes", mode="before")

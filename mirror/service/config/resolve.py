@@ -59,6 +59,8 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         committed=settings.isolation_level == "read_committed",
         accept_gaps=settings.on_gap == "continue",
         rewrites=settings.deep_path_enable,
+        compression=settings.compression_type,
+        append_times=settings.destination_timestamps == "append",
         oversize_record=settings.oversize_record,
         dead_letter_topic=settings.oversize_record_topic,
         fill_by_transaction=settings.fill == "transaction",

@@ -2,8 +2,8 @@
 
 * Topics that the destination lacks are created, and partitions added, just as the mirror itself would.
 * ``max.message.bytes`` of a destination topic is raised.
-* ``compression.type`` and ``message.timestamp.type`` of a destination topic that holds no record are set. Where records
-  are, somebody may rely on them.
+* ``compression.type`` and ``message.timestamp.type`` of a destination topic that holds no record are set, unless the
+  flow takes them as they are. Where records are, somebody may rely on them.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ def _of_topic(topic: TopicFacts, settings: RelaySettings, destination: str) -> I
     if topic.empty:
         for config, wanted in settings.fixed_configs.items():
             value = topic.there.get(config)
-            if value is not None and value != wanted:
+            if value is not None and not settings.takes(config, value):
                 yield _set(name, destination, config, wanted, value)
 
 

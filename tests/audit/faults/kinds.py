@@ -306,7 +306,7 @@ def another_max_timestamp(copy: Copy) -> list[Told]:
 def append_time(copy: Copy) -> list[Told]:
     data = copy.data(AT)
     copy.replace(AT, edited(data, attributes=BatchHeader.read(data).attributes | 8))
-    return [changed(copy, Kind.HEADER_CHANGED, AT)]
+    return [changed(copy, Kind.APPEND_TIMES, AT)]
 
 
 @fault(PLAIN)

@@ -89,6 +89,16 @@ def test_a_changed_header_names_the_fields() -> None:
     assert found.detail == "max timestamp 1000 → 2000, codec none → zstd, attributes 0x0000 → 0x000c"
 
 
+def test_times_of_the_append_are_told_by_name() -> None:
+    theirs = log("abc")
+    theirs[5] = theirs[5]._replace(max_timestamp=2_000, flags=8)
+    (found,) = findings(log("abc"), theirs)
+    assert (found.kind, found.batches) == (Kind.APPEND_TIMES, 1)
+    theirs[5] = theirs[5]._replace(base_timestamp=2_000)
+    assert findings(log("abc"), theirs)[0].kind is Kind.HEADER_CHANGED
+    assert findings(theirs, log("abc"))[0].kind is Kind.HEADER_CHANGED
+
+
 def test_every_header_field_has_a_name() -> None:
     ours = row(0, "a")
     theirs = ours._replace(records=4, size=99, base_timestamp=1, max_timestamp=2, flags=8)

@@ -101,7 +101,7 @@ def test_what_fills_a_hole_at_the_destination() -> None:
 
 
 def test_rules_as_text() -> None:
-    for rules in (PLAIN, COMMITTED, DESTINATION):
+    for rules in (PLAIN, COMMITTED, DESTINATION, Rules(append_times=True)):
         assert Rules.from_json(rules.to_json()) == rules
     for text in ("", "{}", '{"side": "both"}', "[]"):
         with pytest.raises(ValueError, match="no rules"):

@@ -126,6 +126,13 @@ def test_the_coverage_adds_up() -> None:
     assert again.to_json() == coverage.to_json()
 
 
+def test_the_coverage_counts_times_of_the_append() -> None:
+    coverage = RangeCoverage()
+    coverage.take(cut(batch(0) + raw_batch(b"x", base_offset=5, attributes=8 | 4), wanted(0, 40)))
+    assert (coverage.batches, coverage.stamped) == (2, 1)
+    assert RangeCoverage.from_json(coverage.to_json()).stamped == 1
+
+
 def test_the_coverage_names_the_first_gaps_only() -> None:
     coverage = RangeCoverage()
     coverage.take(cut(b"".join(batch(base, 1) for base in range(1, 80, 2)), wanted(0, 80)))

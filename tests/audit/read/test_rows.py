@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from mirror.audit.model import Side
+from mirror.audit.read.holes import PLAIN, Rules
 from mirror.audit.read.rows import (
     SCHEMA,
     Block,
@@ -30,18 +32,18 @@ def log(**header: int) -> bytes:
     return b"".join(raw_batch(data, base_offset=5 * index, **header) for index, data in enumerate(PAYLOADS))
 
 
-def block_of(records: bytes, digest: str = "xxh3_128") -> Block:
+def block_of(records: bytes, digest: str = "xxh3_128", rules: Rules = PLAIN) -> Block:
     """As the reader makes it."""
     body = memoryview(records)
     places = list(scan(body))
-    return make_block(body, places, read_headers(body, places), digester(digest))
+    return make_block(body, places, read_headers(body, places), digester(digest), rules=rules)
 
 
-def chunk_rows(*parts: bytes, width: int = 10, start: int = 0) -> list[dict[str, object]]:
+def chunk_rows(*parts: bytes, width: int = 10, start: int = 0, rules: Rules = PLAIN) -> list[dict[str, object]]:
     """The chunks of a log that came in some responses."""
     chunks = Chunks("xxh3_128", start, width)
     for part in parts:
-        chunks.add(block_of(part))
+        chunks.add(block_of(part, rules=rules))
     rows: list[dict[str, object]] = chunks.rows("c", "t", 0).to_pylist()
     return rows
 
@@ -110,6 +112,22 @@ def test_chunks_do_not_depend_on_how_the_log_came() -> None:
 def test_chunks_ignore_what_is_the_destinations_own() -> None:
     stamped = log(producer_id=(1 << 62) + 5, producer_epoch=2, base_sequence=77, leader_epoch=12)
     assert chunk_rows(stamped) == chunk_rows(log())
+
+
+HERE, THERE = (Rules(side=side, append_times=True) for side in Side)
+
+
+def test_times_of_the_append_are_left_out_where_that_is_allowed() -> None:
+    """The mark and the max timestamp, of whichever batches have the mark; at the source, it is no such mark."""
+    some = b"".join(
+        raw_batch(data, base_offset=5 * index, **({"attributes": 8, "max_timestamp": 9} if index % 2 else {}))
+        for index, data in enumerate(PAYLOADS)
+    )
+    assert chunk_rows(some, rules=THERE) == chunk_rows(log(), rules=HERE) == chunk_rows(log(), rules=THERE)
+    assert chunk_rows(some, rules=HERE) != chunk_rows(log(), rules=THERE)
+    assert chunk_rows(some) != chunk_rows(log())
+    for change in ({"base_timestamp": 1}, {"record_count": 4}, {"attributes": 8 | 4}):
+        assert chunk_rows(log(**{"attributes": 8} | change), rules=THERE) != chunk_rows(log(), rules=HERE)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.identity import Identity
 from tests.net.scripted import OWN, stepped
 from tests.records.builders import Record, kafka_batch, sealed
+from tests.simulation.model.broker import stamped
 
 TIME = 1_700_000_000_000
 
@@ -163,6 +164,43 @@ HALF = len(LARGE) // 2 + 61
 
 async def follow(there: Sequence[bytes], here: Sequence[bytes] = SOURCE, **changes: Any) -> LockStep:
     return await stepped(here, there, **{"may_be_cut": True} | changes)
+
+
+@pytest.mark.parametrize("which", ["all", "some", "none"])
+@pytest.mark.parametrize("cut", [True, False])
+async def test_times_of_the_append_at_the_destination(which: str, cut: bool) -> None:
+    """Of pieces and whole batches: each copy is judged by its own mark, if such copies are allowed."""
+    here = [LARGE, batch(6, [6, 7])]
+    there = copies([*pieces(LARGE, most=HALF), here[1]] if cut else here)
+    marks = {"all": there, "some": there[::2], "none": []}[which]
+    stored = [stamped(one, TIME + 77_000) if one in marks else one for one in there]
+    step = await follow(stored, here, append_times=True)
+    assert (step.source_offset, list(step.map)) == (8, [Run(0, 0, 8)])
+    if marks:
+        with pytest.raises(Differs):
+            await follow(stored, here)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("part", [False, True])
+async def test_a_cleaned_copy_with_the_time_of_its_append(changed: bool, part: bool) -> None:
+    """The cleaner has written that time into its records: all else of them is compared."""
+    whole = batch(0, range(6))
+    (one,) = copies([pieces(whole, most=HALF)[0] if part else whole])
+    header = BatchHeader.read(one)
+    last = header.last_offset_delta
+    left = [Record(last, TIME + 77_000, b"k", b"VALUE" if changed else b"value %d;" % last * 3)]
+    made = kafka_batch(left, base_offset=0)
+    kept = header._replace(
+        length=BatchHeader.read(made).length, record_count=1, base_timestamp=TIME + 77_000, attributes=0
+    )
+    stored = stamped(kept.pack() + made[HEADER_SIZE:], TIME + 77_000)
+    if changed:
+        with pytest.raises(Differs):
+            await follow([stored], [whole], append_times=True)
+    else:
+        step = await follow([stored], [whole], append_times=True)
+        assert step.source_offset == last + 1
 
 
 async def test_all_of_it() -> None:

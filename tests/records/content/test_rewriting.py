@@ -174,6 +174,20 @@ def test_topics_of_ratio_ten_and_two_in_turn_split_fewer_than_one_in_ten() -> No
     assert splits.split / splits.built < 0.1
 
 
+@pytest.mark.parametrize("wanted", Codec)
+@pytest.mark.parametrize("codec", Codec)
+def test_another_codec(codec: Codec, wanted: Codec) -> None:
+    """The same records; one that does not compress is cut all the same if it is too large then."""
+    batch = kafka_batch([Record(at, TIME + at, b"k", b"value " * 90) for at in range(6)], codec=codec)
+    for most in (None, 1_500):
+        pieces = pieces_of(batch, codec=wanted, most_size=most)
+        assert read_pieces(pieces) == read(batch)
+        assert {piece.header.codec_bits for piece in pieces} == {wanted}
+        assert most is None or all(piece.header.size <= most for piece in pieces)
+    (record, *_) = raw_records(BatchHeader.read(batch), batch[HEADER_SIZE:])
+    assert rewriting.alone(BatchHeader.read(batch), record, codec=wanted).header.codec_bits == wanted
+
+
 def test_the_same_bytes_each_time() -> None:
     batch = cleaned(written(100), [record(100), record(102)])
     assert pieces_of(batch) == pieces_of(batch)

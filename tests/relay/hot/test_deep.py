@@ -10,7 +10,7 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, Terms
 from mirror.records.content.raw import PlacedRecord, placed_records
-from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
 from mirror.records.identity import Identity
 from mirror.records.intact import is_intact
 from mirror.relay.holes.parking import park
@@ -157,6 +157,22 @@ def test_what_is_counted_is_what_is_stored() -> None:
     assert (run.partition.queue.tally.put_batches, run.partition.queue.tally.put_bytes) == (4, sum(sizes))
     run.partition.queue.tally.returned(run.items)
     assert (run.partition.queue.tally.put_batches, run.partition.queue.tally.put_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("wanted", Codec)
+def test_a_codec_on_purpose(compiled: bool, wanted: Codec) -> None:
+    """Only what has another one is opened; it is counted by this reason."""
+    run = Run(Terms(rewrites=True, codec=wanted), compiled=compiled)
+    batches = [written(100 + 3 * number, codec) for number, codec in enumerate(Codec)]
+    assert run.take(*batches) is None
+    assert run.read() == placed(batches)
+    others = sum(BatchHeader.read(one).codec_bits != wanted for one in batches)
+    assert run.rewriter.opened == {"other_codec": others}
+    assert others >= 2
+    codecs = {BatchHeader.read(item.head[-HEADER_SIZE:]).codec_bits for item in run.items if not isinstance(item, Hole)}
+    assert codecs == {wanted}
+    run.send_all()
 
 
 def test_append_times_are_kept() -> None:

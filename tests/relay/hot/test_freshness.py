@@ -1,5 +1,6 @@
 """How many batches may be under way: what the destination remembers at least, held against all that it may have."""
 
+import time
 from collections import deque
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from mirror.records.admit import Cause
 from mirror.records.identity import MAX_EPOCH, Identity
-from mirror.relay.hot.freshness import UNKNOWN_MS, Freshness
+from mirror.relay.hot import freshness as module
+from mirror.relay.hot.freshness import UNKNOWN_MS, Freshness, counted_ms
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 
@@ -76,6 +78,20 @@ def test_never_more_than_what_the_destination_may_have(steps: list[tuple[list[in
         acknowledged += 1
     freshness.appended(acknowledged, last)
     assert freshness.least_ms(acknowledged) == last
+
+
+@pytest.mark.parametrize(
+    ("stamp_ms", "append_times", "counted"), [(100, True, 100), (900, True, 500), (900, False, 900)]
+)
+def test_times_of_the_append(monkeypatch: pytest.MonkeyPatch, stamp_ms: int, append_times: bool, counted: int) -> None:
+    """Which is still to come: what lies ahead of it does not count where the broker puts it in. What is older does: the
+    topic may be one again that keeps the records' times."""
+    monkeypatch.setattr(module, "now_ms", lambda: 500)
+    assert counted_ms(stamp_ms, append_times=append_times) == counted
+
+
+def test_the_clock_is_in_milliseconds() -> None:
+    assert abs(module.now_ms() - time.time() * 1000) < 60_000
 
 
 # The window.

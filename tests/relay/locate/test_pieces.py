@@ -7,7 +7,7 @@ import pytest
 from mirror.offsetmap.entries.passed import DROPPED
 from mirror.records.admit import Terms
 from mirror.records.content.rewriting import rewrite
-from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
 from mirror.relay.locate.survivors import is_piece
 from tests.records.builders import Record, kafka_batch, sealed
 from tests.records.cleaner import TIME, cleaned, record, written
@@ -133,6 +133,24 @@ async def test_what_was_filled_and_has_no_later_record_of_its_key() -> None:
         begin(at, written(3), compacted=True)
         fill(at, 1)
         assert (await at.halts())[0] == "overfilled"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("codec", Codec)
+async def test_another_codec(codec: Codec, changed: bool) -> None:
+    """The copy was compressed anew, by a worker or by the destination's broker: its records are compared."""
+    async with scene() as at:
+        begin(at, LARGE)
+        other = kafka_batch(
+            [Record(each, TIME + each, b"key %d" % each, b"value %d" % each * (9 + changed)) for each in range(6)],
+            base_offset=3, codec=codec,
+        )  # fmt: skip
+        copy(at, other, sequence=3)
+        if changed:
+            assert (await at.halts())[0] == "not_a_copy"
+        else:
+            found = await at.locate()
+            assert (found.offset, found.proven, found.inside) == (9, True, -1)
 
 
 async def test_append_times() -> None:

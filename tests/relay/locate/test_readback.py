@@ -31,6 +31,7 @@ from tests.fakes.loop import until
 from tests.net.real import create, transaction
 from tests.records.builders import Record, kafka_batch
 from tests.relay.mapping import mapping
+from tests.simulation.model.broker import stamped
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])
 OTHER = kafka_batch([Record(0, 0, None, b"VALUE")])
@@ -174,6 +175,21 @@ async def test_a_log_cleaner_that_was_quicker(found: bytes | None, compacted: bo
     proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     await asyncio.gather(*owner.tasks)
     assert (owner.told, partition.queue.proven) == ([told], False)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("sent", [SENT, OTHER])
+async def test_the_time_of_the_append(sent: bytes, takes: bool) -> None:
+    """The broker has put it into the batch, and computed the checksum anew. It is what was sent if that was the
+    checksum before."""
+    owner = Orchestrator(stamped(SENT, 9_000), None)
+    partition = Partition("t", 0)
+    partition.phase, partition.terms = Phase.ACTIVE, Terms(takes_append_times=takes)
+    partition.claim.destination_leader = LEADER
+    proofs_of(owner).read_back(partition, 0, Batch(sent[:61], memoryview(sent)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    proven = takes and sent is SENT
+    assert (owner.told, partition.queue.proven) == ([] if proven else ["halt not_a_copy"], proven)
 
 
 @pytest.mark.parametrize(("end", "told"), [(1, "doubt rewritten"), (0, "halt not_a_copy")])

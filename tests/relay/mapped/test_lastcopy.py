@@ -20,6 +20,7 @@ from mirror.relay.mapped.copied import Copied, OpenMap
 from mirror.relay.mapped.lastcopy import Sides, check_copied, check_end, check_last
 from mirror.relay.partition.cursor import Mark
 from tests.records.builders import Record, kafka_batch
+from tests.simulation.model.broker import stamped
 
 OWN = 7
 LAST = Run(0, 100, 10)
@@ -79,6 +80,16 @@ async def test_it_is_the_one() -> None:
 
 LARGER = kafka_batch([Record(at, 0, None, b"value") for at in range(4)], base_offset=8, leader_epoch=3)
 """Offsets 8 to 11: the last copy is a piece of it."""
+
+
+@pytest.mark.parametrize("of", [batch(8), LARGER], ids=["whole", "piece"])
+async def test_the_time_of_its_append(of: bytes) -> None:
+    """The destination's broker has put it in, where the flow takes that."""
+    stamps = Held(stamped(batch(108, producer_id=OWN, leader_epoch=0), 9_000))
+    found = await check_last(sides(Held(of), stamps)._replace(append_times=True), LAST, {OWN})
+    assert found is not None
+    with pytest.raises(PartitionHalted, match="source_truncated"):
+        await check_last(sides(Held(of), stamps), LAST, {OWN})
 
 
 async def test_a_piece_of_it_says_nothing_of_where_it_ends() -> None:

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.relay.settings import TIMESTAMP_TYPE
 from mirror.relay.topics import creating
 from mirror.relay.topics.limits import (
     AFTER,
@@ -40,6 +41,8 @@ KAFKA_4 = {AFTER: HOUR, BEFORE: NEVER}
         (KAFKA_3 | {DIFFERENCE: DAY, AFTER: HOUR}, AFTER, int(HOUR)),
         (KAFKA_3 | {DIFFERENCE: DAY, AFTER: HOUR}, BEFORE, int(DAY)),
         (KAFKA_4, AFTER, int(HOUR)),
+        (KAFKA_4 | {TIMESTAMP_TYPE: "LogAppendTime"}, AFTER, NO_LIMIT),
+        (KAFKA_3 | {DIFFERENCE: DAY, TIMESTAMP_TYPE: "LogAppendTime"}, BEFORE, NO_LIMIT),
         ({MAX_MESSAGE_BYTES: "100", DIFFERENCE: "5"}, MAX_MESSAGE_BYTES, 100),
     ],
 )

@@ -12,6 +12,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.fields import id_shown
+from mirror.records.header import Codec
 from mirror.relay.topics import creating
 from mirror.relay.topics.copies import KnownCopies
 from mirror.relay.topics.creating import CREATE_TRIES
@@ -361,6 +362,23 @@ async def test_a_destination_that_rewrites(name: str, value: str) -> None:
         found = (await pair())["t"]
         assert reason(found) == "destination_rewrites"
         assert f"t: {name}={value}" in str(found.halt_of(0))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "codec"),
+    [
+        ("zstd", "zstd", Codec.ZSTD), ("zstd", "producer", Codec.ZSTD), ("none", "uncompressed", Codec.NONE),
+        ("zstd", "gzip", None), ("none", "zstd", None), ("gzip", "uncompressed", None),
+    ],
+)  # fmt: skip
+async def test_a_codec_on_purpose(wanted: str, value: str, codec: Codec | None) -> None:
+    """The topic's own may be the flow's: then its broker has nothing to do."""
+    async with pairing() as (source, destination, pair):
+        source.add_topic("t")
+        destination.add_topic("t", configs={"compression.type": value})
+        found = (await pair(compression=wanted, rewrites=True))["t"]
+        assert reason(found) == ("destination_rewrites" if codec is None else None)
+        assert codec is None or found.terms.codec is codec
 
 
 async def test_the_destination_s_batch_limit() -> None:

@@ -249,6 +249,28 @@ def test_records_are_passed_over_where_batches_are_cut(
 
 
 @pytest.mark.parametrize(
+    ("also", "said"),
+    [
+        ({"identity": "strict", "isolation.level": "read_uncommitted"}, "zstd needs identity: stamped"),
+        ({"deep.path.enable": False}, "zstd needs deep.path.enable: true"),
+    ],
+)
+def test_another_codec_needs_batches_that_are_opened(loading: Load, also: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        loading(text({"west->hub": {"compression.type": "zstd"} | also}))
+    assert loading(text({"west->hub": {"compression.type": "source"} | also})).enabled_flows()
+    assert loading(text({"west->hub": {"compression.type": "none"}})).enabled_flows()
+
+
+def test_what_is_the_same_bit_for_bit_has_no_other_times(loading: Load) -> None:
+    strict = {"identity": "strict", "isolation.level": "read_uncommitted"}
+    with pytest.raises(ConfigError, match="append needs identity: stamped"):
+        loading(text({"west->hub": {"destination.timestamps": "append"} | strict}))
+    assert loading(text({"west->hub": {"destination.timestamps": "keep"} | strict})).enabled_flows()
+    assert loading(text({"west->hub": {"destination.timestamps": "append"}})).enabled_flows()
+
+
+@pytest.mark.parametrize(
     ("flow", "said"),
     [
         (

@@ -22,6 +22,7 @@ from mirror.records.header import (
     CRC_AT,
     CRC_FROM,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     MAGIC,
     PREFIX_SIZE,
     SEQUENCES,
@@ -136,6 +137,13 @@ def sealed(batch: bytes) -> bytes:
     return batch[:CRC_AT] + struct.pack(">I", crc32c(memoryview(batch)[CRC_FROM:])) + batch[CRC_FROM:]
 
 
+def stamped(batch: bytes, append_time: int) -> bytes:
+    """The batch as a broker stores it in a topic with LogAppendTime."""
+    header = BatchHeader.read(batch)
+    marked = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=append_time)
+    return sealed(marked.pack() + batch[HEADER_SIZE:])
+
+
 class PartitionModel:
     """One replica's log and what its leader answers from it. See the module's text."""
 
@@ -163,8 +171,9 @@ class PartitionModel:
 
     # -- produce -----------------------------------------------------------------------------------------------------
 
-    def produce(self, batch: bytes) -> Answer:
-        """A Produce request's batch. Appended batches are not replicated yet; the caller answers when they are."""
+    def produce(self, batch: bytes, *, append_time: int | None = None) -> Answer:
+        """A Produce request's batch. Appended batches are not replicated yet; the caller answers when they are.
+        ``append_time``: in ms since 1970, if the topic has LogAppendTime."""
         header = BatchHeader.read(batch)
         error = _refusal(header, batch)
         if error:
@@ -182,6 +191,9 @@ class PartitionModel:
         elif self.tells_unknown and header.base_sequence > 0:
             return Answer(ErrorCode.UNKNOWN_PRODUCER_ID)
         base = self.end
+        if append_time is not None:
+            batch = stamped(batch, append_time)
+            header = BatchHeader.read(batch)
         self._append(header._replace(base_offset=base, leader_epoch=self.epoch), batch)
         return Answer(ErrorCode.NONE, base)
 

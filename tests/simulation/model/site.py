@@ -89,6 +89,8 @@ class Site:
         self.coordinator: CoordinatorModel = CoordinatorModel() if beside is None else beside.coordinator
         self.odd = 0.0
         """Share of the appends that are answered with an error, done or not."""
+        self.stamps = False
+        """Whether the topic has LogAppendTime."""
         self.forgetful = 0.0
         """How likely it is that just before an append old producers are forgotten."""
         self.known: int | None = None
@@ -218,10 +220,11 @@ class Site:
         if self._chance.random() < self.forgetful:
             model.sweep(self.now_ms - DAY_MS)
         forgotten = header.producer_id in model.swept and header.producer_id not in model.producers
-        if forgotten or header.max_timestamp < self.now_ms - DAY_MS:
+        append_time = self.now_ms if self.stamps else None
+        if forgotten or (append_time or header.max_timestamp) < self.now_ms - DAY_MS:
             self.on_forgotten(who, self.brokers[node_id].late_by)
         known = header.producer_id in model.producers
-        answer = model.produce(batch)
+        answer = model.produce(batch, append_time=append_time)
         new = model.end != end
         if new:
             key = (header.producer_id, header.producer_epoch, header.base_sequence)

@@ -21,6 +21,7 @@ from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME
 SPARSE = "records were missing inside of the batch"
 APPENDED = "the batch carried the time of its append"
 CUT = "the batch was cut in pieces"
+RECODED = "the batch was compressed with the codec of the flow"
 
 
 class Reencoded(NamedTuple):
@@ -30,16 +31,19 @@ class Reencoded(NamedTuple):
     holes: list[Hole]
 
 
-def suspects(pairs: Pairs, passed: Iterable[int] = ()) -> list[BatchRow]:
+def suspects(pairs: Pairs, passed: Iterable[int] = (), *, codec: int | None = None) -> list[BatchRow]:
     """Returns the batches of the source that may have been written anew, judged by headers alone, in order; also those
-    with a record at one of the offsets ``passed``, which are in order."""
+    with a record at one of the offsets ``passed``, which are in order. ``codec``: see ``settled``."""
     spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
     lost = [Span(offset, offset + 1) for offset in passed]
     return [
         row
         for base in sorted(pairs.source)
         if (row := pairs.source[base]).crc_ok
-        and (_cause(row, list(overlapping(spans, row.span))) or next(overlapping(lost, row.span), None) is not None)
+        and (
+            _cause(row, list(overlapping(spans, row.span)), codec)
+            or next(overlapping(lost, row.span), None) is not None
+        )
     ]
 
 
@@ -53,6 +57,7 @@ def settled(
     *,
     ended: bool,
     passed: Mapping[int, str] = MappingProxyType({}),
+    codec: int | None = None,
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -67,6 +72,7 @@ def settled(
             count.
         ended: nobody else says what the destination lacks behind these: the rest of the batch is missing then.
         passed: offsets of records that the flow says it has passed over, each with what became of it.
+        codec: with which the flow compresses batches anew (``compression.type``); None: with their own.
     """
     found, holes = list[Finding](), list[Hole]()
     theirs = sorted(destination.values(), key=lambda row: row.base_offset)
@@ -77,14 +83,14 @@ def settled(
         row = source[base]
         span = Span(max(row.base_offset, audited.start), min(row.last_offset + 1, audited.end))
         inside = list(overlapping(spans, span)) if span.offsets > 0 else []
-        cause = _cause(row, inside)
+        cause = _cause(row, inside, codec)
         pieces = [by_start[each.start] for each in inside]
         differing = [one.what for one in overlapping(wrong, span)]
         lost = [one for one in differing if one.at is Side.SOURCE and one.offset in passed]
         others = [one for one in differing if one.at is not Side.SOURCE or one.offset not in passed]
         if not cause and (inside or not lost):
             continue
-        if not _are_pieces(row, pieces, others, cleaned, lost_n=len(lost), whole=span == row.span):
+        if not _are_pieces(row, pieces, others, cleaned, lost_n=len(lost), whole=span == row.span, codec=codec):
             continue
         del source[base]
         for piece in pieces:
@@ -155,15 +161,17 @@ def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
     return sums
 
 
-def _cause(row: BatchRow, there: Sequence[Span]) -> str:
+def _cause(row: BatchRow, there: Sequence[Span], codec: int | None) -> str:
     """Returns why a batch of the source may stand in other batches; empty: nothing says so. ``there``: the offsets of
-    the destination's batches in its place."""
+    the destination's batches in its place. ``codec``: see ``settled``."""
     if not there or not row.records or there[0].start < row.base_offset or there[-1].end > row.last_offset + 1:
         return ""  # a batch that reaches beyond it is of a stream that is cut elsewhere: "re-segmented" follows that
     if row.records < row.span.offsets:
         return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned since
     if row.flags & LOG_APPEND_TIME:
         return APPENDED
+    if codec is not None and row.flags & CODEC_MASK != codec:
+        return RECODED
     return CUT if there[0] != row.span else ""
 
 
@@ -175,15 +183,17 @@ def _are_pieces(
     *,
     lost_n: int,
     whole: bool,
+    codec: int | None,
 ) -> bool:
-    """Returns True if these can be all that the mirror made of the batch: dense, with its codec and no other attribute,
+    """Returns True if these can be all that the mirror made of the batch: dense, with its codec (or that of the flow,
+    ``codec``, which may have been set since) and no other attribute,
     and with the same records, but for what a log cleaner may have taken since, and ``lost_n`` that were passed over.
     ``whole``: all of it is audited."""
     here, there = (sum(one.at is side for one in differing) for side in Side)
     return (
         all(
             (piece.records == piece.span.offsets or Side.DESTINATION in cleaned)
-            and piece.flags == row.flags & CODEC_MASK
+            and piece.flags in (row.flags & CODEC_MASK, codec)
             for piece in pieces
         )
         and all(is_excused(one, cleaned) for one in differing)

@@ -4,16 +4,15 @@ from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
 from mirror.reasons import HaltReason
+from mirror.relay.settings import APPEND_TIME, TIMESTAMP_TYPE
 from mirror.relay.topics.limits import AFTER, BEFORE, SEGMENT_BYTES, limit_of
 from mirror.service.plan.checks.partitions import of_halt
 from mirror.service.plan.checks.rights import may_write_markers
-from mirror.service.plan.checks.topics import number
+from mirror.service.plan.checks.topics import ZSTD_SINCE, number
 from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
 from mirror.service.texts import duration_text
 from mirror.wire.versions import PRODUCE_KEY
 
-ZSTD_SINCE = 7
-"""The Produce version from which brokers take zstd (KIP-110)."""
 CLOCK_MS = 60_000
 """Records that are so far ahead of this host's clock show that clocks differ."""
 MANY_HOLES = 0.5
@@ -31,8 +30,7 @@ def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterat
     """P07, P09, P10: batches that the destination would refuse as they are."""
     sample = one.sample
     for slug, count in sorted(sample.rewritten.items()) if sample is not None else ():
-        line = line_of(slug)
-        assert line is not None
+        line = line_of(slug) or Line.REWRITES
         assert sample is not None
         yield Finding(
             line,
@@ -131,7 +129,8 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
     retention = number(topic.there, RETENTION_MS)
     policy = topic.there.get("cleanup.policy") or "delete"
     due_ms = one.sample.due_ms if one.sample is not None else -1
-    if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0:
+    appended = topic.there.get(TIMESTAMP_TYPE) == APPEND_TIME  # retention goes by the time of the append
+    if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0 and not appended:
         age = flow.now_ms - due_ms
         if age > retention:
             yield Finding(

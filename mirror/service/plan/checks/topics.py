@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
 from mirror.reasons import HaltReason
+from mirror.records.header import Codec
+from mirror.relay.settings import APPEND_TIME, TIMESTAMP_TYPE
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
 from mirror.relay.topics.syncing import told_of
 from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
+from mirror.wire.versions import PRODUCE_KEY
 
 MIN_IN_SYNC = "min.insync.replicas"
+ZSTD_SINCE = 7
+"""The Produce version from which brokers take zstd (KIP-110)."""
 
 
 def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
@@ -77,6 +82,39 @@ def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
+def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P13, of a topic whose times are the destination's own, where the flow takes that."""
+    terms = topic.pair.terms
+    if terms.takes_append_times and terms.append_times_there:
+        yield Finding(
+            Line.REWRITES,
+            Level.WARNS,
+            f"{topic.pair.destination} at {flow.destination.name} has {TIMESTAMP_TYPE}={APPEND_TIME}: its broker puts "
+            "the time of the append in the place of the records' own, which consumers there do not see "
+            "(destination.timestamps: append)",
+            f"set {TIMESTAMP_TYPE}=CreateTime on the destination topic, unless this is wanted",
+        )
+
+
+def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+    """P13, where the flow says which codec batches have at the destination; P12, if that does not know it."""
+    wanted = topic.pair.terms.codec
+    if wanted is None:
+        return
+    name = flow.settings.compression
+    yield Finding(
+        Line.REWRITES,
+        Level.TOLD,
+        f"each batch of {topic.name} that is not {name} is opened and compressed anew (compression.type: {name}), "
+        "which costs many times the CPU of a copy as it is",
+    )
+    speaks = flow.destination.apis.get(PRODUCE_KEY)
+    if wanted == Codec.ZSTD and speaks is not None and speaks < ZSTD_SINCE:
+        reason = HaltReason.UNSUPPORTED_CODEC
+        detail = f"compression.type is zstd, which not all brokers of {flow.destination.name} know"
+        yield Finding(Line.CODEC, Level.REFUSED, detail, "set another compression.type for the flow", reason.slug)
+
+
 def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
     """P10, by the configs alone."""
     for lack in topic.pair.narrower:
@@ -135,4 +173,4 @@ def number(values: object, name: str) -> int | None:
     return int(value) if value else None
 
 
-CHECKS = (creation, partitions, batch_size, timestamps, null_keys, replicas)
+CHECKS = (creation, partitions, append_times, codec, batch_size, timestamps, null_keys, replicas)

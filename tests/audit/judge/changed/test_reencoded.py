@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.judge.changed.cleaned import GONE_HERE
-from mirror.audit.judge.changed.reencoded import APPENDED, CUT, SPARSE, counted, settled, suspects
+from mirror.audit.judge.changed.reencoded import APPENDED, CUT, RECODED, SPARSE, counted, settled, suspects
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,
@@ -57,15 +57,31 @@ def judged(
     audited: Span = ALL,
     ended: bool = False,
     passed: Mapping[int, str] | None = None,
+    codec: int | None = None,
 ) -> tuple[list[tuple[Kind, str]], list[Hole], int]:
     """Kinds and details of the findings, the holes, and how many rows are left."""
     ours, theirs = at(source), at(*there)
-    found = settled(KEY, ours, theirs, differences, cleaned, audited, ended=ended, passed=passed or {})
+    found = settled(KEY, ours, theirs, differences, cleaned, audited, ended=ended, passed=passed or {}, codec=codec)
     return [(one.kind, one.detail) for one in found.findings], found.holes, len(ours) + len(theirs)
 
 
 def test_cut_in_pieces() -> None:
     assert judged(row(10, 19), row(10, 12), row(13, 19)) == ([(Kind.REENCODED, CUT)], [], 0)
+
+
+def test_the_codec_of_the_flow() -> None:
+    """In one batch or several, where the flow asks for it; also such that were copied before it did."""
+    ours, told = row(10, 19, flags=3), [(Kind.REENCODED, RECODED)]
+    assert judged(ours, row(10, 19, flags=4), codec=4) == (told, [], 0)
+    assert judged(ours, row(10, 12, flags=4), row(13, 19, flags=4), codec=4) == (told, [], 0)
+    assert judged(row(10, 19, records=6), row(11, 13, flags=4), row(16, 18, flags=4), codec=4)[0] == [
+        (Kind.REENCODED, SPARSE)
+    ]
+    assert judged(ours, row(10, 12, flags=3), row(13, 19, flags=3), codec=3)[0] == [(Kind.REENCODED, CUT)]
+    for there, codec in ((row(10, 19, flags=4), None), (row(10, 19, flags=2), 4)):
+        assert judged(ours, there, codec=codec)[0] == []
+    different = [missing(12, None)]
+    assert judged(ours, row(10, 19, flags=4), differences=different, codec=4)[0] == []
 
 
 def test_holes_inside_are_holes_of_the_source() -> None:

@@ -101,6 +101,7 @@ def test_holes_that_may_not_be_filled() -> None:
     [
         ({"retention.ms": "-1"}, NOW_MS - 2 * HOUR_MS, 100),
         ({"retention.ms": str(HOUR_MS), "cleanup.policy": "compact"}, NOW_MS - 2 * HOUR_MS, 100),
+        ({"retention.ms": str(HOUR_MS), "message.timestamp.type": "LogAppendTime"}, NOW_MS - 2 * HOUR_MS, 100),
         ({"retention.ms": str(HOUR_MS)}, NOW_MS, 100),
         ({"retention.ms": str(HOUR_MS)}, NOW_MS - 2 * HOUR_MS, 0),
         ({}, NOW_MS - 2 * HOUR_MS, 100),

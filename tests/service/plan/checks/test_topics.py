@@ -8,6 +8,7 @@ import pytest
 from mirror.foretold import Line
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
+from mirror.records.header import Codec
 from mirror.relay.halts import Halted
 from mirror.relay.topics.limits import AFTER, MAX_MESSAGE_BYTES, Narrower
 from mirror.service.plan.checks import topics
@@ -40,6 +41,8 @@ def test_all_is_well() -> None:
          "takes batches of 5 bytes"),
         (topics.timestamps, {"pair": {"narrower": (Narrower(AFTER, 5, 9),)}}, Line.TIMESTAMPS, Level.WARNS,
          f"{AFTER}=5"),
+        (topics.append_times, {"terms": Terms(takes_append_times=True, append_times_there=True)}, Line.REWRITES,
+         Level.WARNS, "destination.timestamps: append"),
         (topics.null_keys, {"terms": Terms(compacted_there=True)}, Line.NULL_KEYS, Level.WARNS, "is compacted"),
         (topics.replicas, NEW | {"replicas": 1, "there": {"min.insync.replicas": "2"}}, Line.REPLICAS, Level.WARNS,
          "nothing can be written"),
@@ -50,6 +53,17 @@ def test_each(check: Check, changes: dict[str, Any], line: Line, level: Level, t
     assert (found.line, found.level) == (line, level)
     assert told in found.detail
     assert found.remedy or level is Level.TOLD
+
+
+def test_a_codec_on_purpose() -> None:
+    """What it costs is told; that the destination does not know it is refused."""
+    wants = topic(terms=Terms(codec=Codec.ZSTD))
+    (told,) = topics.codec(flow(relay={"compression": "zstd"}), wants)
+    assert (told.line, told.level) == (Line.REWRITES, Level.TOLD)
+    assert "each batch of t that is not zstd is opened" in told.detail
+    old = flow(there={"apis": {0: 6}}, relay={"compression": "zstd"})
+    assert [(one.line, one.reason) for one in topics.codec(old, wants)][1:] == [(Line.CODEC, "unsupported_codec")]
+    assert len(list(topics.codec(old, topic(terms=Terms(codec=Codec.LZ4))))) == 1
 
 
 def test_limits_are_told_apart() -> None:
