@@ -33,7 +33,8 @@ RECORD_COUNT_AT = 57
 
 NO_PRODUCER_ID = -1
 STAND_IN = -2
-"""Highest producer id of a batch that stands for something else: see ``Stored``. No broker stores one below -1."""
+"""Highest producer id of a batch that stands for something else: see ``Stored``. Kafka's clients write none below -1,
+but brokers would store it."""
 NO_LEADER_EPOCH = -1
 MOST_OFFSET = (1 << 63) - 1
 """The largest that an offset's 64 bits hold: the last offset of a batch is below, since there is one behind it."""
@@ -142,8 +143,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_stand_in(self) -> bool:
-        """True if no log holds this batch: it was made of messages of an old format (``Stored``)."""
-        return self.producer_id <= STAND_IN
+        """True if no log holds this batch: it was made of messages of an old format (``Stored``). Brokers store what a
+        producer says of its id, whatever it is, but always their own leader epoch."""
+        return self.producer_id <= STAND_IN and self.leader_epoch == NO_LEADER_EPOCH
 
     @property
     def stored_size(self) -> int:

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
+from mirror.legacy import stand_ins
 from mirror.records import header as header_module
 from mirror.records.header import CRC_AT, CRC_FROM, HEADER, HEADER_SIZE, MAGIC_AT, SEQUENCES, BatchHeader, Codec
+from tests.legacy.samples import messages_of, records_from
 from tests.records.builders import RECORDS, header_of, kafka_batch
 
 I8 = st.integers(-(1 << 7), (1 << 7) - 1)
@@ -116,3 +118,10 @@ def test_attribute_bits(attributes: int, control: bool, transactional: bool, cod
 @pytest.mark.parametrize(("count", "delta", "dense"), [(5, 4, True), (4, 4, False), (0, 0, False), (1, 0, True)])
 def test_dense_means_a_record_for_every_offset(count: int, delta: int, dense: bool) -> None:
     assert header_of(record_count=count, last_offset_delta=delta).is_dense is dense
+
+
+def test_what_a_hostile_producer_says_of_its_id_makes_no_stand_in() -> None:
+    """A broker stores it, with its own leader epoch."""
+    header = BatchHeader.read(stand_ins(memoryview(messages_of(1, records_from(3, 1)))).batches[0])
+    assert header.is_stand_in
+    assert not header._replace(leader_epoch=0).is_stand_in

@@ -16,7 +16,7 @@ from mirror.net.rights import READ, TOPIC, Right
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import NOT_SEEN, Tail, measure
+from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
 from mirror.wire.errors import UNREADABLE, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
@@ -197,10 +197,11 @@ def verified(
     if size is Tail.PARTIAL and at == 0:
         # A Fetch brings its first batch whole (KIP-74). One that does not come whole has an impossible length.
         raise CorruptBatch(f"{end} bytes hold no whole batch")
-    next_base = first_offset_at(record_set, at, end, old=old)
-    if next_base != NOT_SEEN:
-        _check_order(next_base, reached)
-    return batches, next_base
+    behind = base_offset_at(record_set, at, end)
+    if behind != NOT_SEEN:
+        # Of a wrapper, it is the last offset: that must not lie before what is here, either.
+        _check_order(behind, reached)
+    return batches, first_offset_at(record_set, at, end, old=old)
 
 
 def _check_order(base_offset: int, reached: int) -> None:

@@ -31,6 +31,10 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
 
+WRAPPER_BYTES = 1 << 20
+"""As much is read behind an old message to see where a wrapper begins: brokers' default ``message.max.bytes``, and a
+little more."""
+
 
 class Contradiction(Exception):
     """A log contradicts itself: a batch does not stand where its header says."""
@@ -272,6 +276,9 @@ class Look:
         next batch in its file."""
         most = header.stored_size + HEADER_SIZE
         both = await self._log.read(offset, max_bytes=most, committed=self._committed)
+        if header.is_stand_in and len(both.batches) == 1 and both.next_base == NOT_SEEN:
+            # A wrapper behind it shows only as a whole where it begins.
+            both = await self._log.read(offset, max_bytes=most + WRAPPER_BYTES, committed=self._committed)
         if not both.batches or both.batches[0][0] != header:
             raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")
         return header, both.batches[1][0].base_offset if len(both.batches) > 1 else both.next_base

@@ -304,10 +304,9 @@ def _check_tail(
         if not is_intact(buf[at : at + size]):
             return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")
         return Halt(reason=HaltReason.OLD_FORMAT, detail=detail)
+    says = base_offset_at(buf, at, end)  # of a wrapper, its last offset: no less, either
+    if moved and NOT_SEEN < says < due:
+        return Halt(reason=HaltReason.CORRUPT, detail=f"a batch with base offset {says} stands behind offset {due - 1}")
     base_offset = first_offset_at(buf, at, end, old=old)
-    if moved and NOT_SEEN < base_offset < due:
-        return Halt(
-            reason=HaltReason.CORRUPT, detail=f"a batch with base offset {base_offset} stands behind offset {due - 1}"
-        )
     partition.cursor.expect(Ahead(due, base_offset, proven=False) if base_offset > due else None)
     return None

@@ -126,6 +126,10 @@ class Comparison:
         segment = await self._here.read(base)
         found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
         if found is not None and found[0].is_stand_in and found[0].base_offset <= copy.last_offset:
+            unshown = copy.next_offset > segment.high_watermark
+            if unshown and segment.high_watermark < await self._here.true_end():
+                # A new leader shows the beginning of what was gathered, and the rest in a moment.
+                raise Unreachable(f"{self._here.name}: what is at offset {copy.last_offset} is not to be read yet")
             try:
                 return await old_messages(self._here, base, copy.last_offset)
             except NotOpened as error:

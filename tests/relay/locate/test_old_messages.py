@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from mirror.legacy import stand_ins
+from mirror.net.errors import Unreachable
 from mirror.net.logs.log import Segment
 from mirror.net.logs.reading import verified
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.relay.locate import survivors
+from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.survivors import Likeness, compare, old_messages
 from mirror.relay.locate.tails import Data
 from tests.legacy.samples import messages_of, records_from, wrapper_of
@@ -114,3 +116,33 @@ async def test_no_more_than_a_bound_is_opened(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(survivors, "MOST_OPENED", 300)
     with pytest.raises(NotOpened, match="more than 300 bytes"):
         await old_messages(Source(*ALONE), 10, 15)
+
+
+class NewLeader(Source):
+    """It has all of the log, and shows what is before ``shown``."""
+
+    def __init__(self, shown: int, *stored: bytes) -> None:
+        super().__init__(*stored)
+        self._shown = shown
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        found = await super().read(offset, max_bytes=max_bytes, committed=committed)
+        batches = [each for each in found.batches if each[0].base_offset < self._shown]
+        return found._replace(batches=batches, high_watermark=self._shown)
+
+    async def true_end(self) -> int:
+        return 16
+
+
+@pytest.mark.parametrize("shown", [11, 13, 15])
+async def test_a_new_leader_shows_a_part_of_what_was_gathered(shown: int) -> None:
+    """The source has the rest as well: nothing differs."""
+    copy, _ = copy_of(records_from(10, 6))
+    rules: Any = None
+    comparison = Comparison(NewLeader(shown, *ALONE), rules, rules)  # type: ignore[arg-type]
+    with pytest.raises(Unreachable, match="not to be read yet"):
+        await comparison._original(copy)
+    comparison = Comparison(NewLeader(16, *ALONE), rules, rules)  # type: ignore[arg-type]
+    found = await comparison._original(copy)
+    assert found is not None
+    assert found[0].record_count == 6

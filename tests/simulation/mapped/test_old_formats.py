@@ -62,8 +62,8 @@ class Converting(Rewriting):
     copies_type = OldCopies
 
     def terms(self) -> Terms:
-        """See ``MappedRun``."""
-        return replace(super().terms(), converts=True)
+        """See ``MappedRun``. Old messages of a compacted topic are not converted (``pairing.terms_of``)."""
+        return replace(super().terms(), converts=True, compacted=False)
 
 
 def played(seed: int, **changes: float) -> str:
