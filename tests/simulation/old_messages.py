@@ -20,6 +20,6 @@ def old_stored(message: bytes) -> OldStored:
 
 
 def value_of(content: bytes) -> bytes:
-    """Of a record whose key is short and which has no headers, but may have a value of up to 60 bytes."""
+    """Of a record whose key is short and which has no headers, but has a value of up to 8,191 bytes."""
     key = content[0] // 2
-    return content[key + 2 : -1]
+    return content[key + (3 if content[key + 1] & 0x80 else 2) : -1]

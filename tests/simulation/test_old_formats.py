@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
@@ -27,7 +28,8 @@ from mirror.relay.partition.cursor import Cursor
 from tests.legacy.samples import messages_of, wrapper_of
 from tests.simulation.checks import Violation
 from tests.simulation.old_messages import old_stored, value_of
-from tests.simulation.test_pieces import PIECES, Rewriting, RichLog, play, records_of
+from tests.simulation.source import Recipe
+from tests.simulation.test_pieces import PIECES, LargeLog, PassingOver, Rewriting, RichLog, play, records_of
 
 pytestmark = pytest.mark.long
 
@@ -92,10 +94,21 @@ class Converting(Rewriting):
     converts = True
 
 
-def play_old(seed: int) -> Any:
+class LargeOldLog(OldLog, LargeLog):
+    """Some of its records are too large."""
+
+
+class PassingOld(PassingOver):
+    """A run in which such records are passed over."""
+
+    log_type = LargeOldLog
+    converts = True
+
+
+def play_old(seed: int, kind: type[Rewriting] = Converting) -> Any:
     """One run; two messages on their own go into a batch at most, or many, by the seed."""
     with patch.object(forward, "GATHERED_RECORDS", (2, 3, 10_000)[seed % 3]):
-        return play(seed, Converting)
+        return play(seed, kind)
 
 
 @pytest.mark.parametrize("piece", range(PIECES))
@@ -108,6 +121,33 @@ def test_old_messages_keep_their_offsets(piece: int) -> None:
     assert all(
         Rewriting.opened[reason] > len(seeds) / 4 for reason in ("old_format", "sparse_batch", "too_large", "mid_batch")
     )
+
+
+def test_old_messages_that_are_too_large_are_passed_over() -> None:
+    """All others keep their offsets, and no marker stands in the place of a record that is not written down."""
+    PassingOld.passed = 0
+    seeds = range(FIRST, FIRST + RUNS // 4)
+    complete = sum(not play_old(seed, PassingOld).halted for seed in seeds)
+    assert complete >= 0.7 * len(seeds)
+    assert PassingOld.passed > 3 * len(seeds)
+
+
+_mixed = Recipe.mixed
+
+
+def _truncated(recipe: Recipe, chance: random.Random) -> Recipe:
+    rare = {"gaps": 0.0, "cleaner": 0.0, "cleaner_there": 0.0, "recreated": 0.0, "emptied": 0.0}
+    return _mixed(recipe, chance)._replace(truncated=0.4, **rare)
+
+
+@pytest.mark.parametrize("seed", [70053, 70364])
+def test_what_was_passed_over_is_told_from_what_came_in_its_place(seed: int) -> None:
+    """The source loses its end, and goes on with a record that is not too large. No leader epoch says so."""
+    with patch.object(Recipe, "mixed", _truncated):
+        assert "overfilled" in play_old(seed, PassingOld).halted
+        unaware = patch.object(compare.Comparison, "_still_large", lambda _, __, ___, passed: passed)
+        with unaware, pytest.raises(Violation):
+            play_old(seed, PassingOld)
 
 
 # Mutations: with a rule taken away, some seed shows what it is for.

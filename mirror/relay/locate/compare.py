@@ -10,6 +10,7 @@ from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import raw_records
+from mirror.records.content.rewriting import alone
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.stamped import is_stamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
@@ -327,6 +328,8 @@ class Comparison:
         first = max(header.base_offset, start)
         filled = await markers.within(first, header.last_offset)
         passed = await self._passed_over(header) if filled else frozenset()
+        if passed and header.is_stand_in:
+            passed = self._still_large(header, batch, passed)
         whole = header.is_dense and not header.is_stand_in
         if not passed and (whole or not self._rules.terms.rewrites):
             if filled:
@@ -361,6 +364,22 @@ class Comparison:
             for offset, epoch in self._passed.items()
             if header.base_offset <= offset <= header.last_offset and epoch == header.leader_epoch
         )
+
+    def _still_large(self, header: BatchHeader, batch: memoryview, passed: frozenset[int]) -> frozenset[int]:
+        """Returns those of the offsets whose records are too large. Old messages have no leader epoch that tells the
+        record that was passed over from one that has come in its place."""
+        most = self._rules.terms.max_batch_size
+        if most is None:
+            return passed
+        try:
+            return frozenset(
+                offset
+                for record in raw_records(header, bytes(batch[HEADER_SIZE:]))
+                if (offset := header.base_offset + record.offset_delta) in passed
+                and alone(header, record).header.size > most
+            )
+        except NotOpened as error:
+            raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
         """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""

@@ -1,6 +1,7 @@
 """What a source has in an old format at the offsets of a copy, and how the copy compares to it."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from mirror.legacy import stand_ins
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import Segment
 from mirror.net.logs.reading import verified
+from mirror.records.admit import Terms
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.relay.locate import survivors
@@ -146,3 +148,14 @@ async def test_a_new_leader_shows_a_part_of_what_was_gathered(shown: int) -> Non
     found = await comparison._original(copy)
     assert found is not None
     assert found[0].record_count == 6
+
+
+def test_what_is_not_too_large_was_not_passed_over() -> None:
+    """Old messages have no leader epoch that says whether it is the same record as then."""
+    large, small = records_from(10, 1)[0]._replace(value=b"." * 300), records_from(11, 1)[0]
+    (batch,) = stand_ins(memoryview(messages_of(1, [large, small]))).batches
+    header, both = BatchHeader.read(batch), frozenset({10, 11})
+    for most, passed in ((250, {10}), (None, both), (1000, set())):
+        rules: Any = SimpleNamespace(terms=Terms(rewrites=True, max_batch_size=most))
+        comparison = Comparison(rules, rules, rules)
+        assert comparison._still_large(header, memoryview(batch), both) == passed

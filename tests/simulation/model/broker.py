@@ -329,7 +329,8 @@ class PartitionModel:
         if epoch == self.epoch:
             return epoch, self.end
         later = [one.header.base_offset for one in self.batches if one.header.leader_epoch > epoch]
-        until = [one.header.leader_epoch for one in self.batches if one.header.leader_epoch <= epoch]
+        # Old messages have none.
+        until = [one.header.leader_epoch for one in self.batches if 0 <= one.header.leader_epoch <= epoch]
         return (max(until, default=epoch), min(later, default=self.end)) if epoch < self.epoch else (-1, -1)
 
     # -- the log's ends ----------------------------------------------------------------------------------------------
