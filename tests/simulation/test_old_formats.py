@@ -136,8 +136,9 @@ _mixed = Recipe.mixed
 
 
 def _truncated(recipe: Recipe, chance: random.Random) -> Recipe:
-    rare = {"gaps": 0.0, "cleaner": 0.0, "cleaner_there": 0.0, "recreated": 0.0, "emptied": 0.0}
-    return _mixed(recipe, chance)._replace(truncated=0.4, **rare)
+    return _mixed(recipe, chance)._replace(
+        truncated=0.4, gaps=0.0, cleaner=0.0, cleaner_there=0.0, recreated=0.0, emptied=0.0
+    )
 
 
 @pytest.mark.parametrize("seed", [70053, 70364])
