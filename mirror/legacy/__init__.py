@@ -8,9 +8,10 @@ Nothing is believed before its checksum was verified, and nothing is decompresse
 from mirror.legacy.downward import CHUNK_BYTES, Chunk, Lost, Run, UnsupportedCodec, down_convert
 from mirror.legacy.entries import BatchSpan, LegacySpan, Span, cut
 from mirror.legacy.reading import messages
-from mirror.legacy.upward import GATHERED_BYTES, GATHERED_RECORDS, Converted, StandIns, stand_ins, up_convert
+from mirror.legacy.upward import AT_A_TIME, GATHERED_BYTES, GATHERED_RECORDS, Converted, StandIns, stand_ins, up_convert
 
 __all__ = [
+    "AT_A_TIME",
     "CHUNK_BYTES",
     "GATHERED_BYTES",
     "GATHERED_RECORDS",

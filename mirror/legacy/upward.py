@@ -22,6 +22,8 @@ from mirror.records.scan import NOT_SEEN
 GATHERED_BYTES = 128 << 10
 """How much is gathered by default: eight times a producer's default batch."""
 GATHERED_RECORDS = 10_000
+AT_A_TIME = 20_000
+"""About so many messages are made into stand-ins at a time: a tenth of a second."""
 MOST_WRAPPED = 64 << 20
 """Limit for what a wrapper holds, in bytes: a megabyte of zeros that were compressed can be a gigabyte."""
 
@@ -39,12 +41,14 @@ class StandIns(NamedTuple):
     Attributes:
         batches: their bytes, in order.
         stop: the byte behind the last message that they stand for, or that was left out.
+        more: True if there may be others behind that. They are too many for now.
         wrong: why there is none for the message at ``stop``; None: nothing is wrong there, as far as was seen.
     """
 
     batches: list[bytes]
     stop: int
     wrong: NotOpened | CorruptBatch | None = None
+    more: bool = False
 
 
 def up_convert(
@@ -108,6 +112,7 @@ def stand_ins(
     due: int = 0,
     most: int = MOST_WRAPPED,
     gathered_records: int = GATHERED_RECORDS,
+    at_a_time: int | None = None,
 ) -> StandIns:
     """Returns batches that stand for the old messages from byte ``at`` on, up to the first batch of magic 2, a message
     that is cut off, or one that is wrong.
@@ -123,8 +128,9 @@ def stand_ins(
         due: messages and wrappers that lie before this offset are left out.
         most: limit for the decompressed messages of a wrapper in bytes.
         gathered_records: limit for the number of messages on their own that one batch stands for.
+        at_a_time: behind so many messages it ends; the wrapper that reaches it is taken whole. None: no limit.
     """
-    made = list[bytes]()
+    made, messages = list[bytes](), 0
     gathering = _Gathering(GATHERED_BYTES, gathered_records)
     before, stop = NOT_SEEN, at
     wrong: NotOpened | CorruptBatch | None = None
@@ -132,11 +138,15 @@ def stand_ins(
         for span in cut(record_set, at, end):
             if isinstance(span, BatchSpan):
                 break
+            if at_a_time is not None and messages >= at_a_time:
+                return StandIns([*made, *(batch for batch, _ in gathering.end())], stop, more=True)
             records = in_order(record_set, span, most=most, before=before)
             if span.last_offset >= due and span.is_wrapper:
                 made += (batch for batch, _ in gathering.end())
                 made.append(_wrapper(records, span))
+                messages += BatchHeader.read(made[-1]).record_count
             elif span.last_offset >= due:
+                messages += 1
                 for record in records:
                     made += (batch for batch, _ in gathering.take(record, span.magic, span.stored.producer))
             before, stop = span.last_offset, span.at + span.size

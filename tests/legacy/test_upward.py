@@ -237,7 +237,7 @@ def test_stand_ins_end_where_another_format_begins() -> None:
     assert (counts(made.batches), made.stop, made.wrong) == ([4, 4], len(new + log), None)
     cut_off = stand_ins(memoryview(new + log + log[:30]), len(new))
     assert (cut_off.batches, cut_off.stop, cut_off.wrong) == (made.batches, len(new + log), None)
-    assert stand_ins(memoryview(new)) == ([], 0, None)
+    assert stand_ins(memoryview(new)) == StandIns([], 0)
     assert stand_ins(memoryview(log + new), 0, len(log) - 1).batches == made.batches[:1]
 
 
@@ -273,3 +273,15 @@ def test_a_wrapper_whose_times_no_batch_can_hold() -> None:
     assert made.batches == []
     assert isinstance(made.wrong, NotOpened)
     assert counts(stand_ins(memoryview(messages_of(1, records))).batches) == [1, 1]
+
+
+def test_no_more_than_so_many_at_a_time() -> None:
+    """The others come with the next call. A wrapper is taken whole."""
+    log = messages_of(1, records_from(0, 4)) + wrapper_of(1, Codec.GZIP, records_from(4, 4))
+    behind = messages_of(1, records_from(8, 1))
+    first = stand_ins(memoryview(log + behind), at_a_time=3)
+    assert (counts(first.batches), first.more) == ([3], True)
+    second = stand_ins(memoryview(log + behind), first.stop, at_a_time=3)
+    assert (counts(second.batches), second.stop, second.more) == ([1, 4], len(log), True)
+    third = stand_ins(memoryview(log + behind), second.stop, at_a_time=3)
+    assert (counts(third.batches), third.stop, third.more) == ([1], len(log + behind), False)

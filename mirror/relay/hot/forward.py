@@ -9,7 +9,7 @@ would refuse as it is, is rewritten (``relay.hot.deep``).
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mirror.legacy import GATHERED_RECORDS, stand_ins
+from mirror.legacy import AT_A_TIME, GATHERED_RECORDS, stand_ins
 from mirror.legacy.entries import first_offset_at
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
@@ -128,7 +128,8 @@ def _forward_old(frame: Frame, start: int, end: int, way: _Way) -> _Ended:
     # A broker may begin its answer with what stands before the offset asked for.
     due = cursor.due if cursor.due == way.first_due else 0
     mapped = queue.copied is not None  # lock-step compares them one by one
-    made = stand_ins(frame.body, start, end, due=due, gathered_records=1 if mapped else GATHERED_RECORDS)
+    each = 1 if mapped else GATHERED_RECORDS
+    made = stand_ins(frame.body, start, end, due=due, gathered_records=each, at_a_time=AT_A_TIME)
     if made.batches:
         if way.rewriter is not None:
             way.rewriter.count(HaltReason.OLD_FORMAT, len(made.batches))
@@ -146,7 +147,7 @@ def _forward_old(frame: Frame, start: int, end: int, way: _Way) -> _Ended:
         return _Ended(made.stop, Halt(reason=HaltReason.CORRUPT, detail=str(made.wrong)))
     if made.wrong is not None:
         return _Ended(made.stop, Halt(reason=HaltReason.NOT_OPENED, detail=str(made.wrong)))
-    return _Ended(made.stop)
+    return _Ended(made.stop, cut=made.more)  # of what waits, other partitions have their turn first
 
 
 def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False) -> _Ended:

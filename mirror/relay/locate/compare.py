@@ -90,6 +90,8 @@ class Comparison:
                     proven=False, why=why or "the destination's log holds no record", cleaned=bool(why), upto=upto
                 )
             header = look.data[0]
+            if header.base_offset < source_start and await self._shares_rest(look.data, source_start):
+                return Proof(proven=True, why=why, upto=upto)
             if header.base_offset < source_start:
                 begins = source_begins(source_start, self._here.floor)
                 return Proof(proven=False, why=why or begins, cleaned=bool(why), upto=upto)
@@ -114,6 +116,15 @@ class Comparison:
             look = await self.tail(log_start, header.base_offset)
             upto = look.holes_from
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
+
+    async def _shares_rest(self, copy: Data, source_start: int) -> bool:
+        """Returns True if the source begins in the middle of what was gathered of old messages into this copy, and
+        still has all the others."""
+        found = await self._original(copy[0]) if copy[0].last_offset >= source_start else None
+        if found is None or not found[0].is_stand_in:
+            return False
+        compared = await compare(copy, found, opening=self._rules.opening, gaps=True, pieces=True)
+        return compared.likeness is Likeness.SAME
 
     async def _is_original(self, copy: Data) -> bool:
         """Returns True if the source has that batch, as far as can be compared."""

@@ -1,5 +1,7 @@
 """Record sets that hold messages of magic 0 and 1: what is put into the outbox, and the books that are kept of it."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, Terms
 from mirror.records.content.opening import Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
+from mirror.relay.hot import forward as forward_module
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.forward import Unproven
 from mirror.relay.partition.cursor import Ahead
@@ -214,3 +217,15 @@ def test_any_log(data: st.DataObject) -> None:
         assert run.take(whole[at:end]) is None
         assert run.partition.cursor.due > due
     assert read(run) == records
+
+
+def test_other_partitions_have_their_turn() -> None:
+    """Many messages are not converted all at once: the rest is fetched again."""
+    run = Run(DENSE)
+    with patch.object(forward_module, "AT_A_TIME", 3):
+        assert run.take(OLD) is None
+        assert (run.partition.cursor.due, run.shape) == (103, [3])
+        assert run.partition.cursor.aligned
+        assert run.take(OLD) is None
+        assert run.shape == [3, 1, 4]
+    assert read(run) == records_from(100, 4) + records_from(104, 4)

@@ -159,3 +159,16 @@ def test_what_is_not_too_large_was_not_passed_over() -> None:
         rules: Any = SimpleNamespace(terms=Terms(rewrites=True, max_batch_size=most))
         comparison = Comparison(rules, rules, rules)
         assert comparison._still_large(header, memoryview(batch), both) == passed
+
+
+async def test_a_source_that_begins_in_the_middle_of_what_was_gathered() -> None:
+    """Its retention has taken the first messages of the copy. The others prove it all the same."""
+    rules: Any = SimpleNamespace(opening=asyncio.Lock(), terms=Terms(rewrites=True, converts=True))
+    copy = copy_of(records_from(10, 6))
+    other = copy_of([*records_from(10, 5), records_from(15, 1)[0]._replace(value=b"other")])
+    at_13 = Comparison(NewLeader(16, *ALONE[3:]), rules, rules)  # type: ignore[arg-type]
+    assert await at_13._shares_rest(copy, 13)
+    assert not await at_13._shares_rest(other, 13)
+    assert not await at_13._shares_rest(copy, 16)
+    new = Comparison(NewLeader(16, kafka_batch(base_offset=13)), rules, rules)  # type: ignore[arg-type]
+    assert not await new._shares_rest(copy, 13)
