@@ -46,6 +46,7 @@ At commit {commit}.
 * **equal but for what was cleaned**: the source's cleaner has taken more since; nothing else differs.
 * **{not_there}**: there is no such thing: old formats know no transactions, no headers and no zstd; brokers of 3.9 and
   later write no old formats; 0.10 deletes no records on demand.
+* *Audit*: of 0.10 it says *unverifiable*: that does not tell whether a topic is compacted, so gaps have no known cause.
 * *Old formats*: 2.8.2 stores what it gets as Kafka 0.10 did (magic 1), and so does 0.10.2.2; *magic 0* as 0.9 did.
 """
 
@@ -92,7 +93,11 @@ def main() -> int:
         DOCUMENT.write_text(text, encoding="utf-8")
         print(f"written to {DOCUMENT}")
     wrong = [one for played in found.values() for one in played.results.values() if one not in (EQUAL, CLEANED)]
-    audited = all(played.audit.startswith("exit 0") for played in found.values())
+    # Kafka 0.10 does not say whether a topic is compacted, so its gaps have no cause that the audit could know.
+    audited = all(
+        played.audit.startswith("exit 3: unverifiable" if pair.source == OLDEST else "exit 0")
+        for pair, played in found.items()
+    )
     return 0 if found and not wrong and audited else 1
 
 

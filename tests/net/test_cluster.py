@@ -1,6 +1,7 @@
 """A cluster as a client sees it: found, refreshed, hinted at, lost and found again."""
 
 import asyncio
+import re
 import socket
 from dataclasses import replace
 from unittest.mock import patch
@@ -312,17 +313,26 @@ async def test_bytes_received() -> None:
 # Brokers that are too old.
 
 
-@pytest.mark.parametrize(("api", "most", "needed"), [("Fetch", 3, 4), ("Produce", 2, 3)])
-async def test_a_broker_that_is_too_old(api: str, most: int, needed: int) -> None:
+@pytest.mark.parametrize(("api", "most", "needed", "since"), [("Fetch", 2, 3, "0.10.1"), ("Produce", 2, 3, "0.11")])
+async def test_a_broker_that_is_too_old(api: str, most: int, needed: int, since: str) -> None:
     """It is called that at the first connection; waiting for it makes no sense, unless another broker may be newer."""
     async with FakeCluster(versions={api: (0, most)}) as fake:
-        expected = rf"the broker is from before Kafka 0\.11 \({api} up to version {most}, and {needed} is needed\)"
+        told = f"the broker is from before Kafka {since} ({api} up to version {most}, and {needed} is needed)"
+        expected = re.escape(told)
         with pytest.raises(Unsupported, match=expected):
             await Cluster.open("source", fake.options())
         options = fake.options()
         nobody = replace(options, bootstrap=(*options.bootstrap, ("127.0.0.1", free_port())))
         with pytest.raises(Unreachable, match=expected):
             await Cluster.open("source", nobody)
+
+
+async def test_where_nothing_is_produced_an_older_broker_will_do() -> None:
+    """A source of Kafka 0.10 takes no batches of magic 2, and need not."""
+    async with FakeCluster(versions={"Produce": (0, 2)}) as fake:
+        options = fake.options(connection=ConnectionOptions(reads_only=True))
+        async with await Cluster.open("source", options):
+            pass
 
 
 async def test_a_broker_that_is_too_old_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ async def test_copies_everything_and_goes_on() -> None:
 @pytest.mark.parametrize("version", range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1))
 async def test_every_fetch_version(version: int) -> None:
     async with clusters() as (source, destination):
-        source.versions["Fetch"] = (4, version)
+        source.versions["Fetch"] = (3, version)
         source.add_topic("t", partitions=2)
         for index in range(2):
             source.store("t", index, *batches(9))

@@ -39,8 +39,8 @@ def behind(destination: FakeCluster, offset: int, *, own: bool) -> Iterator[None
     the very moment, so that the next batch of the flow's comes behind it."""
     log, produce = destination.log("t"), FakeLog.produce
 
-    def interfered(self: FakeLog, records: bytes) -> tuple[int, int]:
-        found = produce(self, records)
+    def interfered(self: FakeLog, records: bytes, **how: Any) -> tuple[int, int]:
+        found = produce(self, records, **how)
         if self is log and self.end == offset:
             self.store(at(log.batches[0], offset) if own else batch(offset, payload=b"other"))
         return found
