@@ -196,6 +196,19 @@ def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
+_OPENS: Mapping[str, object] = {"identity": "stamped", "deep.path.enable": True}
+"""The settings with which batches are opened."""
+
+
+def _check_needs(value: str, needs: Mapping[str, object], data: Mapping[str, Any], *, why: str, instead: str) -> None:
+    """Raises an error if a setting is not as ``value`` needs it. ``needs``: key -> value; ``instead``: what else can be
+    set."""
+    for key, needed in needs.items():
+        if data.get(key.replace(".", "_"), needed) != needed:
+            shown = str(needed).lower()
+            raise refused(f"{value} needs {key}: {shown}: {why}", f"set {key}: {shown}, or {instead}", at=key)
+
+
 class FlowSettings(Settings):
     """What goes from one cluster to another, and within which bounds."""
 
@@ -436,34 +449,17 @@ class FlowSettings(Settings):
     @field_validator("oversize_record")
     @classmethod
     def _check_oversize(cls, value: str, info: ValidationInfo) -> str:
-        for name, key, needed in (
-            ("offsets", "offsets", "exact"),
-            ("identity", "identity", "stamped"),
-            ("deep_path_enable", "deep.path.enable", True),
-        ):
-            if value != "halt" and info.data.get(name, needed) != needed:
-                shown = str(needed).lower()
-                raise refused(
-                    f"{value} needs {key}: {shown}: only such a flow leaves out single records so far",
-                    f"set {key}: {shown}, or oversize.record: halt",
-                    at=key,
-                )
+        if value != "halt":
+            why, instead = "only such a flow leaves out single records so far", "oversize.record: halt"
+            _check_needs(value, {"offsets": "exact", **_OPENS}, info.data, why=why, instead=instead)
         return value
 
     @field_validator("compression_type")
     @classmethod
     def _check_codec(cls, value: str, info: ValidationInfo) -> str:
-        for name, key, needed in (
-            ("identity", "identity", "stamped"),
-            ("deep_path_enable", "deep.path.enable", True),
-        ):
-            if value != "source" and info.data.get(name, needed) != needed:
-                shown = str(needed).lower()
-                raise refused(
-                    f"{value} needs {key}: {shown}: batches have to be opened for it",
-                    f"set {key}: {shown}, or compression.type: source",
-                    at=key,
-                )
+        if value != "source":
+            why, instead = "batches have to be opened for it", "compression.type: source"
+            _check_needs(value, _OPENS, info.data, why=why, instead=instead)
         return value
 
     @field_validator("destination_timestamps")

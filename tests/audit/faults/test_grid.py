@@ -1,7 +1,7 @@
 """Every kind of fault on every kind of topic, in the logs of real brokers: each is found, named and located,
 and nothing else is; and nothing is found in copies that are true."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from mirror.audit.model import Side
 from mirror.sandbox import Cluster
 from tests.audit.faults.grid import Grid, Seen, in_order
-from tests.audit.faults.healthy import HEALTHY
-from tests.audit.faults.kinds import Shape, Told, of_shapes
+from tests.audit.faults.healthy import HEALTHY, Healthy
+from tests.audit.faults.kinds import Fault, Shape, Told, of_shapes
 from tests.audit.faults.old import OLD
 from tests.audit.faults.random import LENGTH, grown, unlike
 
@@ -36,16 +36,7 @@ def test_the_grid(source_cluster: Cluster, destination_cluster: Cluster, spark: 
     grid = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster})
     prefix = {name: f"{topic_name}-{at}" for at, name in enumerate(["other", *_shapes()])}
     grid.write({prefix[name]: shape for name, shape in {"other": Shape.PLAIN, **_shapes()}.items()})
-    others = [unit.data for unit in grid.copies[prefix["other"]].source]
-    wanted: dict[str, list[Told]] = {"other": []}
-    for fault in FAULTS:
-        copy = grid.copies[prefix[fault.name]]
-        copy.others = others
-        wanted[fault.name] = in_order(fault.spoil(copy))
-        assert wanted[fault.name], fault.name
-    for healthy in HEALTHY_COPIES:
-        healthy.change(grid.copies[prefix[healthy.name]])
-        wanted[healthy.name] = []
+    wanted = spoiled(grid, prefix, FAULTS, HEALTHY_COPIES)
     grid.lay()
     seen = grid.audit(spark)
     check({name: (seen[prefix[name]], told) for name, told in wanted.items()})
@@ -75,6 +66,23 @@ def _shapes() -> dict[str, Shape]:
     ]
     assert len(dict(found)) == len(found), "two kinds have one name"
     return dict(found)
+
+
+def spoiled(
+    grid: Grid, prefix: Mapping[str, str], faults: Iterable[Fault], healthy: Iterable[Healthy]
+) -> dict[str, list[Told]]:
+    """What is due for each copy, by name, once each was changed in its own way. ``prefix``: of their topics."""
+    others = [unit.data for unit in grid.copies[prefix["other"]].source]
+    wanted: dict[str, list[Told]] = {"other": []}
+    for fault in faults:
+        copy = grid.copies[prefix[fault.name]]
+        copy.others = others
+        wanted[fault.name] = in_order(fault.spoil(copy))
+        assert wanted[fault.name], fault.name
+    for one in healthy:
+        one.change(grid.copies[prefix[one.name]])
+        wanted[one.name] = []
+    return wanted
 
 
 def check(told: Mapping[str, tuple[Seen, list[Told]]]) -> None:

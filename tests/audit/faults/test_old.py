@@ -22,11 +22,11 @@ from mirror.records.identity import producer_id
 from mirror.sandbox import Cluster
 from tests.audit.clusters import create, endpoint
 from tests.audit.exact import Batch, Markers, Step, append
-from tests.audit.faults.grid import Grid, Seen, create_all, in_order
+from tests.audit.faults.grid import Grid, Seen, create_all
 from tests.audit.faults.healthy import HEALTHY
-from tests.audit.faults.kinds import Shape, Told, of_shapes
+from tests.audit.faults.kinds import Shape, of_shapes
 from tests.audit.faults.old import BATCHES, OLD, VERSION, VERSIONS, sizes, write
-from tests.audit.faults.test_grid import check
+from tests.audit.faults.test_grid import check, spoiled
 from tests.audit.test_independent import audited, stored, varint
 from tests.legacy.logs import CODECS, MIB, consumed, fetched_old
 from tests.patience import PATIENT
@@ -74,16 +74,7 @@ def test_the_grid(
     grid = Grid({Side.SOURCE: old, Side.DESTINATION: destination_cluster})
     prefix = {name: f"{topic_name}-{at}" for at, name in enumerate(["other", *names])}
     grid.write({prefix[name]: shape for name, shape in {"other": Shape.OLD, **names}.items()})
-    others = [unit.data for unit in grid.copies[prefix["other"]].source]
-    wanted: dict[str, list[Told]] = {"other": []}
-    for fault in FAULTS:
-        copy = grid.copies[prefix[fault.name]]
-        copy.others = others
-        wanted[fault.name] = in_order(fault.spoil(copy))
-        assert wanted[fault.name], fault.name
-    for healthy in HEALTHY_COPIES:
-        healthy.change(grid.copies[prefix[healthy.name]])
-        wanted[healthy.name] = []
+    wanted = spoiled(grid, prefix, FAULTS, HEALTHY_COPIES)
     grid.lay()
     seen = grid.audit(spark)
     check({name: (seen[prefix[name]], told) for name, told in wanted.items()})

@@ -13,10 +13,9 @@ from mirror.records.content.raw import placed_records
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.stamped import is_stamped, unstamped
 from mirror.sandbox import Cluster
-from mirror.sandbox.cluster import start_together
 from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
 from tests.service.running import Mirror, config_text, mirror
-from tests.service.runs.test_deep_path import Sides, keyed, wait_equal
+from tests.service.runs.test_deep_path import QUICK_CLEANER, Sides, keyed, killed_once, started, wait_equal
 from tests.service.runs.test_holes import consumed, transactions
 
 pytestmark = pytest.mark.broker
@@ -29,14 +28,8 @@ Seen = list[tuple[Any, ...]]
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
 def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
     """Bootstrap servers of a source, and of a destination of each version, whose cleaner is quick."""
-    source = Cluster(quick=True)
-    destination = Cluster(version=request.param, properties={"log.cleaner.backoff.ms": "200"}, quick=True)
-    try:
-        start_together(source, destination)
-        yield source.bootstrap_servers, destination.bootstrap_servers
-    finally:
-        source.close()
-        destination.close()
+    with started(Cluster(quick=True), Cluster(version=request.param, properties=QUICK_CLEANER, quick=True)) as found:
+        yield found
 
 
 def set_config(bootstrap: str, topic: str, **values: str) -> None:
@@ -92,11 +85,7 @@ def test_all_but_the_time_is_kept(sides: Sides, topic_name: str, tmp_path: Path,
         for codec in CODECS:
             produce(source, topic_name, 60, codec=codec, seed=10 * number)
         transactions(source, topic_name, 2, name=f"{topic_name}-{number}")
-        with mirror(tmp_path / "mirror.yaml", text) as process:
-            process.wait_event("located", topic=topic_name)
-            time.sleep(0.1)
-            process.process.kill()
-            process.wait()
+        killed_once(tmp_path / "mirror.yaml", text, topic_name)
     with mirror(tmp_path / "mirror.yaml", text) as process:
         process.wait_event("caught_up")
         produce(source, topic_name, 50, seed=99)

@@ -1,6 +1,5 @@
 """A codec on purpose (``compression.type`` of the flow), through ``mirror run``."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import pytest
 from mirror.audit.judge.changed.reencoded import RECODED
 from mirror.records.header import BatchHeader, Codec
 from mirror.sandbox import Cluster
-from mirror.sandbox.cluster import start_together
 from tests.service.kafka_side import CODECS, create_topic, produce, read_log
 from tests.service.running import config_text, get, mirror, status
 from tests.service.runs.test_append_times import clean, set_config
-from tests.service.runs.test_deep_path import Sides, as_read, wait_equal
+from tests.service.runs.test_deep_path import Sides, as_read, killed_once, started, wait_equal
 from tests.service.runs.test_deep_path_mapped import audited
 from tests.service.runs.test_holes import transactions
 
@@ -25,13 +23,8 @@ KILLS = 2
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
 def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
     """Bootstrap servers of a source, and of a destination of each version."""
-    source, destination = Cluster(quick=True), Cluster(version=request.param, quick=True)
-    try:
-        start_together(source, destination)
-        yield source.bootstrap_servers, destination.bootstrap_servers
-    finally:
-        source.close()
-        destination.close()
+    with started(Cluster(quick=True), Cluster(version=request.param, quick=True)) as found:
+        yield found
 
 
 def codecs(bootstrap: str, topic: str) -> set[int]:
@@ -59,11 +52,7 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
         for each in CODECS:
             produce(source, topic_name, 60, codec=each, seed=number, size=1_500)
         transactions(source, topic_name, 2, name=f"{topic_name}-{number}")
-        with mirror(tmp_path / "mirror.yaml", text) as process:
-            process.wait_event("located", topic=topic_name)
-            time.sleep(0.1)
-            process.process.kill()
-            process.wait()
+        killed_once(tmp_path / "mirror.yaml", text, topic_name)
     with mirror(tmp_path / "mirror.yaml", text) as process:
         wait_equal(process, sides, topic_name)
         for each in CODECS:

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.service.running import Mirror, config_text, get, mirror, status
 from tests.service.runs.test_holes import consumed
 
 pytestmark = pytest.mark.broker
+QUICK_CLEANER = {"log.cleaner.backoff.ms": "200"}
 LAST_DELTA, RECORDS = 6, 12
 Sides = tuple[str, str]
 Record = tuple[Any, ...]
@@ -35,8 +37,13 @@ Record = tuple[Any, ...]
 @pytest.fixture(scope="module")
 def sides() -> Iterator[Sides]:
     """Bootstrap servers of a source whose cleaner is quick, and of a destination."""
-    source = Cluster(properties={"log.cleaner.backoff.ms": "200"}, quick=True)
-    destination = Cluster(quick=True)
+    with started(Cluster(properties=QUICK_CLEANER, quick=True), Cluster(quick=True)) as found:
+        yield found
+
+
+@contextmanager
+def started(source: Cluster, destination: Cluster) -> Iterator[Sides]:
+    """Both, together; their bootstrap servers."""
     try:
         start_together(source, destination)
         yield source.bootstrap_servers, destination.bootstrap_servers
@@ -85,6 +92,15 @@ def limit(bootstrap: str, topic: str, size: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for altered in admin.incremental_alter_configs([resource]).values():
         altered.result(PATIENCE_S)
+
+
+def killed_once(config: Path, text: str, topic: str) -> None:
+    """The mirror is killed with SIGKILL soon after it has begun to copy the topic."""
+    with mirror(config, text) as process:
+        process.wait_event("located", topic=topic)
+        time.sleep(0.1)
+        process.process.kill()
+        process.wait()
 
 
 def wait_equal(process: Mirror, sides: Sides, topic: str) -> None:
