@@ -43,6 +43,8 @@ COVERED = {
     "relay/partition/queue.py": "relay/partition/test_partition.py",
     "relay/resuming.py": "relay/test_assignment.py",
     "relay/settings.py": "service/config/test_load.py",
+    "relay/life/brokers.py": "relay/test_relay.py",
+    "relay/topics/paired.py": "relay/test_relay.py",
     "relay/topics/creating.py": "relay/topics/test_pairing.py",
     "relay/topics/describing.py": "relay/topics/test_pairing.py",
     "relay/topics/refresh.py": "relay/test_relay.py",

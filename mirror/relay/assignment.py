@@ -170,7 +170,5 @@ class Assignment:
     def check(self) -> None:
         """Ends the wait for leaving partitions that are done. Call it after answers and changes of a phase."""
         for partition, done in self._leaving.items():
-            if not done.done() and (
-                partition.phase is not Phase.ACTIVE or not (partition.queue.outbox or partition.queue.in_flight)
-            ):
+            if not done.done() and (partition.phase is not Phase.ACTIVE or partition.queue.is_drained):
                 done.set_result(None)

@@ -38,9 +38,7 @@ class Orchestrator(Protocol):
     log: "EventLog"
     stats: "Stats"
     pool: "FramePool"
-    inner_loop: "InnerLoop"
     rewriter: "Rewriter"
-    pairs: "dict[str, Pair]"
     partitions: "dict[Key, Partition]"
     locator: "Locator"
     pins: "Pins"
@@ -49,6 +47,14 @@ class Orchestrator(Protocol):
     expiry: "ProducerExpiry"
     limits: "Limits"
     replicas: "Replicas"
+
+    @property
+    def inner_loop(self) -> "InnerLoop":
+        """The loop over plain batches, for the Produce version in use."""
+
+    @property
+    def pairs(self) -> "dict[str, Pair]":
+        """Source topic name -> the pair of topics, as the last look found it."""
 
     @property
     def lanes(self) -> "list[Lane]":

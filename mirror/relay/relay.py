@@ -22,7 +22,6 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.skips import DELETED, ON_GAP, UNPROVEN
 from mirror.relay.durable.writer import DurableState
 from mirror.relay.events import EventLog
-from mirror.relay.fetch.fetcher import Fetcher
 from mirror.relay.fetch.limits import Limits
 from mirror.relay.fetch.replicas import Replicas
 from mirror.relay.halts import Halted, of_mapped
@@ -30,10 +29,12 @@ from mirror.relay.holes.filling import HoleFilling
 from mirror.relay.holes.gaps import Gaps
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.plain import InnerLoop
+from mirror.relay.life.brokers import Brokers
+from mirror.relay.life.ending import Ending
+from mirror.relay.life.tasks import Tasks
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.readback import ReadBack
 from mirror.relay.locate.seeking import Seeking
-from mirror.relay.mapped.lane import AppendingLane
 from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.outcome import Doubt
 from mirror.relay.partition.claim import Committed
@@ -43,16 +44,12 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
 from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
-from mirror.relay.sink import Lane, Sink
+from mirror.relay.sink import Lane
 from mirror.relay.stats import Stats
-from mirror.relay.topics.copies import KnownCopies
-from mirror.relay.topics.describing import PATIENCE_S, Unread
-from mirror.relay.topics.gone import GoneTopics
 from mirror.relay.topics.ids import Ids
-from mirror.relay.topics.limits import Warnings
-from mirror.relay.topics.pairing import Pair, pair_topics
+from mirror.relay.topics.paired import PairedTopics
+from mirror.relay.topics.pairing import Pair
 from mirror.relay.topics.refresh import TopicRefresh
-from mirror.relay.topics.syncing import ConfigSync
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import Ends
 from mirror.relay.watch.expiry import ProducerExpiry
@@ -60,8 +57,6 @@ from mirror.relay.watch.idle import Idle
 from mirror.relay.watch.renewal import Renewal
 from mirror.relay.watch.rights import Rights
 from mirror.relay.watch.stalls import Stalls
-from mirror.wire.produce import topic_head
-from mirror.wire.versions import PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
 SHARE_EVERY_S = 1.0
 LEAST_TO_WRITE_S = 1.0
@@ -99,7 +94,6 @@ class Relay:
         self.settings = settings
         self.log = log
         self.stats = Stats()
-        self.pairs: dict[str, Pair] = {}
         self.partitions: dict[Key, Partition] = {}
         self.assignment = Assignment(self) if assigned else None
         self.pool = FramePool(
@@ -108,11 +102,13 @@ class Relay:
             most_budget=settings.most_buffer_memory,
         )
         self.limits = Limits(settings.max_bytes_per_second, settings.topic_rate)
-        self._produce_version = PRODUCE_VERSIONS[1]
-        self.inner_loop = InnerLoop(self._produce_version)
+        self.tasks = Tasks()
+        self.brokers = Brokers(self)
+        self.ending = Ending(self.halt)
         self.rewriter = Rewriter()
         self.durable = DurableState(self, state)
         self.pins = self.durable.pins
+        self.topics = PairedTopics(source, destination, settings, self.durable.state, log)
         self.loops = Loops(self, self.durable.state)
         self.locator = self._make_locator()
         self._holes = HoleFilling(self)
@@ -124,29 +120,15 @@ class Relay:
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
         self._ids = Ids(self)
-        self._fetchers: dict[int, Fetcher] = {}
-        self._sinks: dict[int, Sink] = {}
-        self._ending: set[Partition] = set()
-        self._released: set[Partition] = set()
-        self.let_go: list[Partition] = []
-        """Partitions released since the last snapshot, which takes them from here."""
-        self._working: dict[Partition, set[asyncio.Task[None]]] = {}
-        """Tasks that must not go on when another worker owns the partition: locating it, filling its holes."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
-        self.gone = GoneTopics(source, destination, settings, self.durable.state, log)
-        self._narrower = Warnings(log, destination.name)
-        self._unread = Unread(log, source.name)
         self.expiry = ProducerExpiry(destination, log)
-        self.replicas = Replicas(source, settings.client_rack, log, detach=self._detach, attach=self._attach)
-        self._sync = ConfigSync(destination, settings, log)
-        self._copies = KnownCopies(destination, self.durable.state)
+        self.replicas = Replicas(
+            source, settings.client_rack, log, detach=self.brokers.stop_fetching, attach=self.brokers.fetch
+        )
         self._draining = False
         self._nothing_pending = asyncio.Event()
         self._closed = False
-        self.failed: asyncio.Future[None] | None = None
-        """Gets the exception when a task fails by a bug. The service ends with it."""
 
     def _make_locator(self) -> Locator:
         source, destination, settings, log = self.source, self.destination, self.settings, self.log
@@ -178,13 +160,13 @@ class Relay:
             SameCluster, NothingToMirror: the flow makes no sense.
             NetworkError: a cluster cannot be reached, or there is no common version of a request.
         """
-        self.failed = asyncio.get_running_loop().create_future()
+        self.tasks.open()
         if self.source.cluster_id and self.source.cluster_id == self.destination.cluster_id:
             raise SameCluster(
                 f"{self.source.name} and {self.destination.name} are the same cluster ({self.source.cluster_id}), and "
                 "topics keep their names: each would be copied into itself; check bootstrap.servers of both"
             )
-        await self._choose_produce_version()
+        await self.brokers.choose_produce_version(self.destination)
         await self.expiry.ask()
         await self.durable.open()
         found = await self.find_topics()
@@ -215,19 +197,7 @@ class Relay:
         """Copies on within other limits. Arguments: see ``Limits``."""
         self.limits.renew(flow, topic)
         self.limits.share(self.partitions, self.keys)
-        for fetcher in self._fetchers.values():
-            fetcher.pump()
-
-    async def _choose_produce_version(self) -> None:
-        """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
-        may be down."""
-
-        async def speaks(node_id: int) -> int:
-            connection = await self.destination.control(node_id)
-            return connection.version_of(PRODUCE_KEY, PRODUCE_VERSIONS, "Produce")
-
-        self._produce_version = min(await self.destination.ask_all(speaks, patience_s=PATIENCE_S))
-        self.inner_loop = InnerLoop(self._produce_version)
+        self.brokers.pump_fetchers()
 
     async def find_topics(self) -> int:
         """Pairs the topics as they are now; takes up new ones, and halted partitions whose reason is gone.
@@ -238,20 +208,9 @@ class Relay:
         Raises:
             NetworkError: a cluster does not answer.
         """
-        pairs = await pair_topics(
-            self.source, self.destination, self.settings, self.log, copies=self._copies, sync=self._sync
-        )
-        if self._produce_version >= PRODUCE_TOPIC_IDS and any(
-            topic.topic_id is None for topic in self.destination.topics.values()
-        ):
-            self._produce_version = PRODUCE_TOPIC_IDS - 1
-            self.inner_loop = InnerLoop(self._produce_version)
+        await self.topics.look()
+        self.brokers.check_topic_ids(self.destination)
         await self.refresh.tell_unknown()
-        self._narrower.tell((pair.destination, pair.narrower) for pair in pairs)
-        state = self.durable.state
-        self._unread.tell([*(lack for pair in pairs for lack in pair.unread), *([state.lacks] if state.lacks else [])])
-        before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
-        await self.gone.renew(before)
         await self.loops.renew()
         if self.assignment is not None:
             self.assignment.adopt()
@@ -266,7 +225,7 @@ class Relay:
             self._resuming.heal(partition)
         self.verdicts.renew(self.pairs)
         self.replicas.renew(self.partitions.values())
-        return len(pairs)
+        return len(self.pairs)
 
     def _note_due(self, partition: Partition) -> None:
         """Writes down what is due of a halted partition, if there is no such note for its present source topic: another
@@ -277,7 +236,12 @@ class Relay:
     @property
     def keys(self) -> list[Key]:
         """All partitions of the flow, also those that other workers copy."""
-        return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
+        return self.topics.keys
+
+    @property
+    def pairs(self) -> dict[str, Pair]:
+        """Source topic name -> the pair of topics, as the last look found it."""
+        return self.topics.pairs
 
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
         """Begins to copy a partition that was not ours. Returns False if the source has no such partition, as far as is
@@ -299,30 +263,15 @@ class Relay:
     def release(self, partition: Partition) -> None:
         """Stops a partition at once that is not ours any more. Answers that are still due find it by its lane."""
         self.stop_fetching(partition)
-        self._ending.discard(partition)
-        for task in self._working.pop(partition, ()):
-            task.cancel()
+        self.tasks.cancel(partition)
         partition.stop()
         del self.partitions[partition.topic, partition.index]
-        self.let_go.append(partition)
-        self._released.add(partition)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Takes released partitions with nothing under way off their lanes."""
-        for partition in [each for each in self._released if not each.queue.in_flight]:
-            self._released.discard(partition)
-            partition.queue.leave()
+        self.ending.release(partition)
 
     def stop_fetching(self, partition: Partition) -> None:
         """Stops fetching the partition. An answer under way is dropped."""
         partition.cursor.disown()
-        self._detach(partition)
-
-    def _detach(self, partition: Partition) -> None:
-        fetcher = self._fetchers.get(partition.cursor.broker)
-        if fetcher is not None:
-            fetcher.detach(partition)
+        self.brokers.stop_fetching(partition)
 
     async def resume(self, key: Key, **accept: bool) -> str:
         """Resumes a halted partition, because an operator says that the reason is gone. Its current topics count.
@@ -369,8 +318,7 @@ class Relay:
             True if all were acknowledged. If not, nothing is lost: the next start goes on at the destination's log end.
         """
         self._draining = True
-        for fetcher in self._fetchers.values():
-            fetcher.close()
+        self.brokers.close_fetchers()
         self._check_drained()
         until = time.monotonic() + self.settings.drain_timeout_ms / 1000
         with suppress(TimeoutError):
@@ -398,13 +346,8 @@ class Relay:
     async def close(self) -> None:
         """Closes all data connections and cancels all tasks, at once."""
         self._closed = self._draining = True
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        for fetcher in self._fetchers.values():
-            fetcher.close()
-        for sink in self._sinks.values():
-            sink.close()
+        tasks = self.tasks.cancel_all()
+        self.brokers.close()
         self._stalls.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         for partition in self.partitions.values():
@@ -418,11 +361,11 @@ class Relay:
         located again."""
         partition.doubt()
         partition.wait(f"{cause}: {detail}; answers that are due are waited for")
-        self._ending.discard(partition)
+        self.ending.halts_no_more(partition)
         self.stats.resynced(cause)
         if not self._closed:
             self.log.info("resync", topic=partition.topic, partition=partition.index, cause=cause, detail=detail)
-        self._detach(partition)
+        self.brokers.stop_fetching(partition)
         self.replicas.doubted(partition)
         self._check_drained()
 
@@ -450,7 +393,7 @@ class Relay:
             self.durable.write_soon()
         else:
             self._note_due(partition)
-        self._ending.discard(partition)
+        self.ending.halts_no_more(partition)
         self.log.warning(
             "halted",
             topic=partition.topic,
@@ -460,7 +403,7 @@ class Relay:
             remedy=halted.remedy,
             **({"since_ms": halted.at_ms} if halted.at_ms else {}),
         )
-        self._detach(partition)
+        self.brokers.stop_fetching(partition)
         if self.assignment is not None:
             self.assignment.check()
 
@@ -474,11 +417,7 @@ class Relay:
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
         """Halts the partition once everything fetched before is at the destination."""
-        if not partition.queue.outbox and not partition.queue.in_flight:
-            self.halt(partition, halted)
-        else:
-            partition.cursor.end_with(halted)
-            self._ending.add(partition)
+        self.ending.halt_when_drained(partition, halted)
 
     def no_room(self) -> None:
         """See ``Orchestrator``."""
@@ -487,7 +426,12 @@ class Relay:
     @property
     def lanes(self) -> list[Lane]:
         """The lanes to all destination brokers."""
-        return [lane for sink in self._sinks.values() for lane in sink.lanes]
+        return self.brokers.lanes
+
+    @property
+    def inner_loop(self) -> InnerLoop:
+        """The loop over plain batches, for the Produce version in use."""
+        return self.brokers.inner_loop
 
     def rewrites(self, partition: Partition) -> None:
         """See ``Orchestrator``."""
@@ -551,20 +495,13 @@ class Relay:
 
     def drained(self) -> None:
         """Partitions may have nothing left to send, and there may be something to fetch."""
-        if self._ending:
-            for partition in list(self._ending):
-                if partition.cursor.ending is not None and not partition.queue.outbox and not partition.queue.in_flight:
-                    self.halt(partition, partition.cursor.ending)
+        self.ending.check()
         self._check_drained()
-        if self._released:
-            self._let_go()
-        for fetcher in self._fetchers.values():
-            fetcher.pump()
+        self.brokers.pump_fetchers()
 
     def pump_sinks(self) -> None:
         """There may be something to send."""
-        for sink in self._sinks.values():
-            sink.pump()
+        self.brokers.pump_sinks()
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
@@ -572,30 +509,18 @@ class Relay:
         self.work(partition, self._seeking.seek(partition, takeover=takeover))
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task, which is cancelled when the partition is released."""
-        task = self.spawn(work)
-        self._working.setdefault(partition, set()).add(task)
-
-        def ended(_: "asyncio.Task[None]") -> None:
-            tasks = self._working.get(partition)
-            if tasks is not None:
-                tasks.discard(task)
-                if not tasks:
-                    del self._working[partition]
-
-        task.add_done_callback(ended)
+        """See ``Orchestrator``."""
+        self.tasks.work(partition, work)
 
     def place(self, partition: Partition, location: Location) -> None:
         """The partition was located: it is fetched and sent from there on."""
         if self._draining or partition.phase is not Phase.LOCATING:
             return
-        key = partition.claim.destination_id if self._produce_version >= PRODUCE_TOPIC_IDS else partition.destination
-        assert key is not None, partition.name
         if partition.claim.trusted is not None:
             self._given_up(partition, *partition.claim.trusted, UNPROVEN)
         for start, end in partition.claim.overtaken:
             self._given_up(partition, start, end, DELETED)
-        partition.start(location, topic_head=topic_head(self._produce_version, key))
+        partition.start(location, topic_head=self.brokers.topic_head(partition))
         if location.accepted is not None:
             self._given_up(partition, *location.accepted, ON_GAP)
         if not location.proven:
@@ -603,29 +528,11 @@ class Relay:
         self.log.info(
             "located", topic=partition.topic, partition=partition.index, offset=location.offset, end=location.source_end
         )
-        self._sink(location.destination_leader.node_id).attach(partition.queue)
+        self.brokers.attach(partition, location.destination_leader.node_id)
         if partition.queue.offer():
             self.pump_sinks()
         self.jump(partition)
-        self._attach(partition)
-
-    def _attach(self, partition: Partition) -> None:
-        fetcher = self._fetcher(partition.cursor.broker)
-        fetcher.attach(partition)
-        fetcher.pump()
-
-    def _sink(self, node_id: int) -> Sink:
-        sink = self._sinks.get(node_id)
-        if sink is None:
-            kind = AppendingLane if self.settings.mapped else Lane
-            sink = self._sinks[node_id] = Sink(self, node_id, version=self._produce_version, kind=kind)
-        return sink
-
-    def _fetcher(self, node_id: int) -> Fetcher:
-        fetcher = self._fetchers.get(node_id)
-        if fetcher is None:
-            fetcher = self._fetchers[node_id] = Fetcher(self, node_id)
-        return fetcher
+        self.brokers.fetch(partition)
 
     # -- watching ------------------------------------------------------------------------------------------------------
 
@@ -654,15 +561,4 @@ class Relay:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs a task that ends with the relay; an error that it does not handle is a bug, and ends the service."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None or self.failed is None:
-            return
-        # Any error that is not handled is a bug. The service ends with it instead of limping on.
-        if not self.failed.done():
-            self.failed.set_exception(error)
+        return self.tasks.spawn(work)

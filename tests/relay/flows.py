@@ -155,8 +155,8 @@ async def mirroring(
             if start:
                 await relay.start()
             yield flow
-            if relay.failed is not None and relay.failed.done():
-                relay.failed.result()
+            if relay.tasks.failed is not None and relay.tasks.failed.done():
+                relay.tasks.failed.result()
         finally:
             await relay.close()
         assert relay.pool.used == 0, "frames that were not given back"

@@ -89,8 +89,8 @@ async def mapping(
                 keys = [(topic, 0) for topic in topics]
                 relay.assignment.assign(keys, dict.fromkeys(keys, committed))
             yield MappedFlow(here, there, relay, log)
-            if relay.failed is not None and relay.failed.done():
-                relay.failed.result()
+            if relay.tasks.failed is not None and relay.tasks.failed.done():
+                relay.tasks.failed.result()
         finally:
             await relay.close()
         assert relay.pool.used == 0, "frames that were not given back"

@@ -179,24 +179,24 @@ async def test_a_topic_that_is_gone() -> None:
             for name in names:
                 gone[name] = source.topics.pop(name)
             # A copy that is deleted while a look is under way, which has seen the topic at the source, is made again.
-            await until(lambda: flow.relay.gone.shown == ["log.a", "log.b"])
+            await until(lambda: flow.relay.topics.gone.shown == ["log.a", "log.b"])
             del destination.topics["log.b"]
-            await until(lambda: flow.relay.gone.shown == ["log.a"])
+            await until(lambda: flow.relay.topics.gone.shown == ["log.a"])
             await until(lambda: len(flow.log.of("topic_gone")) == 3)
         async with mirroring(source, destination, **settings) as flow:
-            assert flow.relay.gone.shown == ["log.a"]
+            assert flow.relay.topics.gone.shown == ["log.a"]
             assert not flow.log.of("topic_gone")
             source.topics["log.a"] = gone["log.a"]
-            await until(lambda: not flow.relay.gone.shown)
+            await until(lambda: not flow.relay.topics.gone.shown)
             await flow.copied()
             del source.topics["log.a"]
-            await until(lambda: flow.relay.gone.shown == ["log.a"])
+            await until(lambda: flow.relay.topics.gone.shown == ["log.a"])
         async with mirroring(source, destination, selects=lambda name: name != "log.a", **settings) as flow:
-            assert not flow.relay.gone.shown
+            assert not flow.relay.topics.gone.shown
         async with mirroring(source, destination, **settings) as flow:
-            assert flow.relay.gone.shown == ["log.a"]
+            assert flow.relay.topics.gone.shown == ["log.a"]
             del destination.topics["log.a"]
-            await until(lambda: not flow.relay.gone.shown)
+            await until(lambda: not flow.relay.topics.gone.shown)
 
 
 async def test_a_topic_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ async def test_close_at_any_time(kind: str) -> None:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         assert all(partition.phase is Phase.STOPPED for partition in flow.relay.partitions.values())
-        assert not flow.relay._tasks
+        assert not len(flow.relay.tasks)
 
 
 async def test_a_bug_ends_the_relay() -> None:
@@ -384,7 +384,7 @@ async def test_a_bug_ends_the_relay() -> None:
 
             flow.relay.locator.locate = locate  # type: ignore[method-assign, assignment]
             await flow.relay.start()
-            assert flow.relay.failed is not None
+            assert flow.relay.tasks.failed is not None
             with pytest.raises(ZeroDivisionError):
-                await flow.relay.failed
-            flow.relay.failed = None
+                await flow.relay.tasks.failed
+            flow.relay.tasks.failed = None

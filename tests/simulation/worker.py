@@ -23,7 +23,6 @@ from mirror.records.admit import Terms
 from mirror.relay import relay
 from mirror.relay.durable import due, flows, loops, writer
 from mirror.relay.holes import parking
-from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.leading import cleanup
 from mirror.relay.locate import owners, position
 from mirror.relay.partition.partition import Partition
@@ -207,9 +206,8 @@ class Worker:
 
     async def _start(self) -> None:
         one: Any = self.relay
-        one.failed = asyncio.get_running_loop().create_future()
-        one._produce_version = PRODUCE_VERSION
-        one.inner_loop = InnerLoop(PRODUCE_VERSION)
+        one.tasks.open()
+        one.brokers.use(PRODUCE_VERSION)
         one.expiry.ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         while not one.pairs:
@@ -264,7 +262,7 @@ class Worker:
 
     def check(self) -> None:
         """Raises what a task of the relay died of."""
-        for failed in (self.relay.failed, self._starting):
+        for failed in (self.relay.tasks.failed, self._starting):
             if failed is not None and failed.done() and not failed.cancelled() and failed.exception() is not None:
                 failed.result()
 

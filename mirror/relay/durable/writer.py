@@ -137,9 +137,7 @@ class DurableState:
         }
         if closing:
             await self.strays.ended()
-        still = [
-            each for each in accounts if each.phase is Phase.ACTIVE and not (each.queue.in_flight or each.queue.outbox)
-        ]
+        still = [each for each in accounts if each.phase is Phase.ACTIVE and each.queue.is_drained]
         closed = {accounts[each] for each in still} if closing else set()
         astray = [each for each, copied in accounts.items() if self.strays.concerns(copied)]
         self.strays.look(astray, closed=closed)

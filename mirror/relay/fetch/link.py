@@ -314,7 +314,7 @@ def fetchable(partition: Partition) -> bool:
 def _unparked(partition: Partition) -> bool:
     """Returns True, and ends the parking, if everything that was parked is acknowledged and the lane is not stalled."""
     queue = partition.queue
-    if queue.outbox or queue.in_flight or (queue.lane is not None and queue.lane.stalled):
+    if not queue.is_drained or (queue.lane is not None and queue.lane.stalled):
         return False
     queue.unpark()
     return True

@@ -163,6 +163,11 @@ class Queue:
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_drained(self) -> bool:
+        """True if nothing waits to be sent, and nothing is under way."""
+        return not self.outbox and not self.in_flight
+
     def start(self, location: Location, topic_head: bytes) -> None:
         """Takes its place: the next batch belongs at ``location.offset``."""
         self.acknowledged = location.offset

@@ -341,13 +341,13 @@ class FlowRun:
         loop = asyncio.get_running_loop()
         commit_at = loop.time() + commit_interval_s
         unseated = Overdue(loop.time, most_step_s=MOST_WATCH_S)
-        assert relay.failed is not None
+        assert relay.tasks.failed is not None
         while not self._stop.is_set():
             for failed in (self._bug, member.failed):
                 if failed is not None:
                     raise failed
-            if relay.failed.done():
-                relay.failed.result()
+            if relay.tasks.failed.done():
+                relay.tasks.failed.result()
             # While the source is away nobody gets a seat, and a new process would get none either.
             could_join = bool(self._watching.clusters.get(relay.source.name))
             if unseated.look(missing=could_join and not member.joined) >= self._join_patience_s():

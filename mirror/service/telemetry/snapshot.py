@@ -60,20 +60,20 @@ class Snapshots:
             "gone": gone,
             "skipped": relay.stats.skipped,
             "unmatched": relay.refresh.unmatched,
-            "gone_topics": relay.gone.shown,
+            "gone_topics": relay.topics.gone.shown,
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:
         """Returns the last report on each partition that was let go, also if it is the first one."""
         gone: list[Gone] = []
-        for partition in relay.let_go:
+        for partition in relay.ending.let_go:
             key = partition.topic, partition.index
             gone.append(Gone(*key, self._stint(partition)))
             self._stints.pop(partition, None)
             self._at_rest.pop(partition, None)
             self._told.pop(key, None)
             self._held.pop(key, None)
-        relay.let_go.clear()
+        relay.ending.let_go.clear()
         return gone
 
     def _may_have_changed(self, partition: Partition, committed: int, fresh_from: float) -> bool:

@@ -78,7 +78,7 @@ DOUBTFUL = [
 async def until_quiet(flow: Flow) -> None:
     """All copied, and a fetch is waiting for more."""
     await flow.copied()
-    fetchers = flow.relay._fetchers.values()
+    fetchers = flow.relay.brokers.fetchers.values()
     await until(lambda: sum(fetcher.quiet for fetcher in fetchers) == flow.relay.states.get("active"))
 
 

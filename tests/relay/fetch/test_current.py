@@ -28,7 +28,7 @@ def session_of(source: FakeCluster) -> Any:
 
 
 async def until_quiet(flow: Flow) -> None:
-    fetchers = flow.relay._fetchers
+    fetchers = flow.relay.brokers.fetchers
     await until(lambda: sum(each.quiet for each in fetchers.values()) == len(flow.relay.partitions) > 0)
 
 

@@ -48,7 +48,7 @@ async def test_it_does_not_wait_for_memory_either() -> None:
             stuck = [destination.next("Produce", faults.held()) for _ in range(5)]
             await stuck[0].came.wait()
             await until(lambda: flow.relay.pool.waited_for)
-            flow.relay._fetchers[1]._current._most = MIB
+            flow.relay.brokers.fetchers[1]._current._most = MIB
             source.store("fresh", 0, *batches(1))
             await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
             assert flow.relay.pool.used <= 4 * MIB
@@ -90,7 +90,7 @@ async def test_room_for_fresh_data_is_left_between_two_answers() -> None:
         source.add_topic("fresh", partitions=1)
         async with mirroring(source, destination) as flow:
             await until_quiet(flow)
-            (fetcher,) = flow.relay._fetchers.values()
+            (fetcher,) = flow.relay.brokers.fetchers.values()
             pool, spared = flow.relay.pool, list[int]()
             take = pool.take
 
@@ -113,7 +113,7 @@ async def test_fresh_data_is_content_with_the_room_there_is() -> None:
         source.add_topic("fresh", partitions=1)
         async with mirroring(source, destination, fetch_max_bytes=MIB, buffer_memory=4 * MIB) as flow:
             await until_quiet(flow)
-            (fetcher,) = flow.relay._fetchers.values()
+            (fetcher,) = flow.relay.brokers.fetchers.values()
             await until(lambda: fetcher._current.reserves)
             pool = flow.relay.pool
             others = pool.room
@@ -167,8 +167,8 @@ async def test_a_far_broker_is_asked_several_times_at_once() -> None:
         async with mirroring(
             source, destination, fetch_max_bytes=256 * 1024, buffer_memory=4 * MIB, max_partition_fetch_bytes=64 * 1024
         ) as flow:
-            await until(lambda: flow.relay._fetchers)
-            (fetcher,) = flow.relay._fetchers.values()
+            await until(lambda: flow.relay.brokers.fetchers)
+            (fetcher,) = flow.relay.brokers.fetchers.values()
 
             def under_way() -> bool:
                 links = [link for link in fetcher._backlog if link.under_way]

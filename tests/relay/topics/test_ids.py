@@ -152,7 +152,7 @@ async def test_a_source_without_ids_that_is_another_one_after_a_pause(
         async with mirroring(source, destination) as flow:
             await flow.copied()
             end = destination.log("t").end
-            (fetcher,) = flow.relay._fetchers.values()
+            (fetcher,) = flow.relay.brokers.fetchers.values()
             fetching: list[Any] = [fetcher, fetcher._current, *fetcher._backlog]
             for each in fetching:
                 monkeypatch.setattr(each, "pump", lambda: None)
@@ -176,7 +176,7 @@ async def test_whoever_waits_for_its_turn_is_not_doubted() -> None:
         fill(source, count=5)
         async with mirroring(source, destination) as flow:
             await flow.copied()
-            (fetcher,) = flow.relay._fetchers.values()
+            (fetcher,) = flow.relay.brokers.fetchers.values()
             partition, link_ = flow.partition(), fetcher._backlog[0]
             with patch.object(Cursor, "fetched_at", -math.inf):
                 fetcher.backlog_answered.at_s = time.monotonic()

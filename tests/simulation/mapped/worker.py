@@ -12,7 +12,6 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.records.admit import Terms
 from mirror.relay.durable import due, writer
-from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.locate import owners, position
 from mirror.relay.mapped import copied
 from mirror.relay.partition.partition import Partition
@@ -87,9 +86,8 @@ class MappedWorker(Worker):
 
     async def _start(self) -> None:
         one: Any = self.relay
-        one.failed = asyncio.get_running_loop().create_future()
-        one._produce_version = PRODUCE_VERSION
-        one.inner_loop = InnerLoop(PRODUCE_VERSION)
+        one.tasks.open()
+        one.brokers.use(PRODUCE_VERSION)
         one.expiry.ms = DAY_MS - 15 * 60_000
         wait = backoff.Backoff(least_ms=10, most_ms=500)
         opened = False
@@ -101,7 +99,7 @@ class MappedWorker(Worker):
                 opened = True
             except (NetworkError, IndexError):
                 await asyncio.sleep(wait.next_s())
-        one.pairs = {
+        one.topics.pairs = {
             name: Pair(source=topic, destination=TOPIC, terms=self._terms, partitions_there=1)
             for name, topic in self.here.topics.items()
         }

@@ -1,0 +1,52 @@
+"""Partitions that end once nothing of them is under way: those that halt behind what was fetched, and released ones."""
+
+from collections.abc import Callable
+
+from mirror.relay.halts import Halted
+from mirror.relay.partition.partition import Partition
+
+
+class Ending:
+    """Ends partitions when their last answers are in.
+
+    Attributes:
+        let_go: partitions released since the last snapshot, which takes them from here.
+    """
+
+    def __init__(self, halt: Callable[[Partition, Halted], None]) -> None:
+        self._halt = halt
+        self._halting: set[Partition] = set()
+        self._released: set[Partition] = set()
+        self.let_go: list[Partition] = []
+
+    def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
+        """Halts the partition once everything fetched before is at the destination."""
+        if partition.queue.is_drained:
+            self._halt(partition, halted)
+        else:
+            partition.cursor.end_with(halted)
+            self._halting.add(partition)
+
+    def halts_no_more(self, partition: Partition) -> None:
+        """What was fetched was dropped, or it has halted, or another worker has it: nothing is waited for."""
+        self._halting.discard(partition)
+
+    def release(self, partition: Partition) -> None:
+        """Forgets a stopped partition; it leaves its lane once its last answer is in."""
+        self._halting.discard(partition)
+        self.let_go.append(partition)
+        self._released.add(partition)
+        self._leave()
+
+    def check(self) -> None:
+        """Ends what can end by now. Call it after answers."""
+        for partition in list(self._halting):
+            if partition.cursor.ending is not None and partition.queue.is_drained:
+                self._halt(partition, partition.cursor.ending)
+        if self._released:
+            self._leave()
+
+    def _leave(self) -> None:
+        for partition in [each for each in self._released if not each.queue.in_flight]:
+            self._released.discard(partition)
+            partition.queue.leave()
