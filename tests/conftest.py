@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 
 # A shell that runs the tests in the background, or nohup, has these ignored, and every process started from here would
@@ -32,16 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def source_cluster() -> Iterator[Cluster]:
+def source_cluster() -> Iterator[SandboxCluster]:
     """A running cluster with one broker, shared by all tests; started by the first that asks."""
-    with Cluster(name="source", properties=PATIENT, quick=True) as cluster:
+    with SandboxCluster(name="source", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def destination_cluster() -> Iterator[Cluster]:
+def destination_cluster() -> Iterator[SandboxCluster]:
     """A second one, likewise."""
-    with Cluster(name="destination", properties=PATIENT, quick=True) as cluster:
+    with SandboxCluster(name="destination", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 

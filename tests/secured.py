@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bench.data import certificates
 from mirror.net.security.options import SaslOptions, Secret, SecurityOptions, TlsOptions, TokenOptions
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 
 USER, PASSWORD = "mirror,=", "of a test run: 4711"
@@ -114,10 +114,10 @@ def quoted(name: str) -> str:
 @contextmanager
 def cluster(
     files: Files, *, name: str = "secured", session_ms: int = 0, more: Mapping[str, str] | None = None, brokers: int = 1
-) -> Iterator[Cluster]:
+) -> Iterator[SandboxCluster]:
     """A running cluster; its users are there."""
     settings = {**PATIENT, **properties(files, session_ms=session_ms), **(more or {})}
-    with Cluster(name=name, properties=settings, listeners=LISTENERS, quick=True, brokers=brokers) as running:
+    with SandboxCluster(name=name, properties=settings, listeners=LISTENERS, quick=True, brokers=brokers) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from bench.data import certificates, stored
 from bench.data.longlink import LongLink
 from bench.errors import BenchError
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 
 __all__ = ["BROKER_SETTINGS", "SPARING", "Side", "pair"]
 
@@ -66,7 +66,7 @@ class Side:
         self._admin = self._client()
 
     @classmethod
-    def of(cls, cluster: Cluster, ca: Path | None = None, link: LongLink | None = None) -> Self:
+    def of(cls, cluster: SandboxCluster, ca: Path | None = None, link: LongLink | None = None) -> Self:
         """Returns the side of a running cluster."""
         data_dir = cluster.brokers[0].data_dir
         return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.servers(certificates.TLS), ca, link)
@@ -166,7 +166,7 @@ def pair(*, long_links: bool = False) -> Iterator[tuple[Side, Side]]:
         for name in ("source", "destination"):
             link = started.enter_context(LongLink()) if long_links else None
             cluster = started.enter_context(
-                Cluster(
+                SandboxCluster(
                     name, version=KAFKA_VERSION, heap_mb=HEAP_MB, proxied=link.ports if link else (),
                     properties={**BROKER_SETTINGS, **certificates.served(certificates.TLS, keys.keystore)},
                     listeners={certificates.TLS: "SSL"},

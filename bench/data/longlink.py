@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from mirror.loop_thread import LoopThread
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 
 __all__ = ["LongLink"]
@@ -29,7 +29,7 @@ class LongLink:
     """The way to one broker. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
 
     Attributes:
-        ports: the port of 127.0.0.1 that clients use, for ``Cluster(proxied=...)``.
+        ports: the port of 127.0.0.1 that clients use, for ``SandboxCluster(proxied=...)``.
         delay_s: what is sent from now on arrives this much later.
     """
 
@@ -65,7 +65,7 @@ class LongLink:
         self._thread.stop()
         self._reservation.release()
 
-    def attach(self, cluster: Cluster) -> None:
+    def attach(self, cluster: SandboxCluster) -> None:
         """Connects to the proxied listener of a cluster of one broker that has started."""
         (broker,) = cluster.brokers
         assert broker.proxied_port is not None, "the cluster was not started with proxied=link.ports"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from bench import procfs
 from bench.downconversion.conversion import send
 from bench.downconversion.streamed import FETCH_VERSION, Incoming, parts, request
-from mirror.legacy import Chunk, cut, down_convert
+from mirror.legacy import ConvertedChunk, cut, down_convert
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import MOST_OPENED
 from mirror.wire.fetch import FetchPartition, read_fetch_response
@@ -113,7 +113,7 @@ class _Consumer:
         for partition, end, sets in answer(connection, size):
             self._send(partition, self._converted(partition, sets), end)
 
-    def _converted(self, partition: int, sets: Iterable[memoryview]) -> Iterator[Chunk]:
+    def _converted(self, partition: int, sets: Iterable[memoryview]) -> Iterator[ConvertedChunk]:
         chunk_bytes = (1 << 62) if self._how.way == "whole" else self._how.chunk_bytes
         due = self._positions[partition]
         for record_set in sets:
@@ -125,7 +125,7 @@ class _Consumer:
                 due = chunk.next_offset
                 yield chunk
 
-    def _send(self, partition: int, chunks: Iterable[Chunk], end: int) -> None:
+    def _send(self, partition: int, chunks: Iterable[ConvertedChunk], end: int) -> None:
         # A partition that gave data goes to the end of the next request (KIP-74).
         self._behind.remove(partition)
         for chunk in chunks:

@@ -22,7 +22,7 @@ from bench.downconversion.consumer import END, HEAD, WAYS
 from bench.downconversion.plan import ROOT, MemoryTest, Plan
 from bench.errors import BenchError
 from mirror.legacy import CHUNK_BYTES
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 
 __all__ = ["Contents", "Outcome", "measure", "read_back", "source"]
 
@@ -119,15 +119,15 @@ def measure(plan: Plan, say: Say) -> tuple[Contents, list[Outcome]]:
     return has, outcomes
 
 
-def source(test: MemoryTest, *, quick: bool) -> Cluster:
+def source(test: MemoryTest, *, quick: bool) -> SandboxCluster:
     """Returns a broker that gives as much in one answer as the consumer asks for; not started."""
-    return Cluster(
+    return SandboxCluster(
         "source", version=KAFKA_VERSION, heap_mb=_HEAP_MB, quick=quick,
         properties={"fetch.max.bytes": str(test.fetch_max_bytes), "auto.create.topics.enable": "false"},
     )  # fmt: skip
 
 
-def fill(cluster: Cluster, test: MemoryTest) -> None:
+def fill(cluster: SandboxCluster, test: MemoryTest) -> None:
     """Write the records with librdkafka, as messages of 1 KB: small batches into the even partitions, large ones into
     the odd ones.
 
@@ -153,7 +153,7 @@ def fill(cluster: Cluster, test: MemoryTest) -> None:
             raise BenchError(f"{len(producer)} records were not written", "see the broker's log")
 
 
-def read_source(cluster: Cluster, test: MemoryTest) -> Contents:
+def read_source(cluster: SandboxCluster, test: MemoryTest) -> Contents:
     """Returns what librdkafka's consumer reads.
 
     Raises:
@@ -188,7 +188,7 @@ def read_source(cluster: Cluster, test: MemoryTest) -> Contents:
     return contents
 
 
-def consume(cluster: Cluster, test: MemoryTest, way: str, *, limit_bytes: int, answers: int) -> Outcome:
+def consume(cluster: SandboxCluster, test: MemoryTest, way: str, *, limit_bytes: int, answers: int) -> Outcome:
     """Run one consumer, and read what it makes.
 
     Raises:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mirror.records.header import PREFIX, PREFIX_SIZE
-from mirror.records.scan import Tail, measure
+from mirror.records.scan import Remainder, measure
 from mirror.wire.fetch import FetchPartition, fetch_request
 from mirror.wire.header import SIZE, request_header
 from mirror.wire.primitives import MalformedFrame, read_i16, read_i32
@@ -167,7 +167,7 @@ def _record_sets(incoming: Incoming, size: int, window_bytes: int) -> Iterator[m
 def _whole(view: memoryview) -> int:
     """Returns how many bytes the whole entries have."""
     used, end = 0, len(view)
-    while not isinstance(size := measure(view, used, end), Tail):
+    while not isinstance(size := measure(view, used, end), Remainder):
         used += size
     return used
 

@@ -19,7 +19,7 @@ from chaos.waiting import until
 from chaos.witness import kernel
 from lab.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Evidence, Record
 from mirror.demo.watch import events
-from mirror.demo.watch.events import Follower, Halt
+from mirror.demo.watch.events import Follower, HaltEvent
 from mirror.sandbox.children.process import Process, Processes
 
 __all__ = ["FLOW", "MirrorProcess", "config_text", "known"]
@@ -99,8 +99,8 @@ class MirrorProcess:
         self._process: Process | None = None
         self.record = Record()
         self.conduct = Conduct()
-        self.halts: dict[Name, Halt] = {}
-        self.halted_before: dict[Name, Halt] = {}
+        self.halts: dict[Name, HaltEvent] = {}
+        self.halted_before: dict[Name, HaltEvent] = {}
         self._halted_by: dict[Name, object] = {}
         self.counts: Counter[str] = Counter()
         self.copied = 0

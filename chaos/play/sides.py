@@ -24,7 +24,7 @@ from chaos.witness import kernel
 from chaos.witness.ask import ask
 from lab.evidence import BROKER_FROZEN, BROKER_KILLED, BROKER_RESTARTED, MOVED, Record
 from lab.proxy import Proxy
-from mirror.sandbox import Broker, Cluster
+from mirror.sandbox import Broker, SandboxCluster
 
 __all__ = ["Name", "Offsets", "Pair", "PartitionView", "Side"]
 
@@ -49,7 +49,7 @@ class PartitionView(NamedTuple):
 class Side:
     """One cluster. ``listener``: the one of the brokers' further listeners that the mirror uses, if any."""
 
-    def __init__(self, cluster: Cluster, network: Proxy | None = None, *, listener: str = "") -> None:
+    def __init__(self, cluster: SandboxCluster, network: Proxy | None = None, *, listener: str = "") -> None:
         self.cluster = cluster
         self._network = network
         self.listener = listener
@@ -360,7 +360,7 @@ class Pair:
     """A source and a destination. Whoever makes the clusters starts them. ``listener``: see ``Side``."""
 
     def __init__(
-        self, source: Cluster, destination: Cluster, networks: Sequence[Proxy] = (), *, listener: str = ""
+        self, source: SandboxCluster, destination: SandboxCluster, networks: Sequence[Proxy] = (), *, listener: str = ""
     ) -> None:
         here, there = networks or (None, None)
         self.source = Side(source, here, listener=listener)

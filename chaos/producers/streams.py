@@ -19,7 +19,7 @@ from chaos.play.sides import Name
 from chaos.producers.java import ConsoleProducer, MessageCopier, VerifiableProducer
 from chaos.producers.topics import TopicPlan
 from chaos.producers.writers import END_TIMEOUT_S, TICK_S, Records, Writer
-from mirror.demo.data.payload import Record
+from mirror.demo.data.payload import DemoRecord
 
 __all__ = ["ABORT_EVERY", "Stream"]
 
@@ -149,7 +149,7 @@ class _Librdkafka(Writer, ABC):
         """Produce one more record; ``told`` is called if it is stored."""
         self._send(producer, self.records.next(), told)
 
-    def _send(self, producer: Producer, record: Record, told: Told) -> None:
+    def _send(self, producer: Producer, record: DemoRecord, told: Told) -> None:
         one = content(record.key, record.value, record.headers)
 
         def delivered(error: KafkaError | None, message: Message) -> None:

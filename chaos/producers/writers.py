@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chaos.judging.acknowledged import Acknowledged
 from chaos.producers.topics import TopicPlan
-from mirror.demo.data.payload import Record
+from mirror.demo.data.payload import DemoRecord
 
 __all__ = ["END_TIMEOUT_S", "TICK_S", "Records", "Writer"]
 
@@ -28,7 +28,7 @@ class Records:
         self._chance = random.Random(f"{topic}/{seed}")
         self.count = 0
 
-    def next(self) -> Record:
+    def next(self) -> DemoRecord:
         """Returns one more: with or without key, now and then without a value, 30 bytes to 3 KB."""
         draw, number = self._chance, self.count
         self.count += 1
@@ -38,7 +38,7 @@ class Records:
         headers: tuple[tuple[str, bytes | None], ...] = (("n", f"{self._topic}/{self.seed}/{number}".encode()),)
         if number % 5 == 0:
             headers += (("empty", None),)
-        return Record(key, value, headers)
+        return DemoRecord(key, value, headers)
 
 
 class Writer(threading.Thread, ABC):

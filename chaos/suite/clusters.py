@@ -8,7 +8,7 @@ from chaos.play.rights import AUTHORIZER
 from chaos.play.sides import Pair
 from chaos.scenario import Shape
 from lab.proxy import MIRROR_HOST, Proxy
-from mirror.sandbox import Cluster, start_together
+from mirror.sandbox import SandboxCluster, start_together
 from mirror.sandbox.kafka.versions import DEFAULT
 
 __all__ = ["PROPERTIES", "Clusters"]
@@ -60,7 +60,7 @@ class Clusters:
             ]
             usual = {**PROPERTIES, **(AUTHORIZER if shape.authorized else {})}
             source, destination = (
-                Cluster(
+                SandboxCluster(
                     name, version=versions[at], brokers=shape.brokers,
                     properties=usual | {"default.replication.factor": str(shape.brokers)} | dict(own),
                     heap_mb=_HEAP_MB, quick=True,

@@ -1,7 +1,7 @@
 """A TCP proxy between the mirror and every broker of one cluster, that fails on demand.
 
 Clients of Kafka follow the addresses that brokers advertise. So the brokers have a second listener
-(``Cluster(proxied=...)``) that advertises the proxy's ports to its clients: in Metadata, in coordinators, in the
+(``SandboxCluster(proxied=...)``) that advertises the proxy's ports to its clients: in Metadata, in coordinators, in the
 leaders that newer Fetch and Produce answers name. Rewriting all of these on the way would mean decoding and encoding
 every kind of answer in every version; this way the bytes that pass are the broker's. Producers, consumers and the
 audit use the first listener and bypass the proxy.
@@ -21,7 +21,7 @@ from lab.proxy.faults import WAIT_S, Action, Fault, Where
 from lab.proxy.frames import SIZE, Direction, Frame, answer_frame
 from lab.proxy.link import Link, Weather
 from mirror.loop_thread import LoopThread
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 
 BOTH = (Direction.REQUESTS, Direction.ANSWERS)
@@ -53,7 +53,7 @@ class Proxy:
         host: source address of the connections that it makes.
 
     Attributes:
-        ports: of 127.0.0.1, in the order of the node ids: for ``Cluster(proxied=...)``.
+        ports: of 127.0.0.1, in the order of the node ids: for ``SandboxCluster(proxied=...)``.
         seen: (direction, Kafka's name of the request) -> frames delivered.
         made: connections so far.
         record: what it did to frames and connections, as evidence.
@@ -92,7 +92,7 @@ class Proxy:
         if self.errors and error is None:
             raise self.errors[0]
 
-    def attach(self, cluster: Cluster) -> None:
+    def attach(self, cluster: SandboxCluster) -> None:
         """Connect the ports to the proxied listeners of a cluster that has started."""
         upstream = [broker.proxied_port for broker in cluster.brokers]
         assert len(upstream) == len(self._gates), "a proxy for another number of brokers"

@@ -21,14 +21,14 @@ from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Find
 from mirror.audit.prepare.bounds import Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler
-from mirror.audit.prepare.moving import MOST_ROUNDS, Moved, Scope, Starts, besides, found_starts, together
+from mirror.audit.prepare.moving import MOST_ROUNDS, LogsMoved, Scope, Starts, besides, found_starts, together
 from mirror.audit.prepare.patience import patiently
-from mirror.audit.prepare.plan import Estimate, Task, bundled, plan
+from mirror.audit.prepare.plan import ReadingEstimate, Task, bundled, plan
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.audit.spark.compare import Compared
 from mirror.audit.spark.looking import Looking, cluster_ids
 from mirror.audit.spark.options import CHUNKS
-from mirror.audit.spark.progress import Progress
+from mirror.audit.spark.progress import JobProgress
 from mirror.audit.spark.session import LocalSession, slots_of
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
@@ -41,12 +41,12 @@ class Prepared(NamedTuple):
     """The results of the preparation, before any batch is compared."""
 
     frozen: Frozen
-    estimates: list[Estimate]
+    estimates: list[ReadingEstimate]
     filler: tuple[Finding, ...] = ()
     decisions: Decisions = Decisions()
 
 
-class Ends(NamedTuple):
+class EndsLookedAt(NamedTuple):
     """``shifts``: partitions whose log ends are shifted, and by how many offsets. ``looked``: partitions of which both
     logs were examined to their ends."""
 
@@ -54,13 +54,13 @@ class Ends(NamedTuple):
     looked: set[TopicPartition]
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """The result of the part that needs Spark. ``notes``: what it could not find out, and why. ``old``: of how many
     records in old formats the destination has the same."""
 
     findings: list[Finding]
     coverage: list[Coverage]
-    ends: Ends
+    ends: EndsLookedAt
     notes: list[str]
     old: Sequence[Finding] = ()
 
@@ -70,7 +70,7 @@ def run(
     *,
     spark: SparkSession | None = None,
     session: Callable[[], LocalSession] = LocalSession,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
 ) -> AuditResult:
     """Audits a flow. Starts a Spark session of its own, unless it is given one or there is nothing to read.
 
@@ -84,7 +84,7 @@ def run(
         AuditError: there is no verdict; the error says why and what to do.
     """
     began_at = time.monotonic()
-    progress = progress or Progress()
+    progress = progress or JobProgress()
     progress.stage("freezing the bounds on both clusters")
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
@@ -99,7 +99,7 @@ def run(
             slots = slots_of(spark)
             tasks = tuple(plan(prepared.estimates, slots))
         scope = Scope(frozen, cover.check_plan(frozen.bounds, tasks), request)
-        outcome = Outcome([], [], Ends({}, set()), [])
+        outcome = JobOutcome([], [], EndsLookedAt({}, set()), [])
         if tasks and spark is not None:
             outcome = _Audit(request, prepared, scope, spark, slots, progress).run(tasks)
             findings += outcome.findings
@@ -223,7 +223,7 @@ class _Audit:
         scope: Scope,
         spark: SparkSession,
         slots: int,
-        progress: Progress,
+        progress: JobProgress,
     ) -> None:
         self.request = request
         self.passed = prepared.decisions.passed
@@ -237,7 +237,7 @@ class _Audit:
         """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
-    def run(self, tasks: tuple[Task, ...]) -> Outcome:
+    def run(self, tasks: tuple[Task, ...]) -> JobOutcome:
         """Returns findings and coverage rows. Afterwards, the scope holds the bounds that were compared in the end."""
         self.progress.stage("reading and comparing both clusters")
         compared = self._by_record(self._followed(self._read(tasks), {}))
@@ -245,7 +245,7 @@ class _Audit:
             while True:
                 try:
                     return self._found(compared)
-                except Moved as moved:
+                except LogsMoved as moved:
                     compared = self._followed(compared, moved.starts)
         finally:
             self.looking.end()
@@ -274,7 +274,7 @@ class _Audit:
         later = self._read(tuple(bundled(again, self.looking.slots)))
         return self._followed(together(besides(compared, again), later), {})
 
-    def _found(self, compared: Compared) -> Outcome:
+    def _found(self, compared: Compared) -> JobOutcome:
         coverage: list[Coverage] = []
         broken: list[Finding] = []
         findings: list[Finding] = []
@@ -294,7 +294,7 @@ class _Audit:
         old = at_destination(
             old_formats.told(compared.coverage[Side.SOURCE], [*told, *broken]), self.frozen.mapped
         )  # fmt: skip
-        return Outcome(findings, coverage, ends, [*self.looking.notes, *self._spoiled(compared)], old)
+        return JobOutcome(findings, coverage, ends, [*self.looking.notes, *self._spoiled(compared)], old)
 
     def _spoiled(self, compared: Compared) -> list[str]:
         """Returns notes that say why records cannot be read."""
@@ -322,7 +322,7 @@ class _Audit:
             "run the audit again when less is deleted, or leave the topic out",
         )
 
-    def _differences(self, compared: Compared, broken: list[Finding]) -> tuple[list[Finding], Ends]:
+    def _differences(self, compared: Compared, broken: list[Finding]) -> tuple[list[Finding], EndsLookedAt]:
         """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
@@ -339,4 +339,4 @@ class _Audit:
             once = told_once(findings, bounds[key], differences.holes(key))
             shifts[key] = once.shift
             told += at_destination(once.findings, self.frozen.mapped)
-        return told, Ends(shifts, differences.ended)
+        return told, EndsLookedAt(shifts, differences.ended)

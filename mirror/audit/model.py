@@ -391,7 +391,7 @@ class Verdict(Enum):
     DIFFERENT = "different"
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Source offsets that the flow skipped or took on trust by decision. ``why`` is in words; ``at_ms`` since 1970."""
 
     topic: str
@@ -430,7 +430,7 @@ class AuditResult:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
     reencoded: tuple[Finding, ...] = field(default=())
-    skipped: tuple[Skipped, ...] = field(default=())
+    skipped: tuple[SkippedRange, ...] = field(default=())
     undecided: tuple[Undecided, ...] = field(default=())
     elapsed_s: float = 0.0
     isolation_level: str = "read_committed"

@@ -10,8 +10,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, Skipped, Span, Undecided, Verdict
-from mirror.audit.spark.progress import Progress
+from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, SkippedRange, Span, Undecided, Verdict
+from mirror.audit.spark.progress import JobProgress
 
 MOST_SHOWN = 20
 """Default number of findings in the table; the files have all of them."""
@@ -128,7 +128,7 @@ def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHO
     console.print(verdict(result), soft_wrap=True)
 
 
-def skipped_text(each: Skipped) -> str:
+def skipped_text(each: SkippedRange) -> str:
     """Returns a line on one range that was skipped or taken on trust by decision."""
     when = datetime.fromtimestamp(each.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     offsets = f"source offset{'s' if each.source.offsets > 1 else ''} {span_text(each.source)}"
@@ -225,7 +225,7 @@ def _passed_over(result: AuditResult) -> str:
     )
 
 
-class BarProgress(Progress):
+class BarProgress(JobProgress):
     """Shows a progress bar on a terminal, and nothing elsewhere. A context manager."""
 
     def __init__(self, console: Console) -> None:

@@ -19,14 +19,14 @@ from mirror.demo.data.topics import ALL_TOPICS, records_for
 from mirror.demo.data.writers import KAFKA_TOOLS
 from mirror.demo.errors import DemoError
 from mirror.demo.show import dashboard, units
-from mirror.demo.show.dashboard import View
+from mirror.demo.show.dashboard import DashboardView
 from mirror.demo.show.screen import Screen
 from mirror.demo.show.summary import Cost, read_results, render
 from mirror.demo.watch.daemon import Daemon, write_config
 from mirror.demo.watch.ends import Ends, EndsOf, behind, records
-from mirror.demo.watch.events import Progress
+from mirror.demo.watch.events import ProgressEvent
 from mirror.demo.watch.proof import Audit
-from mirror.sandbox import Cluster, start_together
+from mirror.sandbox import SandboxCluster, start_together
 from mirror.sandbox.children.process import Processes
 from mirror.sandbox.kafka import jars, java
 from mirror.service.commands import Commands
@@ -80,7 +80,7 @@ class Demo:
         self._began_at = time.monotonic()
         self._stack = ExitStack()
         self._rates: deque[int] = deque(maxlen=_RATES)
-        self._last: Progress | None = None
+        self._last: ProgressEvent | None = None
 
     def run(self) -> bool:
         """Run the demo; returns True if the destination proved identical to the source.
@@ -110,21 +110,21 @@ class Demo:
                 self._keep(source, destination, config)
             return identical
 
-    def _configure(self, path: Path, source: Cluster, destination: Cluster) -> None:
+    def _configure(self, path: Path, source: SandboxCluster, destination: SandboxCluster) -> None:
         """Writes the mirror's configuration."""
         write_config(path, {c.name: c.bootstrap_servers for c in (source, destination)}, PATTERNS)
 
-    def _start(self) -> tuple[Cluster, Cluster]:
+    def _start(self) -> tuple[SandboxCluster, SandboxCluster]:
         """Starts both clusters, which end with the demo."""
         source, destination = (
-            Cluster(name, version=KAFKA_VERSION, properties=BROKER_PROPERTIES) for name in (SOURCE, DESTINATION)
+            SandboxCluster(name, version=KAFKA_VERSION, properties=BROKER_PROPERTIES) for name in (SOURCE, DESTINATION)
         )
         self._stack.callback(source.close)
         self._stack.callback(destination.close)
         start_together(source, destination)
         return source, destination
 
-    def _clusters(self) -> tuple[Cluster, Cluster]:
+    def _clusters(self) -> tuple[SandboxCluster, SandboxCluster]:
         self._screen.begin("clusters", f"starting two Kafka clusters ({KAFKA_VERSION})")
         source, destination = self._start()
         self._screen.done(
@@ -158,7 +158,9 @@ class Demo:
         begins = ", ".join(f"{topic}-{index} at {at:,}" for (topic, index), at in starts.items())
         self._screen.show(f"{_ASIDE}half of some records deleted: the source now has {begins}")
 
-    def _mirror(self, load: Load, source: Cluster, destination: Cluster, config: Path, processes: Processes) -> Cost:
+    def _mirror(
+        self, load: Load, source: SandboxCluster, destination: SandboxCluster, config: Path, processes: Processes
+    ) -> Cost:
         self._screen.begin("mirror", "mirror run is starting")
         daemon = Daemon(config, processes=processes)
         show = self._shower(daemon, load)
@@ -189,7 +191,7 @@ class Demo:
         )
         return cost
 
-    def _second_act(self, daemon: Daemon, destination: Cluster, show: Callable[[str], None], lag: int) -> None:
+    def _second_act(self, daemon: Daemon, destination: SandboxCluster, show: Callable[[str], None], lag: int) -> None:
         """Kill a worker, then a broker (kill -9), while producers write; wait for the mirror to catch up after each."""
         (number, pid), *_ = daemon.workers.items()
         os.kill(pid, signal.SIGKILL)
@@ -223,7 +225,7 @@ class Demo:
             raise DemoError("the audit's exit code and its files contradict each other", "report it")
         return identical
 
-    def _keep(self, source: Cluster, destination: Cluster, config: Path) -> None:
+    def _keep(self, source: SandboxCluster, destination: SandboxCluster, config: Path) -> None:
         self._screen.show(
             f"\nBoth clusters stay up until Ctrl-C:\n  {SOURCE}       {source.bootstrap_servers}\n"
             f"  {DESTINATION}  {destination.bootstrap_servers}\n"
@@ -242,7 +244,7 @@ class Demo:
             if daemon.progress is None:
                 self._screen.update("mirror run is starting")
                 return
-            view = View(
+            view = DashboardView(
                 progress=daemon.progress,
                 rates=tuple(self._rates),
                 cpu_percent=daemon.cpu_percent,
@@ -254,7 +256,7 @@ class Demo:
 
         return show
 
-    def _take(self, progress: Progress | None) -> None:
+    def _take(self, progress: ProgressEvent | None) -> None:
         if progress is not None and progress is not self._last:
             self._last = progress
             self._rates.append(progress.bytes_per_s)

@@ -5,7 +5,7 @@ batches for everything here that knows nothing else, ``down_convert`` message se
 Nothing is believed before its checksum was verified, and nothing is decompressed beyond the caller's limit.
 """
 
-from mirror.legacy.downward import CHUNK_BYTES, Chunk, Lost, Run, UnsupportedCodec, down_convert
+from mirror.legacy.downward import CHUNK_BYTES, ConvertedChunk, LeftOut, RecordRun, UnsupportedCodec, down_convert
 from mirror.legacy.entries import BatchSpan, LegacySpan, Span, cut
 from mirror.legacy.reading import messages
 from mirror.legacy.upward import AT_A_TIME, GATHERED_BYTES, GATHERED_RECORDS, Converted, StandIns, stand_ins, up_convert
@@ -16,11 +16,11 @@ __all__ = [
     "GATHERED_BYTES",
     "GATHERED_RECORDS",
     "BatchSpan",
-    "Chunk",
     "Converted",
+    "ConvertedChunk",
+    "LeftOut",
     "LegacySpan",
-    "Lost",
-    "Run",
+    "RecordRun",
     "Span",
     "StandIns",
     "UnsupportedCodec",

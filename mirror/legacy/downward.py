@@ -27,7 +27,7 @@ class UnsupportedCodec(NotOpened):
 
 
 @dataclass(slots=True, kw_only=True)
-class Lost:
+class LeftOut:
     """What an older format has no room for, counted while it is left out.
 
     Attributes:
@@ -50,14 +50,14 @@ class Lost:
             self.timestamps += 1
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records of consecutive offsets. ``first_offset``: at the source; ``records``: how many."""
 
     first_offset: int
     records: int
 
 
-class Chunk(NamedTuple):
+class ConvertedChunk(NamedTuple):
     """A piece of what was converted.
 
     Attributes:
@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     """
 
     messages: bytes
-    runs: tuple[Run, ...]
+    runs: tuple[RecordRun, ...]
     next_offset: int
 
 
@@ -80,8 +80,8 @@ def down_convert(
     most: int,
     due: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
-    lost: Lost | None = None,
-) -> Iterator[Chunk]:
+    lost: LeftOut | None = None,
+) -> Iterator[ConvertedChunk]:
     """Yields a record set's contents as message sets, chunk by chunk, in order.
 
     A compressed batch becomes a wrapper with the same codec (several, if the messages inside would exceed ``most``),
@@ -107,7 +107,7 @@ def down_convert(
     """
     chunk = _Gathered()
     try:
-        for piece in _pieces(record_set, spans, _Target(magic, due, most), lost if lost is not None else Lost()):
+        for piece in _pieces(record_set, spans, _Target(magic, due, most), lost if lost is not None else LeftOut()):
             if piece.data and chunk.size and chunk.size + len(piece.data) > chunk_bytes:
                 yield chunk.take()
             chunk.add(piece)
@@ -123,7 +123,7 @@ class _Piece(NamedTuple):
     """A message or a wrapper, or nothing but the news that the source's offsets go on at ``next_offset``."""
 
     data: bytes
-    runs: list[Run]
+    runs: list[RecordRun]
     next_offset: int
 
 
@@ -132,7 +132,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
-        self._runs: list[Run] = []
+        self._runs: list[RecordRun] = []
         self._next_offset = 0
         self.size = 0
         """Bytes so far."""
@@ -148,21 +148,21 @@ class _Gathered:
         self._next_offset = piece.next_offset
         self.news = True
 
-    def take(self) -> Chunk:
+    def take(self) -> ConvertedChunk:
         """Returns the chunk, and begins another."""
-        chunk = Chunk(b"".join(self._data), tuple(self._runs), self._next_offset)
+        chunk = ConvertedChunk(b"".join(self._data), tuple(self._runs), self._next_offset)
         self._data, self._runs, self.size, self.news = [], [], 0, False
         return chunk
 
 
-def _extend(runs: list[Run], run: Run) -> None:
+def _extend(runs: list[RecordRun], run: RecordRun) -> None:
     if runs and _end(runs[-1]) == run.first_offset:
-        runs[-1] = Run(runs[-1].first_offset, runs[-1].records + run.records)
+        runs[-1] = RecordRun(runs[-1].first_offset, runs[-1].records + run.records)
     else:
         runs.append(run)
 
 
-def _end(run: Run) -> int:
+def _end(run: RecordRun) -> int:
     return run.first_offset + run.records
 
 
@@ -174,7 +174,7 @@ class _Target(NamedTuple):
     most: int
 
 
-def _pieces(record_set: memoryview, spans: Iterable[Span], target: _Target, lost: Lost) -> Iterator[_Piece]:
+def _pieces(record_set: memoryview, spans: Iterable[Span], target: _Target, lost: LeftOut) -> Iterator[_Piece]:
     before = NOT_SEEN
     for span in spans:
         if span.last_offset >= target.due:
@@ -186,7 +186,7 @@ def _pieces(record_set: memoryview, spans: Iterable[Span], target: _Target, lost
         before = span.last_offset
 
 
-def _of_batch(record_set: memoryview, span: BatchSpan, target: _Target, lost: Lost) -> Iterator[_Piece]:
+def _of_batch(record_set: memoryview, span: BatchSpan, target: _Target, lost: LeftOut) -> Iterator[_Piece]:
     header = span.header
     if header.attributes & ~KNOWN_ATTRIBUTES:
         raise NotOpened(f"{named(span)} has unknown attributes: {header.attributes:#06x}")
@@ -213,12 +213,14 @@ def _going_up(records: Iterator[Record], span: BatchSpan) -> Iterator[Record]:
         yield record
 
 
-def _of_entry(record_set: memoryview, span: LegacySpan, target: _Target, before: int, lost: Lost) -> Iterator[_Piece]:
+def _of_entry(
+    record_set: memoryview, span: LegacySpan, target: _Target, before: int, lost: LeftOut
+) -> Iterator[_Piece]:
     records = in_order(record_set, span, most=target.most, before=before)
     if span.magic <= target.magic and not span.has_append_time:
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         for record in records:
-            _extend(runs, Run(record.offset, 1))
+            _extend(runs, RecordRun(record.offset, 1))
         if runs[0].first_offset >= target.due:
             yield _Piece(bytes(record_set[span.at : span.at + span.size]), runs, span.last_offset + 1)
             return
@@ -226,16 +228,16 @@ def _of_entry(record_set: memoryview, span: LegacySpan, target: _Target, before:
     yield from _written(records, Codec(span.codec_bits), target, lost)
 
 
-def _written(records: Iterator[Record], codec: Codec, target: _Target, lost: Lost) -> Iterator[_Piece]:
+def _written(records: Iterator[Record], codec: Codec, target: _Target, lost: LeftOut) -> Iterator[_Piece]:
     """Yields records as messages, or in wrappers."""
     magic = target.magic
     builder: WrapperBuilder | None = None
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     for record in records:
         if record.offset < target.due:
             continue
         lost.count(record, magic)
-        run = Run(record.offset, 1)
+        run = RecordRun(record.offset, 1)
         if codec is Codec.NONE:
             yield _Piece(message(magic, record), [run], record.offset + 1)
             continue

@@ -25,7 +25,7 @@ from mirror.records.header import (
     MOST_OFFSET,
     BatchHeader,
     CorruptBatch,
-    Stored,
+    StoredMessages,
 )
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, base_offset_at, scan
@@ -73,9 +73,9 @@ class LegacySpan(NamedTuple):
     crc: int
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredMessages:
         """What a batch says that stands for it."""
-        return Stored(self.crc, self.magic, self.size)
+        return StoredMessages(self.crc, self.magic, self.size)
 
     @property
     def codec_bits(self) -> int:

@@ -13,7 +13,7 @@ from mirror.legacy.lz4_header import with_right_checksum
 from mirror.records.content.decompressing import NotOpened, decompressed
 from mirror.records.content.opening import Record
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec, CorruptBatch
-from mirror.records.scan import Tail, scan, tail
+from mirror.records.scan import Remainder, scan, tail
 
 _SIZE = struct.Struct(">i")
 _NULL = -1
@@ -82,7 +82,7 @@ def _verified(inside: memoryview, span: LegacySpan, where: str) -> int:
         rest = tail(inside)
     except CorruptBatch as error:
         raise NotOpened(f"{where} is damaged inside: {error}") from None
-    if rest is not Tail.CLEAN:
+    if rest is not Remainder.CLEAN:
         raise NotOpened(f"{where} is damaged inside: it ends in the middle of a message")
     if last is None:
         raise NotOpened(f"{where} holds nothing")

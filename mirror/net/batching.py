@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from mirror.net.errors import ConnectionLost, NetworkError
 
 
-class Placed(Protocol):
+class PlacedItem(Protocol):
     """An item of a shared request. A request takes only one item per ``place``, as brokers demand."""
 
     @property
@@ -20,7 +20,7 @@ class Placed(Protocol):
         """Topic and partition, or a transactional id."""
 
 
-Item = TypeVar("Item", bound=Placed)
+Item = TypeVar("Item", bound=PlacedItem)
 Answer = TypeVar("Answer")
 Send = Callable[[list[Item]], Awaitable[Sequence[Answer | NetworkError]]]
 """Sends one request for these items. Returns the answer or the error of each, in their order. Raises an error that

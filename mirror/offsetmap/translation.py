@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Differs
 from mirror.offsetmap.compare.lockstep import LockStep
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.maps import whole_map
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import MappedOffset, OffsetMap
 
 
@@ -47,7 +47,7 @@ class Translation:
 
 
 async def translation(
-    state: State, source: PartitionLog, destination: PartitionLog, *, committed: bool, own: Iterable[int] = ()
+    state: InternalTopic, source: PartitionLog, destination: PartitionLog, *, committed: bool, own: Iterable[int] = ()
 ) -> Translation | None:
     """Returns the translation for a partition, whether the mirror runs or not.
 
@@ -66,8 +66,8 @@ async def translation(
         StateUnusable: the internal topic has lost a part of the map.
         NetworkError: a cluster does not answer.
     """
-    side = Side(source.topic.name, source.index, destination.topic.name)
-    checkpoint = state.ledger.checkpoint(side)
+    subject = Subject(source.topic.name, source.index, destination.topic.name)
+    checkpoint = state.ledger.checkpoint(subject)
     if checkpoint is None:
         return None
     for log, known in ((source, checkpoint.source_id), (destination, checkpoint.destination_id)):
@@ -76,14 +76,14 @@ async def translation(
             ids = f"its topic has id {id_shown(topic_id)}, and what is known of the copy is of {id_shown(known)}"
             raise Differs(f"{log.name}: {ids}")
     source_start, log_start = await source.start(), await destination.start()
-    found = whole_map(state.topic, state.ledger, side, gone_to=log_start)
+    found = whole_map(state.topic, state.ledger, subject, gone_to=log_start)
     step = LockStep(
         source,
         destination,
         source_offset=checkpoint.source_offset,
         destination_offset=checkpoint.destination_offset,
         identity=checkpoint.identity,
-        own=state.ledger.own(side).union(own),
+        own=state.ledger.own(subject).union(own),
         committed=committed,
         source_start=source_start,
         log_start=log_start,

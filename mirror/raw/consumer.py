@@ -16,7 +16,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.logs.leader_requests import EARLIEST, LATEST
 from mirror.raw.consume.fetching import LOG, Fetching
 from mirror.raw.consume.position import RESETS, Position, begins
-from mirror.raw.consume.seat import Callback, Seat
+from mirror.raw.consume.seat import Callback, GroupSeat
 from mirror.raw.errors import (
     Closed,
     InvalidConfig,
@@ -62,7 +62,7 @@ class RawConsumer:
         self._settings = read_settings(ConsumerSettings, config)
         self._options = cluster_options(self._settings)
         self._positions: dict[TopicPartition, Position] = {}
-        self._seat: Seat | None = None
+        self._seat: GroupSeat | None = None
         self._subscribed = False
         self._closed = False
         self._listeners: tuple[Callback, Callback, Callback] = (_nothing, _nothing, _nothing)
@@ -174,10 +174,12 @@ class RawConsumer:
             self._seat, self._subscribed = None, False
             self._remove(list(self._positions))
 
-    def _sat(self) -> Seat:
+    def _sat(self) -> GroupSeat:
         if self._seat is None:
             on_assign, on_revoke, on_lost = self._assigned, self._revoked, self._were_lost
-            self._seat = Seat(self._settings, self._options, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+            self._seat = GroupSeat(
+                self._settings, self._options, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+            )
         return self._seat
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:

@@ -55,7 +55,7 @@ class Fill:
     cause: Cause
 
 
-class Wanted(Enum):
+class RewriteWish(Enum):
     """A cause to rewrite a batch that the destination takes as it is: somebody wants it otherwise."""
 
     OTHER_CODEC = "other_codec"
@@ -72,7 +72,7 @@ class Rewrite:
     """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: for which it
     would halt otherwise, or what is wanted; metrics carry it."""
 
-    reason: HaltReason | Wanted
+    reason: HaltReason | RewriteWish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
         known = header.base_offset in (due, inside)
         return Rewrite(reason=refused.reason) if terms.rewrites and known else refused
     if terms.codec is not None and header.codec_bits != terms.codec:
-        return Rewrite(reason=Wanted.OTHER_CODEC)
+        return Rewrite(reason=RewriteWish.OTHER_CODEC)
     # The transaction is decided, and the mirror writes outside of any: a broker refuses the bit without a transactional
     # id. The delete horizon is the cleaner's note to itself. A producer may not set it, and the deltas already relate
     # to the base timestamp as it stands (Kafka's Produce).

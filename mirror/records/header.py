@@ -33,8 +33,8 @@ RECORD_COUNT_AT = 57
 
 NO_PRODUCER_ID = -1
 STAND_IN = -2
-"""Highest producer id of a batch that stands for something else: see ``Stored``. Kafka's clients write none below -1,
-but brokers would store it."""
+"""Highest producer id of a batch that stands for something else: see ``StoredMessages``. Kafka's clients write none
+below -1, but brokers would store it."""
 NO_LEADER_EPOCH = -1
 MOST_OFFSET = (1 << 63) - 1
 """The largest that an offset's 64 bits hold: the last offset of a batch is below, since there is one behind it."""
@@ -63,7 +63,7 @@ class CorruptBatch(ValueError):
     """Bytes that no broker writes. The message names the field, its value and its place, and never holds payload."""
 
 
-class Stored(NamedTuple):
+class StoredMessages(NamedTuple):
     """What a log has in an old format where a batch is shown that was made of it: its *stand-in*. The producer's fields
     of the stand-in say so, since messages of magic 0 and 1 have no producer.
 
@@ -143,8 +143,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_stand_in(self) -> bool:
-        """True if no log holds this batch: it was made of messages of an old format (``Stored``). Brokers store what a
-        producer says of its id, whatever it is, but always their own leader epoch."""
+        """True if no log holds this batch: it was made of messages of an old format (``StoredMessages``). Brokers store
+        what a producer says of its id, whatever it is, but always their own leader epoch."""
         return self.producer_id <= STAND_IN and self.leader_epoch == NO_LEADER_EPOCH
 
     @property

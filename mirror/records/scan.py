@@ -23,7 +23,7 @@ FILLER_OFFSET = -1
 NOT_SEEN = -1
 
 
-class Tail(Enum):
+class Remainder(Enum):
     """The kind of bytes behind the last whole batch of a record set."""
 
     CLEAN = "nothing"
@@ -31,14 +31,14 @@ class Tail(Enum):
     FILLER = "KIP-283 filler: drop it"
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """One whole batch within a record set."""
 
     at: int
     size: int
 
 
-def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
+def measure(record_set: memoryview, at: int, end: int) -> int | Remainder:
     """Returns the size in bytes of the batch at ``at``, or the kind of tail there. ``end``: where the record set ends.
 
     Raises:
@@ -46,17 +46,17 @@ def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
     """
     left = end - at
     if left < PREFIX_SIZE:
-        return Tail.PARTIAL if left > 0 else Tail.CLEAN
+        return Remainder.PARTIAL if left > 0 else Remainder.CLEAN
     base_offset, length = PREFIX.unpack_from(record_set, at)
     if base_offset < 0:
         # KIP-283 as built in 2.0 to 3.x: offset -1 and a length that reaches past the end, or these 12 bytes alone.
         if base_offset == FILLER_OFFSET and length > left - PREFIX_SIZE:
-            return Tail.FILLER
+            return Remainder.FILLER
         raise CorruptBatch(f"base offset {base_offset} with length {length} at byte {at} of {end}")
     if length < MIN_LENGTH[0]:
         raise CorruptBatch(f"batch length {length} at byte {at} of {end}, offset {base_offset}")
     if left <= MAGIC_AT:
-        return Tail.PARTIAL
+        return Remainder.PARTIAL
     magic = record_set[at + MAGIC_AT]
     least = MIN_LENGTH.get(magic)
     if least is None:
@@ -64,7 +64,7 @@ def measure(record_set: memoryview, at: int, end: int) -> int | Tail:
     if length < least:
         raise CorruptBatch(f"batch length {length} below {least} for magic {magic} at byte {at}, offset {base_offset}")
     size = PREFIX_SIZE + length
-    return size if size <= left else Tail.PARTIAL
+    return size if size <= left else Remainder.PARTIAL
 
 
 def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
@@ -76,7 +76,7 @@ def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
     return max(base_offset, NOT_SEEN)
 
 
-def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator[Place]:
+def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator[BatchPlace]:
     """Yields every whole batch (or magic 0/1 message) of ``record_set[at:end]``, in order, up to a tail of any kind.
 
     Raises:
@@ -84,11 +84,11 @@ def scan(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterato
     """
     stop = len(record_set) if end is None else end
     while isinstance(size := measure(record_set, at, stop), int):
-        yield Place(at, size)
+        yield BatchPlace(at, size)
         at += size
 
 
-def tail(record_set: memoryview, at: int = 0, end: int | None = None) -> Tail:
+def tail(record_set: memoryview, at: int = 0, end: int | None = None) -> Remainder:
     """Returns the kind of bytes behind the last whole batch."""
     stop = len(record_set) if end is None else end
     while isinstance(size := measure(record_set, at, stop), int):

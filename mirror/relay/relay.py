@@ -51,7 +51,7 @@ from mirror.relay.topics.paired import PairedTopics
 from mirror.relay.topics.pairing import Pair
 from mirror.relay.topics.refresh import TopicRefresh
 from mirror.relay.topics.verdicts import Verdicts
-from mirror.relay.watch.ends import Ends
+from mirror.relay.watch.ends import SourceEnds
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.relay.watch.idle import Idle
 from mirror.relay.watch.renewal import Renewal
@@ -180,7 +180,7 @@ class Relay:
         self.spawn(self.durable.watch())
         self.spawn(self.expiry.keep())
         self.spawn(self._renewal.keep())
-        self.spawn(Ends(self).keep())
+        self.spawn(SourceEnds(self).keep())
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
         self.spawn(self._ids.keep())
@@ -474,7 +474,7 @@ class Relay:
         while (jump := partition.queue.pass_jump()) is not None:
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
-                self.durable.skip(partition.side, jump.start, jump.end)
+                self.durable.skip(partition.subject, jump.start, jump.end)
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
         """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""

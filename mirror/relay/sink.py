@@ -24,12 +24,12 @@ from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.holes.parking import set_aside
 from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.hot.freshness import counted_ms
-from mirror.relay.hot.gather import JOIN_BELOW, Request, gatherer
+from mirror.relay.hot.gather import JOIN_BELOW, SentRequest, gatherer
 from mirror.relay.hot.link import Link
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.phases import Phase
-from mirror.relay.partition.queue import Batch, Queue, Sent
-from mirror.wire.errors import ErrorCode, Outcome, error_name, error_slug, outcome_of
+from mirror.relay.partition.queue import Batch, Queue, SentPayload
+from mirror.wire.errors import ErrorCode, Reaction, error_name, error_slug, outcome_of
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
     Produced,
@@ -65,7 +65,7 @@ class Lane(Link):
         self._relay = relay
         self._version = version
         self._ready: list[Queue] = []
-        self._under_way: deque[Request] = deque()
+        self._under_way: deque[SentRequest] = deque()
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
@@ -327,9 +327,9 @@ class Lane(Link):
         if code == ErrorCode.UNKNOWN_PRODUCER_ID and not again and _begins_epoch(queue):
             where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
             return Halted.of(HaltReason.PRODUCER_IDS, f"{where}, {error_name(code)}: the first of its producer's epoch")
-        if outcome_of(code) is not Outcome.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+        if outcome_of(code) is not Reaction.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             return None
-        if queue.in_flight and isinstance(queue.in_flight[0][1], Sent):
+        if queue.in_flight and isinstance(queue.in_flight[0][1], SentPayload):
             return None  # its records are not here any more: the batch is fetched again, and judged then
         where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
         if queue.in_flight and not is_intact(_stored(queue.in_flight[0])):
@@ -340,7 +340,7 @@ class Lane(Link):
             # It is intact here, so it was damaged on its way. That may never happen again.
             detail = f"{where}, {error_name(code)}: its checksum is right here"
             return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
-        if outcome_of(code) is not Outcome.HALT:
+        if outcome_of(code) is not Reaction.HALT:
             return None
         needs = Right(WRITE, TOPIC, partition.destination, self._relay.destination.name)
         return halted_by_error(code, where, answer.message, needs=needs)
@@ -430,7 +430,7 @@ class Sink:
 def _begins_epoch(queue: Queue) -> bool:
     """Returns True if the refused batch is its producer's first in its epoch: a broker need not know the producer."""
     batch = queue.in_flight[0] if queue.in_flight else None
-    if batch is None or isinstance(batch[1], Sent):
+    if batch is None or isinstance(batch[1], SentPayload):
         return False
     return BatchHeader.read(_stored(batch)).base_sequence == 0
 

@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mirror.offsetmap.entries.passed import PassedOver
+from mirror.offsetmap.entries.passed import PassedOverOffsets
 
 
-class Skipped(NamedTuple):
+class GivenUp(NamedTuple):
     """Source offsets ``first`` to ``next - 1``, which will never be copied: given up by a decision or a setting."""
 
     topic: str
@@ -46,7 +46,7 @@ class Stats:
     """Doubts by cause."""
     halts: dict[str, int] = field(default_factory=dict)
     """Partitions that halted, by reason; one that is resumed and halts again counts again."""
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[GivenUp] = field(default_factory=list)
     """Ranges skipped here, and those that the internal topic listed at the start."""
     filled: int = 0
     """Offsets without a record at the source that were filled at the destination."""
@@ -71,13 +71,19 @@ class Stats:
 
     def recall(self, topic: str, partition: int, first: int, next_offset: int, reason: str, at_ms: int) -> None:
         """Lists offsets as skipped at another time: before this process began, or by another worker."""
-        self.skipped.append(Skipped(topic, partition, first, next_offset, reason, at_ms))
+        self.skipped.append(GivenUp(topic, partition, first, next_offset, reason, at_ms))
 
-    def pass_over(self, entry: PassedOver) -> None:
+    def pass_over(self, entry: PassedOverOffsets) -> None:
         """Lists records that were passed over because they are too large, by all that was written down of them. What
         was listed of this entry before is replaced: it has grown since."""
-        one = Skipped(
-            entry.side.topic, entry.side.partition, entry.start, entry.end, entry.cause, entry.at_ms, len(entry.offsets)
+        one = GivenUp(
+            entry.subject.topic,
+            entry.subject.partition,
+            entry.start,
+            entry.end,
+            entry.cause,
+            entry.at_ms,
+            len(entry.offsets),
         )
         before = next((at for at, each in enumerate(self.skipped) if each.key == one.key), None)
         if before is None:

@@ -9,8 +9,8 @@ Stands alone: imports nothing else of the project. Needs Linux, Java 17 and, to 
 """
 
 from mirror.sandbox.broker import Broker
-from mirror.sandbox.cluster import Cluster, start_together
+from mirror.sandbox.cluster import SandboxCluster, start_together
 from mirror.sandbox.errors import SandboxError
 from mirror.sandbox.kafka import jars
 
-__all__ = ["Broker", "Cluster", "SandboxError", "jars", "start_together"]
+__all__ = ["Broker", "SandboxCluster", "SandboxError", "jars", "start_together"]

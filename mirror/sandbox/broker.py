@@ -101,7 +101,9 @@ class Broker:
         if wait:
             self.wait_ready(timeout_s=timeout_s)
 
-    def wait_ready(self, *, others: frozenset[int] = frozenset(), timeout_s: float = START_TIMEOUT_S) -> probe.View:
+    def wait_ready(
+        self, *, others: frozenset[int] = frozenset(), timeout_s: float = START_TIMEOUT_S
+    ) -> probe.ClusterView:
         """Wait until it serves clients: it answers a Metadata request and names itself and ``others`` as up.
 
         Raises:

@@ -20,14 +20,14 @@ from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import classes, jars
 from mirror.sandbox.kafka.versions import DEFAULT, release
 
-__all__ = ["MOST_BROKERS", "Cluster", "start_together"]
+__all__ = ["MOST_BROKERS", "SandboxCluster", "start_together"]
 
 MOST_BROKERS = 3
 _PORT_ATTEMPTS = 3
 _RECORD_TIMEOUT_S = 120.0  # for a broker to stop and to write its classes
 
 
-class Cluster:
+class SandboxCluster:
     """One to three real brokers of any version; a context manager that starts and ends them.
 
     Everything it starts and writes is gone when it is closed, or when this process ends for whatever reason.
@@ -243,11 +243,11 @@ class Cluster:
 def _record_classes(version: str, path: Path) -> None:
     """Write the classes of a broker of this version to a file."""
     options = (classes.recording(path),)
-    with Cluster("classes", version=version, heap_mb=512, quick=True, jvm_options=options) as cluster:
+    with SandboxCluster("classes", version=version, heap_mb=512, quick=True, jvm_options=options) as cluster:
         cluster.brokers[0].stop(timeout_s=_RECORD_TIMEOUT_S)
 
 
-def start_together(*clusters: Cluster) -> None:
+def start_together(*clusters: SandboxCluster) -> None:
     """Start several clusters at the same time; if one does not start, none is left.
 
     Raises:

@@ -6,7 +6,7 @@ import dataclasses
 import socket
 import struct
 
-__all__ = ["View", "metadata"]
+__all__ = ["ClusterView", "metadata"]
 
 _METADATA = 3
 _VERSION = 2  # the first with the cluster id; every broker from 0.10.1 to 4.x takes it
@@ -14,7 +14,7 @@ _LARGEST_ANSWER = 1 << 20  # bytes; an answer without topics has a few hundred
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ClusterView:
     """A cluster as one of its brokers sees it.
 
     Attributes:
@@ -28,7 +28,7 @@ class View:
     controller_id: int | None
 
 
-def metadata(port: int, *, timeout_s: float, host: str = "127.0.0.1") -> View:
+def metadata(port: int, *, timeout_s: float, host: str = "127.0.0.1") -> ClusterView:
     """Ask the broker on a loopback port for its view of the cluster.
 
     Raises:
@@ -49,7 +49,7 @@ def metadata(port: int, *, timeout_s: float, host: str = "127.0.0.1") -> View:
         raise ValueError(f"an answer of {size} bytes that is cut short: {error}") from error
 
 
-def _parse(answer: bytes) -> View:
+def _parse(answer: bytes) -> ClusterView:
     # Metadata answer v2: correlation i32, [node id i32, host string, port i32, rack string?], cluster id string?,
     # controller id i32, [topics]
     (count,) = struct.unpack_from(">i", answer, 4)
@@ -62,7 +62,7 @@ def _parse(answer: bytes) -> View:
         brokers.add(node_id)
     cluster_id, at = _string(answer, at)
     (controller_id,) = struct.unpack_from(">i", answer, at)
-    return View(
+    return ClusterView(
         cluster_id=cluster_id, brokers=frozenset(brokers), controller_id=None if controller_id < 0 else controller_id
     )
 

@@ -24,7 +24,7 @@ from mirror.service.child import Child, program
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
-from mirror.service.flows.flow import Flow, told_of
+from mirror.service.flows.flow import RunningFlow, told_of
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
 from mirror.service.http.routes import Pages
@@ -59,7 +59,7 @@ class Supervisor:
         self.settings = told
         self.commands = commands
         self._fail_fast = told.fail_fast
-        self.flows: dict[str, Flow] = {}
+        self.flows: dict[str, RunningFlow] = {}
         self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
         self._pool: list[Child] = []
@@ -209,7 +209,7 @@ class Supervisor:
         """Has workers run a flow: those of the pool, or new ones."""
         if told.flow in self.flows:
             self.processes.part(self.flows[told.flow].fleet)
-        flow = self.flows[told.flow] = Flow(told, commands=self.commands, fail_fast=self._fail_fast)
+        flow = self.flows[told.flow] = RunningFlow(told, commands=self.commands, fail_fast=self._fail_fast)
         if self._digests:
             flow.digest()
         if told.own_workers:
@@ -249,7 +249,7 @@ class Supervisor:
             pool, self._pool = self._pool, []
             self._retire(pool)
 
-    async def _part(self, flow: Flow) -> None:
+    async def _part(self, flow: RunningFlow) -> None:
         """Stops a flow, and no other one. Until it is removed or added anew, it is shown as one that is not ready."""
         own = list(flow.children.values()) if flow.told.own_workers else []
         flow.leave()
@@ -339,7 +339,7 @@ class Supervisor:
         if message["kind"] == say.FAILED:
             flow.failure(child, message)
 
-    def _fails(self, flow: Flow) -> bool:
+    def _fails(self, flow: RunningFlow) -> bool:
         """Ends the run if a flow cannot start: with ``fail_fast`` at once, otherwise if no flow ever can."""
         if flow.impatient is not None:
             return self._fail(flow, flow.impatient)
@@ -348,7 +348,7 @@ class Supervisor:
             return False
         return self._fail(flow, flow.refused)
 
-    def _fail(self, flow: Flow, message: Message) -> bool:
+    def _fail(self, flow: RunningFlow, message: Message) -> bool:
         """Ends the run with this failure."""
         if self._failed is None and not self._stop.is_set():
             self._failed = message

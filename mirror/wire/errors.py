@@ -89,7 +89,7 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
-class Outcome(Enum):
+class Reaction(Enum):
     """The reaction of a partition to an error of the destination or the source."""
 
     LOOK_AGAIN = "recompute the position from the destination"
@@ -132,11 +132,11 @@ HALTING: dict[int, HaltReason] = {
 """The errors that looking again cannot cure, and the reason with which a partition halts for each."""
 
 
-def outcome_of(code: int) -> Outcome:
+def outcome_of(code: int) -> Reaction:
     """Returns the outcome for the partition that got the error. Codes in no table are looked at again, with backoff."""
     if code in HALTING:
-        return Outcome.HALT
-    return Outcome.FIND_LEADER if code in _FIND_LEADER else Outcome.LOOK_AGAIN
+        return Reaction.HALT
+    return Reaction.FIND_LEADER if code in _FIND_LEADER else Reaction.LOOK_AGAIN
 
 
 def error_slug(code: int) -> str:

@@ -32,7 +32,7 @@ _EVERY_TOPIC = array_size(-1, compact=True)
 Key = tuple[str, int]
 
 
-class Start(NamedTuple):
+class ShareStart(NamedTuple):
     """Where a partition begins for a group. ``offset``: -1 if that is not set yet. ``lag``: the number of records that
     it has not finished with; -1: not known."""
 
@@ -46,7 +46,7 @@ class ShareOffsets(NamedTuple):
     group: str
     error: int
     message: str | None
-    starts: dict[Key, Start]
+    starts: dict[Key, ShareStart]
 
 
 def describe_request(groups: Sequence[str]) -> bytes:
@@ -67,7 +67,7 @@ def read_described(version: int, frame: memoryview) -> list[ShareOffsets]:
     found = []
     for _ in range(count):
         group, at = read_string(frame, at, compact=True)
-        starts: dict[Key, Start] = {}
+        starts: dict[Key, ShareStart] = {}
         topics, at = read_array_size(frame, at, compact=True)
         for _ in range(topics):
             name, at = read_string(frame, at, compact=True)
@@ -81,7 +81,7 @@ def read_described(version: int, frame: memoryview) -> list[ShareOffsets]:
                 error, _, at = _error(frame, at)
                 _, at = read_tags(frame, at)
                 if not error:
-                    starts[name or "", index] = Start(start, lag)
+                    starts[name or "", index] = ShareStart(start, lag)
             _, at = read_tags(frame, at)
         error, message, at = _error(frame, at)
         _, at = read_tags(frame, at)

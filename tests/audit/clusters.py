@@ -20,7 +20,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import checksum, restamp
 from mirror.records.scan import scan
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KNOWN_WITHIN_S = 30.0
@@ -28,17 +28,17 @@ Batches = list[bytes]
 Change = Callable[[Batches], Sequence[bytes]]
 
 
-def addresses(cluster: Sandbox) -> tuple[tuple[str, int], ...]:
+def addresses(cluster: SandboxCluster) -> tuple[tuple[str, int], ...]:
     """Where it listens."""
     return tuple(("127.0.0.1", broker.port) for broker in cluster.brokers)
 
 
-def endpoint(cluster: Sandbox, alias: str) -> Endpoint:
+def endpoint(cluster: SandboxCluster, alias: str) -> Endpoint:
     """As the audit is given it."""
     return Endpoint(alias=alias, bootstrap=addresses(cluster))
 
 
-def create(cluster: Sandbox, topic: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> None:
+def create(cluster: SandboxCluster, topic: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> None:
     """A topic, with the config names written with underscores. A broker hears of it a moment after the controller
     has answered: it is there once it is described."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -58,7 +58,13 @@ def create(cluster: Sandbox, topic: str, partitions: int = 1, *, replicas: int =
 
 
 def fill(
-    cluster: Sandbox, topic: str, *, codec: str = "none", partition: int = 0, batches: int = 8, keyed: bool = False
+    cluster: SandboxCluster,
+    topic: str,
+    *,
+    codec: str = "none",
+    partition: int = 0,
+    batches: int = 8,
+    keyed: bool = False,
 ) -> None:
     """Batches of some records each: keys, headers, null values, no two records alike. ``keyed``: all have a key."""
     producer = Producer(
@@ -82,19 +88,21 @@ def fill(
         producer.flush()
 
 
-def delete_before(cluster: Sandbox, topic: str, offset: int) -> None:
+def delete_before(cluster: SandboxCluster, topic: str, offset: int) -> None:
     """DeleteRecords."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result()
 
 
-def copy(source: Sandbox, destination: Sandbox, topic: str, *, partition: int = 0, change: Change = list) -> None:
+def copy(
+    source: SandboxCluster, destination: SandboxCluster, topic: str, *, partition: int = 0, change: Change = list
+) -> None:
     """Every batch of the partition, restamped, in a Produce request of its own; ``change`` may tamper before."""
     asyncio.run(_copy(source, destination, topic, partition, change))
 
 
-def batches_of(cluster: Sandbox, topic: str, partition: int = 0) -> Batches:
+def batches_of(cluster: SandboxCluster, topic: str, partition: int = 0) -> Batches:
     """The raw batches of a partition."""
 
     async def read() -> Batches:
@@ -104,11 +112,13 @@ def batches_of(cluster: Sandbox, topic: str, partition: int = 0) -> Batches:
     return asyncio.run(read())
 
 
-async def _open(cluster: Sandbox) -> Cluster:
+async def _open(cluster: SandboxCluster) -> Cluster:
     return await Cluster.open(cluster.name, ClusterOptions(bootstrap=addresses(cluster)))
 
 
-async def _copy(source: Sandbox, destination: Sandbox, topic: str, partition: int, change: Change) -> None:
+async def _copy(
+    source: SandboxCluster, destination: SandboxCluster, topic: str, partition: int, change: Change
+) -> None:
     async with await _open(source) as ours, await _open(destination) as theirs:
         batches = await _read(ours, topic, partition)
         await theirs.refresh([topic])

@@ -17,7 +17,7 @@ from mirror.net.options import ClusterOptions
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, batches_of
 
 TIMEOUT_S = 30
@@ -47,7 +47,7 @@ LAYOUT = "PPAAbbP|A|B|aa|P"
 aborted, and | is a marker."""
 
 
-def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
+def transactions(cluster: SandboxCluster, *topics: str, codec: str = "lz4") -> None:
     """In partition 0 of each topic: two transactional producers, interleaved, committing and aborting, and a plain one:
     ``LAYOUT``."""
     plain = Producer({"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec, "linger.ms": 10_000})
@@ -96,14 +96,14 @@ def transactions(cluster: Sandbox, *topics: str, codec: str = "lz4") -> None:
     write(plain, "plain 4", 4)
 
 
-def log_ends(cluster: Sandbox, topics: Sequence[str]) -> list[int]:
+def log_ends(cluster: SandboxCluster, topics: Sequence[str]) -> list[int]:
     """Where partition 0 of each topic ends."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     found = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics})
     return [future.result(TIMEOUT_S).offset for future in found.values()]
 
 
-def _transactional(cluster: Sandbox, name: str, codec: str) -> Producer:
+def _transactional(cluster: SandboxCluster, name: str, codec: str) -> Producer:
     producer = Producer({
         "bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec, "linger.ms": 10_000,
         "transactional.id": name,
@@ -112,7 +112,7 @@ def _transactional(cluster: Sandbox, name: str, codec: str) -> Producer:
     return producer
 
 
-def committed_offsets(cluster: Sandbox, topic: str) -> set[int]:
+def committed_offsets(cluster: SandboxCluster, topic: str) -> set[int]:
     """Of the records that a read_committed consumer reads in partition 0."""
     consumer = Consumer({
         "bootstrap.servers": cluster.bootstrap_servers, "group.id": f"test-{topic}", "auto.offset.reset": "earliest",
@@ -132,7 +132,7 @@ def committed_offsets(cluster: Sandbox, topic: str) -> set[int]:
         consumer.close()
 
 
-def steps_of(cluster: Sandbox, topic: str, *, committed: bool = True) -> list[Step]:
+def steps_of(cluster: SandboxCluster, topic: str, *, committed: bool = True) -> list[Step]:
     """What an exact copy of partition 0 appends."""
     due = committed_offsets(cluster, topic) if committed else None
     steps: list[Step] = []
@@ -151,7 +151,7 @@ def steps_of(cluster: Sandbox, topic: str, *, committed: bool = True) -> list[St
 
 
 def copy_exact(
-    source: Sandbox, destination: Sandbox, topic: str, *, change: Change = list, committed: bool = True
+    source: SandboxCluster, destination: SandboxCluster, topic: str, *, change: Change = list, committed: bool = True
 ) -> None:
     """Partition 0, step by step; ``change`` may tamper with the steps before."""
     steps = change(steps_of(source, topic, committed=committed))
@@ -159,7 +159,7 @@ def copy_exact(
     asyncio.run(append(destination, topic, owner, steps))
 
 
-async def append(cluster: Sandbox, topic: str, owner: int, steps: Sequence[Step]) -> None:
+async def append(cluster: SandboxCluster, topic: str, owner: int, steps: Sequence[Step]) -> None:
     """Appends the steps, with the mirror's identities: even epochs for data, odd ones for markers."""
     async with await Cluster.open(cluster.name, ClusterOptions(bootstrap=addresses(cluster))) as opened:
         await opened.refresh([topic])

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from mirror.audit.judge.classify import joined
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.differences import Differences
-from mirror.audit.judge.looks import Located, Passed
-from mirror.audit.judge.regions import Chunk, of_bounds, regions
+from mirror.audit.judge.looks import ChunkComparison, Located
+from mirror.audit.judge.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model import BatchRow, Bounds, Finding, Pairs, RecordDifference, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.plan import Range
@@ -95,7 +95,7 @@ class Logs:
         self.most_rows = max(self.most_rows, len(found.rows))
         return {KEY: found}
 
-    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
+    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """By chunks."""
         self.passes += 1
         passed = []
@@ -116,7 +116,7 @@ class Logs:
                                 start, start + where.width - 1, len(chunks[start]), 0, 0, 0, 0, True, b""
                             )
             less = sum(row.records for row in pairs.source.values())
-            passed.append(Passed(pairs, len(sides[0]) - less, True))
+            passed.append(ChunkComparison(pairs, len(sides[0]) - less, True))
         return passed
 
     def in_source(self, digests: Sequence[bytes]) -> Located:
@@ -197,7 +197,7 @@ class Logs:
             (first,) = self.chunks([where], by_record=False)
             self.passes = 0
             chunks = [
-                Chunk(
+                DifferingChunk(
                     where._replace(start=start, end=min(start + self.width, end), first=start == 0),
                     (first.differing.source.get(start) or first.differing.destination[start]).records,
                 )

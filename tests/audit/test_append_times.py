@@ -13,17 +13,17 @@ from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Verdict
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import Batches, copy, create, endpoint, fill
 from tests.records.builders import sealed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-Pair = tuple[Cluster, Cluster]
+Pair = tuple[SandboxCluster, SandboxCluster]
 STAMPS: Any = {"message_timestamp_type": "LogAppendTime"}
 
 
 @pytest.fixture
-def pair(source_cluster: Cluster, destination_cluster: Cluster) -> Pair:
+def pair(source_cluster: SandboxCluster, destination_cluster: SandboxCluster) -> Pair:
     """The two clusters."""
     return source_cluster, destination_cluster
 

@@ -16,7 +16,7 @@ from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditRequest, Endpoint
 from mirror.audit.spark import java
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, endpoint, fill
 
 NOWHERE = Endpoint(alias="east", bootstrap=(("127.0.0.1", 1),), setup_timeout_s=2)
@@ -123,7 +123,9 @@ def test_java_is_checked_before_spark_is_asked(tmp_path: Path, monkeypatch: pyte
 class TestWithBrokers:
     """Wrong questions to real clusters."""
 
-    def test_an_unknown_topic(self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
+    def test_an_unknown_topic(
+        self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+    ) -> None:
         ends = endpoint(source_cluster, "east"), endpoint(destination_cluster, "west")
         code, _, errors = audited(request(*ends, topic_name))
         assert code == 1
@@ -132,7 +134,7 @@ class TestWithBrokers:
         assert code == 1
         assert "no such topic!" in errors
 
-    def test_one_cluster_on_both_sides(self, source_cluster: Cluster, topic_name: str) -> None:
+    def test_one_cluster_on_both_sides(self, source_cluster: SandboxCluster, topic_name: str) -> None:
         create(source_cluster, topic_name)
         ends = endpoint(source_cluster, "east"), endpoint(source_cluster, "west")
         code, _, errors = audited(request(*ends, topic_name))
@@ -140,7 +142,11 @@ class TestWithBrokers:
         assert "east and west are the same cluster" in errors
 
     def test_empty_topics_are_identical_without_spark(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        source_cluster: SandboxCluster,
+        destination_cluster: SandboxCluster,
+        topic_name: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         for cluster in (source_cluster, destination_cluster):
             create(cluster, topic_name, partitions=2)
@@ -151,7 +157,11 @@ class TestWithBrokers:
         assert "the same 0 records" in out
 
     def test_without_java(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        source_cluster: SandboxCluster,
+        destination_cluster: SandboxCluster,
+        topic_name: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         for cluster in (source_cluster, destination_cluster):
             create(cluster, topic_name)
@@ -166,8 +176,8 @@ class TestWithBrokers:
     @pytest.mark.spark
     def test_exit_codes_and_files(
         self,
-        source_cluster: Cluster,
-        destination_cluster: Cluster,
+        source_cluster: SandboxCluster,
+        destination_cluster: SandboxCluster,
         topic_name: str,
         spark: SparkSession,
         tmp_path: Path,

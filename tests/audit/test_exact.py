@@ -14,7 +14,7 @@ from mirror.audit.prepare import plan
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader
 from mirror.records.identity import MIRROR_BIT
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, delete_before, endpoint
 from tests.audit.exact import Batch, Change, Markers, Step, copy_exact, steps_of, transactions
 from tests.service.running import config_text, mirror
@@ -22,7 +22,7 @@ from tests.service.runs.test_holes import wait_for_equal_ends
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-Pair = tuple[Cluster, Cluster]
+Pair = tuple[SandboxCluster, SandboxCluster]
 Told = tuple[Kind, Span | None, Span | None]
 
 RECORDS, ABORTED, CONTROL = 20, 8, 4
@@ -30,7 +30,7 @@ RECORDS, ABORTED, CONTROL = 20, 8, 4
 
 
 @pytest.fixture
-def pair(source_cluster: Cluster, destination_cluster: Cluster) -> Pair:
+def pair(source_cluster: SandboxCluster, destination_cluster: SandboxCluster) -> Pair:
     """The two clusters."""
     return source_cluster, destination_cluster
 
@@ -105,7 +105,7 @@ def test_aborted_data_is_due_read_uncommitted(pair: Pair, spark: SparkSession, t
 class Layout:
     """A topic's steps and where they lie; all alike in the order of their kinds, not always in where batches end."""
 
-    def __init__(self, source: Cluster, topic: str) -> None:
+    def __init__(self, source: SandboxCluster, topic: str) -> None:
         self.topic = topic
         self.steps = steps_of(source, topic)
         sizes = [

@@ -30,9 +30,9 @@ from mirror.legacy import messages
 from mirror.records.content.opening import Record as Opened
 from mirror.records.content.opening import opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec
-from mirror.records.scan import Place, scan
+from mirror.records.scan import BatchPlace, scan
 from mirror.records.transactions import ABORT, COMMIT
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import jars
 from tests.audit.clusters import create, endpoint, fill
@@ -301,10 +301,10 @@ def test_segments_as_kafkas_own_tool_reads_them(tmp_path: Path, monkeypatch: pyt
                 differing()
 
 
-def all_but(at: int) -> Callable[..., list[Place]]:
+def all_but(at: int) -> Callable[..., list[BatchPlace]]:
     """In place of ``scan``: passes over a batch."""
 
-    def some(*arguments: Any) -> list[Place]:
+    def some(*arguments: Any) -> list[BatchPlace]:
         places = list(scan(*arguments))
         return places[:at] + places[at:][1:] if len(places) > 1 else places
 
@@ -435,7 +435,7 @@ def test_old_segments_as_kafkas_own_tool_reads_them(tmp_path: Path, monkeypatch:
 # -- a consumer -------------------------------------------------------------------------------------------------------
 
 
-def consumed(cluster: Sandbox, topic: str, folder: Path) -> dict[int, bytes]:
+def consumed(cluster: SandboxCluster, topic: str, folder: Path) -> dict[int, bytes]:
     """What Kafka's own consumer reads, read committed: offset -> digest of the record's text."""
     arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--partition", "0"]
     arguments += ["--offset", "earliest", "--timeout-ms", "8000", "--isolation-level", "read_committed"]
@@ -458,7 +458,7 @@ def consumed(cluster: Sandbox, topic: str, folder: Path) -> dict[int, bytes]:
     return found
 
 
-def audited(at: Endpoint, cluster: Sandbox, topic: str, end: int) -> dict[int, RecordRow]:
+def audited(at: Endpoint, cluster: SandboxCluster, topic: str, end: int) -> dict[int, RecordRow]:
     """The records of the batches that the audit's reader takes for due."""
 
     async def rows() -> list[RecordRow]:
@@ -478,7 +478,7 @@ def audited(at: Endpoint, cluster: Sandbox, topic: str, end: int) -> dict[int, R
 
 @pytest.mark.broker
 def test_records_as_kafkas_own_consumer_reads_them(
-    source_cluster: Sandbox, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     1. Written by librdkafka and by Java, with transactions that commit and abort: the same records, in all they hold.

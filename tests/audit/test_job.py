@@ -11,7 +11,7 @@ from mirror.audit.judge import differences
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, Undecided
 from mirror.audit.prepare import plan
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import CODECS, Batches, batches_of, copy, create, delete_before, edited, endpoint, fill
 from tests.records.builders import Record, kafka_batch
 
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 @pytest.fixture
-def pair(source_cluster: Cluster, destination_cluster: Cluster) -> tuple[Cluster, Cluster]:
+def pair(source_cluster: SandboxCluster, destination_cluster: SandboxCluster) -> tuple[SandboxCluster, SandboxCluster]:
     """The two clusters."""
     return source_cluster, destination_cluster
 
 
-Pair = tuple[Cluster, Cluster]
+Pair = tuple[SandboxCluster, SandboxCluster]
 
 
 def audit(pair: Pair, spark: SparkSession, *topics: str, digest: str = "xxh3_128") -> AuditResult:

@@ -25,7 +25,7 @@ from mirror.audit.model import (
     Finding,
     Kind,
     Side,
-    Skipped,
+    SkippedRange,
     Span,
     Undecided,
     Verdict,
@@ -96,8 +96,8 @@ def test_what_was_skipped_is_in_the_verdict() -> None:
     shown = replace(
         result(),
         skipped=(
-            Skipped("[t]", 1, Span(10, 15), in_words("on.gap"), 1_700_000_000_000),
-            Skipped("u", 0, Span(3, 4), in_words("unproven"), 1_700_000_001_000),
+            SkippedRange("[t]", 1, Span(10, 15), in_words("on.gap"), 1_700_000_000_000),
+            SkippedRange("u", 0, Span(3, 4), in_words("unproven"), 1_700_000_001_000),
         ),
     )
     text = " ".join(printed(shown).split())

@@ -14,7 +14,7 @@ from pathlib import Path
 from mirror.demo.data.topics import parse_size
 from mirror.demo.demo import BROKER_PROPERTIES, DESTINATION, PATTERNS, SOURCE, Demo, Options
 from mirror.demo.show.screen import Screen, open_screen
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import SASL_TLS, USER
 from tests.service.rights import AUTHORIZER, Principals, listed
@@ -33,7 +33,7 @@ class SecuredDemo(Demo):
         super().__init__(options, screen)
         self._files = secured.made(folder)
 
-    def _start(self) -> tuple[Cluster, Cluster]:
+    def _start(self) -> tuple[SandboxCluster, SandboxCluster]:
         more = BROKER_PROPERTIES | AUTHORIZER | secured.BOTH
         source, destination = (
             self._stack.enter_context(secured.cluster(self._files, name=name, more=more))
@@ -44,7 +44,7 @@ class SecuredDemo(Demo):
         principals.grant(USER, sorted(rights, key=str))
         return source, destination
 
-    def _configure(self, path: Path, source: Cluster, destination: Cluster) -> None:
+    def _configure(self, path: Path, source: SandboxCluster, destination: SandboxCluster) -> None:
         secure = secured.keys(self._files)
         text = config_text(
             source.servers(SASL_TLS), destination.servers(SASL_TLS), PATTERNS,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from mirror.net.rights import Right
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.batches import KeyValue
 from mirror.offsetmap.internal.ledger import Ledger
 
@@ -57,7 +57,7 @@ class MemoryState:
             self.ledger.apply(key, value)
         self._next = len(self.rows)
 
-    async def claim(self, flow: Flow) -> None:
+    async def claim(self, flow: FlowEntry) -> None:
         """Whose it is; tests with several flows share it."""
         if all(one.key() != flow.key() for one in self.ledger.flows):
             await self.put(flow)

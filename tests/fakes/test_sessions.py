@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.test_fakes import Client, batch
@@ -137,7 +137,7 @@ async def test_the_fake_broker() -> None:
 
 
 @pytest.mark.broker
-async def test_a_real_broker(source_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_real_broker(source_cluster: SandboxCluster, topic_name: str) -> None:
     create(source_cluster, topic_name, 3)
     port = int(source_cluster.bootstrap_servers.rpartition(":")[2])
 

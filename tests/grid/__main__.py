@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.commit import of_now
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.grid.kinds import KINDS, Kind, Place
 from tests.legacy.logs import consumed
@@ -108,8 +108,8 @@ def play(pair: Pair) -> Played:
     properties = {**PATIENT, "auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "200"}
     if pair.source == "2.8.2":
         properties |= OLD_FORMAT
-    here = Cluster(name="source", version=pair.source, properties=properties, quick=True, heap_mb=512)
-    there = Cluster(name="destination", version=pair.destination, quick=True, heap_mb=512)
+    here = SandboxCluster(name="source", version=pair.source, properties=properties, quick=True, heap_mb=512)
+    there = SandboxCluster(name="destination", version=pair.destination, quick=True, heap_mb=512)
     with tempfile.TemporaryDirectory() as folder:
         try:
             start_together(here, there)

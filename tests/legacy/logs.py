@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.legacy import LegacySpan, cut, messages
 from mirror.records.content.opening import Record, opened
 from mirror.records.header import HEADER_SIZE, MAGIC
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import jars
 from mirror.wire.fetch import FetchPartition, read_fetch_response
@@ -35,7 +35,7 @@ TOPICS: dict[str, tuple[int, load.Config]] = {
 }
 
 
-def fill_old(cluster: Cluster, folder: Path) -> None:
+def fill_old(cluster: SandboxCluster, folder: Path) -> None:
     """Topics of magic 0 and 1 in every codec, with append times, and one that its cleaner makes holes into."""
     servers = cluster.bootstrap_servers
     load.create_topics(servers, TOPICS)
@@ -75,7 +75,7 @@ def produce_with_old_java(servers: str, topics: Sequence[tuple[str, str]], folde
             raise RuntimeError(f"console producer ended with {done.returncode}: {done.stderr[-500:]}")
 
 
-def await_cleaned(cluster: Cluster) -> None:
+def await_cleaned(cluster: SandboxCluster) -> None:
     """Wait until the cleaner has taken records out of the first wrapper."""
     deadline_at = time.monotonic() + 3 * load.WAIT_S
     while True:
@@ -90,7 +90,7 @@ def await_cleaned(cluster: Cluster) -> None:
         time.sleep(0.2)
 
 
-def set_format(cluster: Cluster, topic: str, version: str) -> None:
+def set_format(cluster: SandboxCluster, topic: str, version: str) -> None:
     """What is written into the topic from now on has the format of this Kafka version."""
     entry = ConfigEntry("message.format.version", version, incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -99,7 +99,7 @@ def set_format(cluster: Cluster, topic: str, version: str) -> None:
         future.result(load.WAIT_S)
 
 
-def await_format(cluster: Cluster, topic: str, magic: int) -> None:
+def await_format(cluster: SandboxCluster, topic: str, magic: int) -> None:
     """Write records until one is stored with this magic: a broker hears of a change a moment later."""
     deadline_at = time.monotonic() + load.WAIT_S
     while True:
@@ -112,7 +112,7 @@ def await_format(cluster: Cluster, topic: str, magic: int) -> None:
         time.sleep(0.1)
 
 
-def raw(cluster: Cluster, topic: str, partition: int, version: int = 11) -> bytes:
+def raw(cluster: SandboxCluster, topic: str, partition: int, version: int = 11) -> bytes:
     """A partition's record set as it is stored."""
     with Client(cluster.brokers[0].port) as client:
         frame = client.fetch(version, [FetchPartition(topic, partition, 0, MIB)])
@@ -121,7 +121,7 @@ def raw(cluster: Cluster, topic: str, partition: int, version: int = 11) -> byte
     return bytes(frame[fetched.start : fetched.end])
 
 
-def fetched_old(cluster: Cluster, version: int, topic: str, partition: int, *, end: int) -> bytes:
+def fetched_old(cluster: SandboxCluster, version: int, topic: str, partition: int, *, end: int) -> bytes:
     """A partition's log up to ``end`` by a Fetch older than ours.
 
     It takes several: an answer does not reach past a segment, and a converted one has no more bytes than what is

@@ -7,8 +7,8 @@ import pytest
 from mirror.legacy import (
     BatchSpan,
     Converted,
+    LeftOut,
     LegacySpan,
-    Lost,
     UnsupportedCodec,
     cut,
     down_convert,
@@ -17,7 +17,7 @@ from mirror.legacy import (
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import Record
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.wire.produce import read_produce_response
 from tests.legacy.logs import (
     CODECS,
@@ -52,18 +52,18 @@ INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE = 32, 76
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]:
     """Kafka 0.10, which stores magic 0 and 1."""
-    with Cluster(name="old", version=OLD, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="old", version=OLD, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
         fill_old(cluster, tmp_path_factory.mktemp("java"))
         await_cleaned(cluster)
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def converting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def converting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]:
     """Kafka 3.9, the last that converts batches for old clients."""
-    with Cluster(name="converting", version="3.9.2", properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="converting", version="3.9.2", properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
         servers = cluster.bootstrap_servers
         load.create_topics(servers, NEW_TOPICS)
         for partition, codec in enumerate(load.CODECS):
@@ -84,7 +84,7 @@ def up_converted(record_set: bytes) -> list[bytes]:
     ]
 
 
-def produced(cluster: Cluster, topic: str, batches: list[bytes]) -> list[int]:
+def produced(cluster: SandboxCluster, topic: str, batches: list[bytes]) -> list[int]:
     """Appends the batches, each as it is but for the base offset. Returns where the broker put them."""
     load.create_topics(cluster.bootstrap_servers, {topic: (1, {})})
     offsets = []
@@ -102,7 +102,9 @@ def produced(cluster: Cluster, topic: str, batches: list[bytes]) -> list[int]:
 @pytest.mark.parametrize(
     ("topic", "partition"), [(topic, at) for topic, (count, _) in TOPICS.items() for at in range(count)]
 )
-def test_up(old: Cluster, destination_cluster: Cluster, topic_name: str, topic: str, partition: int) -> None:
+def test_up(
+    old: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, topic: str, partition: int
+) -> None:
     """1. What clients wrote into Kafka 0.10 is fetched as it is stored, and converted.
     2. The batches have the records that a consumer reads there, at the same offsets.
     3. Kafka 4.3 takes the batches, and its consumers read the same records.
@@ -130,7 +132,7 @@ def test_up(old: Cluster, destination_cluster: Cluster, topic_name: str, topic: 
         assert offsets == [BatchHeader.read(batch).base_offset for batch in batches]
 
 
-def test_lz4_in_magic_0_has_the_old_header_checksum(old: Cluster) -> None:
+def test_lz4_in_magic_0_has_the_old_header_checksum(old: SandboxCluster) -> None:
     """In magic 1 it has the right one. The first bytes are the same: flags and block size."""
     with Client(old.brokers[0].port) as client:
         frames = [
@@ -142,7 +144,9 @@ def test_lz4_in_magic_0_has_the_old_header_checksum(old: Cluster) -> None:
 
 
 @pytest.mark.parametrize("magic", MAGICS)
-def test_down_to_an_old_broker(old: Cluster, converting: Cluster, topic_name: str, magic: OldMagic) -> None:
+def test_down_to_an_old_broker(
+    old: SandboxCluster, converting: SandboxCluster, topic_name: str, magic: OldMagic
+) -> None:
     """1. Batches of Kafka 3.9, in every codec that the old formats have, are converted in small chunks.
     2. Kafka 0.10 takes the chunks, and its consumers read the same records at the same offsets.
     """
@@ -160,7 +164,7 @@ def test_down_to_an_old_broker(old: Cluster, converting: Cluster, topic_name: st
         assert got == (expected if magic else without_time(expected))
 
 
-def test_the_mark_of_append_times_is_refused_from_producers(old: Cluster) -> None:
+def test_the_mark_of_append_times_is_refused_from_producers(old: SandboxCluster) -> None:
     """So a conversion clears it."""
     (record,) = records_from(0, 1)
     marked = patched(messages_of(1, [record]), 0, 0x08)
@@ -168,9 +172,9 @@ def test_the_mark_of_append_times_is_refused_from_producers(old: Cluster) -> Non
         assert client.produce_old(2, "java-none", 0, marked)[0] == INVALID_TIMESTAMP
 
 
-def test_three_formats_in_one_log(destination_cluster: Cluster, topic_name: str) -> None:
+def test_three_formats_in_one_log(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """A topic whose format was changed twice: a Fetch v4 brings all three, and each record is converted."""
-    with Cluster(name="mixed", version="2.8.2", properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="mixed", version="2.8.2", properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
         servers = cluster.bootstrap_servers
         load.create_topics(servers, {"mixed": (1, {"message.format.version": "0.9.0"})})
         for magic, version in enumerate(("0.9.0", "0.10.2", "2.8")):
@@ -198,13 +202,13 @@ def test_three_formats_in_one_log(destination_cluster: Cluster, topic_name: str)
 @pytest.mark.parametrize(
     ("topic", "partition"), [(topic, at) for topic, (count, _) in NEW_TOPICS.items() for at in range(count)]
 )
-def test_down_as_kafka_does(converting: Cluster, topic: str, partition: int, magic: OldMagic) -> None:
+def test_down_as_kafka_does(converting: SandboxCluster, topic: str, partition: int, magic: OldMagic) -> None:
     """Fetch v1 is answered in magic 0, v2 and v3 in magic 1: the same records, in the same entries, from our own
     conversion of what is stored; zstd is refused by both."""
     stored = raw(converting, topic, partition)
     view = memoryview(stored)
     zstd = "zstd" in topic or (topic, partition) == ("librdkafka", load.CODECS.index("zstd"))
-    lost = Lost()
+    lost = LeftOut()
     versions = (2, 3) if magic else (1,)
     if zstd:
         with Client(converting.brokers[0].port) as client:
@@ -234,8 +238,8 @@ def entries(message_set: bytes) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def expected_loss(records: list[Record], magic: int, *, markers: int) -> Lost:
-    return Lost(
+def expected_loss(records: list[Record], magic: int, *, markers: int) -> LeftOut:
+    return LeftOut(
         control_batches=markers,
         headers=sum(len(record.headers) for record in records),
         headed_records=sum(bool(record.headers) for record in records),

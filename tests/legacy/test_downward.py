@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.legacy.downward import Chunk, Lost, OldMagic, Run, UnsupportedCodec, down_convert
+from mirror.legacy.downward import ConvertedChunk, LeftOut, OldMagic, RecordRun, UnsupportedCodec, down_convert
 from mirror.legacy.entries import LegacySpan, Span, cut
 from mirror.legacy.reading import messages
 from mirror.records.content.building import dense_batches
@@ -34,14 +34,14 @@ MAGICS: tuple[OldMagic, OldMagic] = (0, 1)
 
 def converted(
     record_set: bytes, magic: OldMagic, *, most: int = MOST, due: int = 0, chunk_bytes: int = 1 << 17
-) -> tuple[list[Chunk], Lost]:
-    lost = Lost()
+) -> tuple[list[ConvertedChunk], LeftOut]:
+    lost = LeftOut()
     view = memoryview(record_set)
     options = {"most": most, "due": due, "chunk_bytes": chunk_bytes}
     return list(down_convert(view, cut(view), magic=magic, lost=lost, **options)), lost
 
 
-def read(chunks: list[Chunk]) -> list[Record]:
+def read(chunks: list[ConvertedChunk]) -> list[Record]:
     """The records, each chunk read on its own."""
     found = []
     for chunk in chunks:
@@ -55,7 +55,7 @@ def read(chunks: list[Chunk]) -> list[Record]:
     return found
 
 
-def spans_of(chunk: Chunk) -> list[LegacySpan]:
+def spans_of(chunk: ConvertedChunk) -> list[LegacySpan]:
     return [span for span in cut(memoryview(chunk.messages)) if isinstance(span, LegacySpan)]
 
 
@@ -69,7 +69,7 @@ def test_any_records(magic: OldMagic, codec: Codec, records: list[Record], chunk
         assert len(chunk.messages) <= chunk_bytes or len(spans_of(chunk)) == 1
         assert {(span.magic, span.codec_bits) for span in spans_of(chunk)} <= {(magic, codec)}
         assert all(one.first_offset + one.records < other[0] for one, other in pairwise(chunk.runs))
-    assert lost == Lost(
+    assert lost == LeftOut(
         headers=sum(len(record.headers) for record in records),
         headed_records=sum(bool(record.headers) for record in records),
         timestamps=0 if magic else sum(record.timestamp != -1 for record in records),
@@ -85,7 +85,7 @@ def test_a_batch_is_a_wrapper(magic: OldMagic, codec: Codec) -> None:
     spans = spans_of(chunk)
     assert [span.last_offset for span in spans] == [42, 45]
     assert {span.timestamp for span in spans} == {max(record.timestamp for record in RECORDS) if magic else -1}
-    assert chunk.runs == (Run(40, 6),)
+    assert chunk.runs == (RecordRun(40, 6),)
 
 
 def test_a_large_batch_becomes_several_wrappers() -> None:
@@ -96,7 +96,7 @@ def test_a_large_batch_becomes_several_wrappers() -> None:
     assert len(spans_of(chunk)) == 3
     view = memoryview(chunk.messages)
     assert [one for span in spans_of(chunk) for one in messages(view, span, most=12_000)] == records
-    assert chunk.runs == (Run(0, 1_000),)
+    assert chunk.runs == (RecordRun(0, 1_000),)
 
 
 def test_append_times_become_create_times() -> None:
@@ -120,11 +120,11 @@ def test_markers_and_empty_batches_are_passed_over() -> None:
     """The offsets go on behind them, also where there is nothing else."""
     emptied = raw_batch(b"", base_offset=4, last_offset_delta=1, record_count=0, attributes=Codec.ZSTD)
     chunks, lost = converted(kafka_batch(base_offset=0) + marker(3) + emptied + kafka_batch(base_offset=9), 1)
-    assert [chunk.runs for chunk in chunks] == [(Run(0, 3), Run(9, 3))]
+    assert [chunk.runs for chunk in chunks] == [(RecordRun(0, 3), RecordRun(9, 3))]
     assert lost.control_batches == 1
     chunks, lost = converted(marker(3) + emptied, 1)
-    assert chunks == [Chunk(b"", (), 6)]
-    assert lost == Lost(control_batches=1)
+    assert chunks == [ConvertedChunk(b"", (), 6)]
+    assert lost == LeftOut(control_batches=1)
     chunks, _ = converted(kafka_batch(base_offset=0) + marker(3), 1, chunk_bytes=1)
     assert [(len(chunk.runs), chunk.next_offset) for chunk in chunks] == [(1, 1), (1, 2), (1, 4)]
 
@@ -140,7 +140,7 @@ def test_zstd_is_refused_by_name() -> None:
     view = memoryview(kafka_batch(base_offset=0) + kafka_batch(base_offset=3, codec=Codec.ZSTD))
     chunks = down_convert(view, cut(view), magic=1, most=MOST)
     first = next(chunks)
-    assert (first.runs, first.next_offset) == ((Run(0, 3),), 3)
+    assert (first.runs, first.next_offset) == ((RecordRun(0, 3),), 3)
     with pytest.raises(UnsupportedCodec, match="the batch at offset 3 has codec zstd, which magic 1 does not have"):
         next(chunks)
     with pytest.raises(UnsupportedCodec, match="has codec 6"):
@@ -159,13 +159,13 @@ MIXED = [
 def test_what_is_old_enough_goes_as_it_is() -> None:
     (chunk,), _ = converted(b"".join(MIXED), 1)
     assert chunk.messages.startswith(b"".join(MIXED[:4]))
-    assert chunk.runs == (Run(0, 13),)
+    assert chunk.runs == (RecordRun(0, 13),)
     assert chunk.next_offset == 13
     (chunk,), lost = converted(b"".join(MIXED), 0)
     assert chunk.messages.startswith(b"".join(MIXED[:2]))
     assert {span.magic for span in spans_of(chunk)} == {0}
     assert {span.codec_bits for span in spans_of(chunk)} == {0, Codec.LZ4, Codec.SNAPPY}
-    assert lost == Lost(timestamps=2 + 3 + 3, headers=2, headed_records=1)
+    assert lost == LeftOut(timestamps=2 + 3 + 3, headers=2, headed_records=1)
     assert read([chunk])[5:10] == without_time(records_from(5, 2) + records_from(7, 3))
 
 
@@ -188,7 +188,7 @@ def test_from_the_middle(magic: OldMagic, due: int) -> None:
 
 def test_records_that_are_left_out_are_not_counted() -> None:
     _, lost = converted(kafka_batch(), 0, due=1)
-    assert lost == Lost(timestamps=2)
+    assert lost == LeftOut(timestamps=2)
 
 
 @pytest.mark.parametrize(
@@ -265,5 +265,5 @@ def test_it_is_lazy() -> None:
 
 
 def test_nothing() -> None:
-    assert converted(b"", 1) == ([], Lost())
+    assert converted(b"", 1) == ([], LeftOut())
     assert list(down_convert(memoryview(b""), [], magic=0, most=MOST)) == []

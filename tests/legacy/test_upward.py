@@ -10,7 +10,7 @@ from mirror.legacy.entries import BatchSpan, cut
 from mirror.legacy.upward import Converted, StandIns, stand_ins, up_convert
 from mirror.records.admit import Forward, Terms, admit
 from mirror.records.content.opening import NotOpened, Record, opened
-from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch, Stored
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec, CorruptBatch, StoredMessages
 from mirror.records.intact import is_intact
 from tests.legacy.samples import (
     MOST,
@@ -197,7 +197,7 @@ def headers_of(made: StandIns) -> list[BatchHeader]:
 
 def stored(message: bytes) -> tuple[int, int, int]:
     """The producer fields of the batch that stands for it."""
-    return Stored(int.from_bytes(message[12:16]), message[16], len(message)).producer
+    return StoredMessages(int.from_bytes(message[12:16]), message[16], len(message)).producer
 
 
 @given(st.sampled_from([0, 1]), st.sampled_from(WRAPPING), some_records())

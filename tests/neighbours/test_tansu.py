@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.parent import death_signal
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from tests.service.kafka_side import create_topic
 from tests.service.plan.planning import plan
@@ -81,7 +81,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[tuple[int, str]]:
     return found
 
 
-def test_as_a_source(tansu: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_as_a_source(tansu: str, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     """
     1. A topic is copied at the same offsets; the mirror gets its seat in a group there, and commits.
     2. Restarted, it goes on where the destination ends.
@@ -102,7 +102,7 @@ def test_as_a_source(tansu: str, destination_cluster: Cluster, topic_name: str, 
             assert process.stop() == 0
 
 
-def test_as_a_destination(source_cluster: Cluster, tansu: str, topic_name: str, tmp_path: Path) -> None:
+def test_as_a_destination(source_cluster: SandboxCluster, tansu: str, topic_name: str, tmp_path: Path) -> None:
     """It takes only producer ids that it has given out: the plan warns, the partition halts, and both say why."""
     create_topic(source_cluster.bootstrap_servers, topic_name)
     produced(source_cluster.bootstrap_servers, topic_name, "a", "b")
@@ -120,7 +120,7 @@ def test_as_a_destination(source_cluster: Cluster, tansu: str, topic_name: str, 
 
 
 def test_as_a_destination_with_mapped_offsets(
-    source_cluster: Cluster, tansu: str, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, tansu: str, topic_name: str, tmp_path: Path
 ) -> None:
     """It has no EndTxn: the plan refuses, and the partition halts with the same reason."""
     create_topic(source_cluster.bootstrap_servers, topic_name)

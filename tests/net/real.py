@@ -10,7 +10,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create
 from tests.fakes.loop import until
 
@@ -21,7 +21,7 @@ the partition one by one, and a flush meanwhile sends what is there as a batch o
 
 
 @asynccontextmanager
-async def opened(sandbox: Sandbox, *, request_timeout_s: float = 30.0) -> AsyncIterator[Cluster]:
+async def opened(sandbox: SandboxCluster, *, request_timeout_s: float = 30.0) -> AsyncIterator[Cluster]:
     """The sandbox as ``net`` sees it."""
     connection = ConnectionOptions(request_timeout_s=request_timeout_s)
     options = ClusterOptions(bootstrap=addresses(sandbox), connection=connection)
@@ -42,7 +42,9 @@ async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionL
         await asyncio.sleep(0.02)
 
 
-def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: int = 0, key: str | None = None) -> None:
+def records(
+    sandbox: SandboxCluster, topic: str, values: Sequence[str], *, partition: int = 0, key: str | None = None
+) -> None:
     """Plain records, a batch."""
     producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": LINGER_MS, "log_level": 0})
     producer.list_topics(topic)
@@ -52,7 +54,7 @@ def records(sandbox: Sandbox, topic: str, values: Sequence[str], *, partition: i
 
 
 def transaction(
-    sandbox: Sandbox, topic: str, values: Sequence[str], *, commit: bool | None, transactional_id: str
+    sandbox: SandboxCluster, topic: str, values: Sequence[str], *, commit: bool | None, transactional_id: str
 ) -> None:
     """Records in a transaction of their own, a batch; ``commit=None`` leaves it open."""
     producer = Producer(
@@ -75,7 +77,9 @@ def transaction(
         producer.abort_transaction()
 
 
-async def consumed(sandbox: Sandbox, topic: str, end: int, *, isolation: str, start: int = 0) -> list[tuple[int, str]]:
+async def consumed(
+    sandbox: SandboxCluster, topic: str, end: int, *, isolation: str, start: int = 0
+) -> list[tuple[int, str]]:
     """(offset, value) of all that a plain consumer reads from ``start`` until its position is ``end``."""
     consumer = Consumer(
         {

@@ -8,7 +8,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import consumed, create, log_of, opened, records, transaction
@@ -29,7 +29,7 @@ async def until_end(log: PartitionLog, end: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_takeover(sandbox: Sandbox, topic_name: str) -> None:
+async def test_takeover(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Nobody owns an id that nobody took. The first owner sees itself; so does everybody else.
     2. A second one takes over: the same producer id in a later epoch, as the first one sees.
@@ -47,7 +47,7 @@ async def test_takeover(sandbox: Sandbox, topic_name: str) -> None:
         assert await ours.describe(name) == (second if known else None)
 
 
-async def test_many_ids_at_once(sandbox: Sandbox, topic_name: str) -> None:
+async def test_many_ids_at_once(sandbox: SandboxCluster, topic_name: str) -> None:
     """Two hundred partitions: found, taken and described together, each with its own."""
     names = [f"mirror.{topic_name}.{number}" for number in range(200)]
     async with opened(sandbox) as cluster:
@@ -58,7 +58,7 @@ async def test_many_ids_at_once(sandbox: Sandbox, topic_name: str) -> None:
             assert await asyncio.gather(*(coordinator.describe(name) for name in names)) == owners
 
 
-async def test_an_empty_transaction_is_one_marker(sandbox: Sandbox, topic_name: str) -> None:
+async def test_an_empty_transaction_is_one_marker(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Three empty transactions behind two records: an offset each, and records go on behind them.
     2. The owner stays the same, and consumers see the records only. Somebody takes over: the first owner is refused.
@@ -88,7 +88,7 @@ async def test_an_empty_transaction_is_one_marker(sandbox: Sandbox, topic_name: 
         assert await consumed(sandbox, topic_name, 6, isolation=isolation) == [(0, "a"), (1, "b"), (5, "c")]
 
 
-async def test_a_takeover_ends_what_was_open(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_takeover_ends_what_was_open(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A transaction is left open: its owner is taken over, which aborts it. The marker is there when that returns.
     """
@@ -109,7 +109,7 @@ async def test_the_coordinator_moves() -> None:
     1. Three brokers; the one that coordinates an id is killed: after a while, another one does, with the same owner.
     2. Its topic's partition gets the marker all the same.
     """
-    with Sandbox(name="three", brokers=3, quick=True) as sandbox:
+    with SandboxCluster(name="three", brokers=3, quick=True) as sandbox:
         create(sandbox, "t", partitions=1, replicas=3)
         async with opened(sandbox) as cluster:
             coordinator = Coordinator(cluster)
@@ -127,7 +127,7 @@ async def test_the_coordinator_moves() -> None:
             await until(lambda: broker.running)
 
 
-async def test_an_id_is_renewed_by_its_owner_only(sandbox: Sandbox, topic_name: str) -> None:
+async def test_an_id_is_renewed_by_its_owner_only(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. The owner uses its id: the same producer id, a later epoch. Nobody owns an id of another name.
     2. Somebody takes over: the first owner is refused, and the second one renews its own.

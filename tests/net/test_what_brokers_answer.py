@@ -24,7 +24,7 @@ from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import MIRROR_BIT
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, records
@@ -39,16 +39,16 @@ LONGEST_TRANSACTION_MS = 15 * 60_000
 NOW_MS = 1_700_000_000_000
 
 
-def consumer(sandbox: Sandbox, group: str, **settings: Any) -> Consumer:
+def consumer(sandbox: SandboxCluster, group: str, **settings: Any) -> Consumer:
     named = {name if name == "stats_cb" else name.replace("_", "."): value for name, value in settings.items()}
     return Consumer({"bootstrap.servers": sandbox.bootstrap_servers, "group.id": group, "log_level": 0, **named})
 
 
-def admin_of(sandbox: Sandbox) -> AdminClient:
+def admin_of(sandbox: SandboxCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
 
 
-def delete(sandbox: Sandbox, topic: str) -> None:
+def delete(sandbox: SandboxCluster, topic: str) -> None:
     admin = admin_of(sandbox)
     admin.delete_topics([topic])[topic].result()
 
@@ -56,7 +56,7 @@ def delete(sandbox: Sandbox, topic: str) -> None:
 # Requests to leaders.
 
 
-async def test_a_partition_that_is_named_twice(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_partition_that_is_named_twice(sandbox: SandboxCluster, topic_name: str) -> None:
     """ListOffsets refuses it. DescribeProducers and OffsetForLeaderEpoch answer each time."""
     create(sandbox, topic_name)
     async with opened(sandbox) as cluster:
@@ -77,7 +77,7 @@ async def test_a_partition_that_is_named_twice(sandbox: Sandbox, topic_name: str
         assert [row.error_code for row in epochs.topics[0].partitions] == [0, 0]
 
 
-async def test_an_answer_ends_with_its_segment(sandbox: Sandbox, topic_name: str) -> None:
+async def test_an_answer_ends_with_its_segment(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Three batches, each in a segment of its own: an answer has one, however much is asked for.
     2. The first two are deleted: nothing below the log's start is answered.
@@ -97,7 +97,7 @@ async def test_an_answer_ends_with_its_segment(sandbox: Sandbox, topic_name: str
             assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_whoever_is_named_first_is_served_first(sandbox: Sandbox, topic_name: str) -> None:
+async def test_whoever_is_named_first_is_served_first(sandbox: SandboxCluster, topic_name: str) -> None:
     """An answer that is full with the first partition has nothing of the second one."""
     create(sandbox, topic_name, partitions=2)
     for partition in (0, 1):
@@ -133,7 +133,7 @@ async def fetched(cluster: Cluster, topic: str, *partitions: int, most: int = MI
     return {row.partition_index: bytes(row.records or b"") for row in rows}
 
 
-async def test_a_fetch_by_name_goes_on_with_another_topic(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_fetch_by_name_goes_on_with_another_topic(sandbox: SandboxCluster, topic_name: str) -> None:
     """The topic is deleted and made anew under its name: the same request gets the other one's records."""
     create(sandbox, topic_name)
     records(sandbox, topic_name, ["of the first"])
@@ -166,7 +166,7 @@ def marker(producer_id: int, epoch: int, coordinator_epoch: int, topic: str) -> 
     )  # fmt: skip
 
 
-async def test_the_last_markers_error_hides_the_others(sandbox: Sandbox, topic_name: str) -> None:
+async def test_the_last_markers_error_hides_the_others(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Two markers of a producer for one partition have one row in the answer.
     2. Of one that is refused (its coordinator's epoch is too low) and one that is written, the row has the last error:
@@ -201,7 +201,7 @@ async def begun(cluster: Cluster, transactional_id: str, topic: str, owner: Owne
 
 
 @pytest.mark.parametrize("newest", [False, True])
-async def test_what_ends_a_transaction_moves_the_epoch(sandbox: Sandbox, topic_name: str, newest: bool) -> None:
+async def test_what_ends_a_transaction_moves_the_epoch(sandbox: SandboxCluster, topic_name: str, newest: bool) -> None:
     """Only EndTxn v5 (KIP-890), where a broker speaks it; the marker has the new epoch then."""
     create(sandbox, topic_name)
     async with opened(sandbox) as cluster:
@@ -221,7 +221,7 @@ async def test_what_ends_a_transaction_moves_the_epoch(sandbox: Sandbox, topic_n
         assert found[0].producer_epoch == owner.epoch + (answer.version == 5)
 
 
-async def test_a_transaction_that_nobody_ends_is_aborted(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_transaction_that_nobody_ends_is_aborted(sandbox: SandboxCluster, topic_name: str) -> None:
     """After its producer's timeout, which may not be longer than the brokers allow."""
     create(sandbox, topic_name)
     async with opened(sandbox) as cluster:
@@ -247,7 +247,7 @@ async def test_a_transaction_that_nobody_ends_is_aborted(sandbox: Sandbox, topic
 # Configs.
 
 
-async def test_how_long_producers_are_remembered_can_change(sandbox: Sandbox) -> None:
+async def test_how_long_producers_are_remembered_can_change(sandbox: SandboxCluster) -> None:
     """While the broker runs. 2.8 does not know that config."""
     broker = str(sandbox.brokers[0].node_id)
     admin, name = admin_of(sandbox), "producer.id.expiration.ms"
@@ -272,7 +272,7 @@ async def test_how_long_producers_are_remembered_can_change(sandbox: Sandbox) ->
         await until(lambda: told() == ("86400000", False))
 
 
-async def test_an_older_limit_of_timestamps(sandbox: Sandbox, topic_name: str) -> None:
+async def test_an_older_limit_of_timestamps(sandbox: SandboxCluster, topic_name: str) -> None:
     """message.timestamp.difference.max.ms: in both directions, up to 3.9. Brokers of 4.x have no such config."""
     if sandbox.version == "4.3.0":
         with pytest.raises(KafkaException, match="Unknown topic config name"):
@@ -292,7 +292,7 @@ async def test_an_older_limit_of_timestamps(sandbox: Sandbox, topic_name: str) -
 # Groups.
 
 
-async def test_a_deleted_topic_takes_committed_offsets_along(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_deleted_topic_takes_committed_offsets_along(sandbox: SandboxCluster, topic_name: str) -> None:
     create(sandbox, topic_name)
     records(sandbox, topic_name, ["a"])
     reader, partition = consumer(sandbox, topic_name), TopicPartition(topic_name, 0)
@@ -305,7 +305,7 @@ async def test_a_deleted_topic_takes_committed_offsets_along(sandbox: Sandbox, t
         reader.close()
 
 
-async def test_anybody_may_take_a_member_out_of_its_group(sandbox: Sandbox, topic_name: str) -> None:
+async def test_anybody_may_take_a_member_out_of_its_group(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A group that is not there is Dead; from DescribeGroups v6 on it is GROUP_ID_NOT_FOUND.
     2. Somebody else leaves in a member's name: it is out at once, long before its session would be over.
@@ -334,7 +334,7 @@ async def test_anybody_may_take_a_member_out_of_its_group(sandbox: Sandbox, topi
         member.close()
 
 
-async def test_a_consumer_that_pauses_at_once_fetches_nothing(sandbox: Sandbox, topic_name: str) -> None:
+async def test_a_consumer_that_pauses_at_once_fetches_nothing(sandbox: SandboxCluster, topic_name: str) -> None:
     """In its assignment callback. By librdkafka's own statistics, nothing has come; once it goes on, records do."""
     create(sandbox, topic_name)
     records(sandbox, topic_name, ["a"] * 10)
@@ -364,8 +364,8 @@ async def test_a_consumer_that_pauses_at_once_fetches_nothing(sandbox: Sandbox, 
 
 
 @pytest.fixture(scope="module")
-def kafka_2_0() -> Iterator[Sandbox]:
-    with Sandbox(name="kafka-2.0", version="2.0.1", properties=KEEPING, quick=True) as cluster:
+def kafka_2_0() -> Iterator[SandboxCluster]:
+    with SandboxCluster(name="kafka-2.0", version="2.0.1", properties=KEEPING, quick=True) as cluster:
         yield cluster
 
 
@@ -376,7 +376,7 @@ def ours(epoch: int, sequence: int) -> bytes:
     )  # fmt: skip
 
 
-async def test_an_unknown_producer_has_to_begin_anew(kafka_2_0: Sandbox, topic_name: str) -> None:
+async def test_an_unknown_producer_has_to_begin_anew(kafka_2_0: SandboxCluster, topic_name: str) -> None:
     """
     1. A sequence above 0 of a producer that the leader does not remember is refused. A new epoch, from 0, helps.
     2. With its records, the producer is forgotten.
@@ -399,7 +399,7 @@ async def test_an_unknown_producer_has_to_begin_anew(kafka_2_0: Sandbox, topic_n
         assert log.topic.topic_id is None
 
 
-async def test_a_default_of_replicas_is_not_known_yet(kafka_2_0: Sandbox, topic_name: str) -> None:
+async def test_a_default_of_replicas_is_not_known_yet(kafka_2_0: SandboxCluster, topic_name: str) -> None:
     async with opened(kafka_2_0) as cluster:
         wanted = CreateTopicsRequest.CreatableTopic(
             name=topic_name, num_partitions=1, replication_factor=-1, assignments=[], configs=[]

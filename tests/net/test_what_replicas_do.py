@@ -15,7 +15,7 @@ from mirror.net.logs.log import PartitionLog, Producer
 from mirror.net.metadata import Leader
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import MIRROR_BIT
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.net.real import create, log_of, opened
 from tests.patience import PATIENT
@@ -29,10 +29,10 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Sandbox]:
+def three() -> Iterator[SandboxCluster]:
     """Three brokers, whose cleaners do not wait."""
     properties = {**PATIENT, "log.cleaner.backoff.ms": "100"}
-    with Sandbox(name="three", brokers=3, properties=properties, quick=True) as sandbox:
+    with SandboxCluster(name="three", brokers=3, properties=properties, quick=True) as sandbox:
         yield sandbox
 
 
@@ -51,7 +51,7 @@ def produce(topic: str, data: bytes, timeout_ms: int) -> Any:
 
 
 @asynccontextmanager
-async def behind(three: Sandbox, topic: str) -> AsyncIterator[PartitionLog]:
+async def behind(three: SandboxCluster, topic: str) -> AsyncIterator[PartitionLog]:
     """A log with one batch, all of whose followers stand still."""
     create(three, topic, replicas=2)
     async with opened(three) as cluster:
@@ -66,7 +66,7 @@ async def behind(three: Sandbox, topic: str) -> AsyncIterator[PartitionLog]:
             three.brokers[follower - 1].resume()
 
 
-async def test_an_error_can_follow_the_append(three: Sandbox, topic_name: str) -> None:
+async def test_an_error_can_follow_the_append(three: SandboxCluster, topic_name: str) -> None:
     """
     1. The follower stands still: REQUEST_TIMED_OUT with a base offset, and the batch is in the leader's log, where no
        consumer sees it.
@@ -82,7 +82,7 @@ async def test_an_error_can_follow_the_append(three: Sandbox, topic_name: str) -
         assert await log.producers() == [Producer(OURS, 0, 1)]
 
 
-async def test_a_slow_request_holds_up_its_connection(three: Sandbox, topic_name: str) -> None:
+async def test_a_slow_request_holds_up_its_connection(three: SandboxCluster, topic_name: str) -> None:
     """What is behind it on the connection waits; another connection does not."""
     async with behind(three, topic_name) as log:
         cluster, leader = log.cluster, log.leader.node_id
@@ -103,7 +103,7 @@ async def test_a_slow_request_holds_up_its_connection(three: Sandbox, topic_name
             other.close()
 
 
-async def test_any_broker_passes_on_what_is_for_the_controller(three: Sandbox, topic_name: str) -> None:
+async def test_any_broker_passes_on_what_is_for_the_controller(three: SandboxCluster, topic_name: str) -> None:
     async with opened(three) as cluster:
         for node_id in cluster.nodes:
             wanted = CreateTopicsRequest.CreatableTopic(
@@ -115,7 +115,9 @@ async def test_any_broker_passes_on_what_is_for_the_controller(three: Sandbox, t
         assert len(cluster.nodes) == 3
 
 
-async def test_a_cleaner_leaves_the_start_the_end_and_a_producers_last_batch(three: Sandbox, topic_name: str) -> None:
+async def test_a_cleaner_leaves_the_start_the_end_and_a_producers_last_batch(
+    three: SandboxCluster, topic_name: str
+) -> None:
     """
     1. A record is superseded, and its segment is closed: its batch stays where it was, as an empty one, because the
        leader remembers who wrote it. Another producer's batch in between, which is not that one's last, goes.
@@ -146,7 +148,7 @@ async def test_a_cleaner_leaves_the_start_the_end_and_a_producers_last_batch(thr
         assert (await log.start(), await log.true_end()) == (0, 7)
 
 
-async def test_an_earlier_leader_epoch_is_refused(three: Sandbox, topic_name: str) -> None:
+async def test_an_earlier_leader_epoch_is_refused(three: SandboxCluster, topic_name: str) -> None:
     """The leader is killed; the next one refuses who names the epoch before. (Last: a broker is gone for a while.)"""
     create(three, topic_name, replicas=3)
     async with opened(three) as cluster:

@@ -6,16 +6,16 @@ from typing import Any
 
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import translation
 from mirror.records.header import BatchHeader
-from mirror.relay.mapped.copied import Copied, OpenMap, Unwritten
+from mirror.relay.mapped.copied import CopiedRuns, OpenMap, Unwritten
 from tests.net.scripted import FIRST, OWN, Scripted
 from tests.offsetmap.compare.test_pieces import BEHIND, HALF, LARGE, SPARSE, copies, pieces
 
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 
 
 class Log(Scripted):
@@ -36,7 +36,7 @@ def written() -> Any:
     ledger = Ledger()
     open_map = OpenMap(SIDE, writer="w", order=Order(1, OWN, 0), since=0)
     account = Unwritten.of(
-        Copied(open_map=open_map, source=0, source_epoch=-1, destination=0, identity=FIRST, own=frozenset({OWN}))
+        CopiedRuns(open_map=open_map, source=0, source_epoch=-1, destination=0, identity=FIRST, own=frozenset({OWN}))
     )
     entries: list[Entry] = [*account.chunks, account.checkpoint]
     for entry in entries:

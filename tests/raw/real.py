@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from mirror.raw import ConsumerRecord, RawConsumer
 from mirror.records.content.opening import opened
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 
 PATIENCE_S = 90.0
 """Longer than anything takes on a busy machine."""
@@ -32,7 +32,7 @@ class Read(NamedTuple):
         return self[:1] + self[2:]
 
 
-def consumed(sandbox: Sandbox, topic: str, *, isolation: str = "read_committed") -> list[Read]:
+def consumed(sandbox: SandboxCluster, topic: str, *, isolation: str = "read_committed") -> list[Read]:
     """All records of a topic, as librdkafka's consumer reads them, in the order of partitions and offsets."""
     consumer = Consumer(
         {
@@ -106,7 +106,7 @@ def to_the_end(consumer: RawConsumer, *, timeout_ms: int = 500) -> list[Consumer
 
 
 @contextmanager
-def raw_consumer(sandbox: Sandbox, **settings: Any) -> Iterator[RawConsumer]:
+def raw_consumer(sandbox: SandboxCluster, **settings: Any) -> Iterator[RawConsumer]:
     """A consumer; names of settings with underscores."""
     config = {name.replace("_", "."): value for name, value in settings.items()}
     with RawConsumer(
@@ -116,7 +116,7 @@ def raw_consumer(sandbox: Sandbox, **settings: Any) -> Iterator[RawConsumer]:
 
 
 def batch(
-    sandbox: Sandbox, topic: str, *values: str | bytes, partition: int = 0, codec: str = "none", **settings: Any
+    sandbox: SandboxCluster, topic: str, *values: str | bytes, partition: int = 0, codec: str = "none", **settings: Any
 ) -> None:
     """One batch of these values, written by librdkafka."""
     producer = Producer(

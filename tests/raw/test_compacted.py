@@ -7,7 +7,7 @@ import pytest
 from mirror.raw import RawProducer, TopicPartition, sendable
 from mirror.raw.errors import NotSendable
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.patience import PATIENT
 from tests.raw.real import PATIENCE_S, consumed, raw_consumer, records_in, to_the_end
@@ -24,7 +24,9 @@ def test_read_from_anywhere_and_copied(topic_name: str) -> None:
     3. A producer refuses them as they are, and takes what sendable() makes of them: the same records.
     """
     there = f"{topic_name}-there"
-    with Cluster(name="cleaning", properties={**PATIENT, "log.cleaner.backoff.ms": "200"}, quick=True) as cluster:
+    with SandboxCluster(
+        name="cleaning", properties={**PATIENT, "log.cleaner.backoff.ms": "200"}, quick=True
+    ) as cluster:
         servers = cluster.bootstrap_servers
         create(
             cluster, topic_name, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01",

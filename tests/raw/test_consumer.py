@@ -20,7 +20,7 @@ from mirror.raw.errors import (
     UnknownTopic,
 )
 from mirror.records.header import BatchHeader, Codec
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import CODECS, batches_of, create, delete_before, fill
 from tests.net.real import transaction
 from tests.raw.real import PATIENCE_S, batch, consumed, polled, raw_consumer, records_in, to_the_end
@@ -31,7 +31,7 @@ WAIT_MS = 500
 
 @broker
 @pytest.mark.parametrize("codec", CODECS)
-def test_batches_as_they_are_stored(source_cluster: Cluster, topic_name: str, codec: str) -> None:
+def test_batches_as_they_are_stored(source_cluster: SandboxCluster, topic_name: str, codec: str) -> None:
     """
     1. librdkafka writes batches with a codec.
     2. Each comes as a record: the very bytes that the broker stores, the last offset, no key, no headers.
@@ -55,7 +55,7 @@ def test_batches_as_they_are_stored(source_cluster: Cluster, topic_name: str, co
 
 @broker
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_start_inside_a_batch(source_cluster: Cluster, topic_name: str, codec: str) -> None:
+def test_a_start_inside_a_batch(source_cluster: SandboxCluster, topic_name: str, codec: str) -> None:
     """
     1. A batch of 40 records, then another one.
     2. From an offset inside the first one, there are the records from there on, in a batch with the same codec.
@@ -86,7 +86,7 @@ def test_a_start_inside_a_batch(source_cluster: Cluster, topic_name: str, codec:
 
 
 @broker
-def test_transactions(source_cluster: Cluster, topic_name: str) -> None:
+def test_transactions(source_cluster: SandboxCluster, topic_name: str) -> None:
     """With read_committed, neither aborted batches nor markers, and nothing behind an open transaction; with
     read_uncommitted, all data. Positions move behind what is left out."""
     create(source_cluster, topic_name)
@@ -112,7 +112,7 @@ def test_transactions(source_cluster: Cluster, topic_name: str) -> None:
 
 
 @broker
-def test_append_times(source_cluster: Cluster, topic_name: str) -> None:
+def test_append_times(source_cluster: SandboxCluster, topic_name: str) -> None:
     """A record says whose time it is; of a batch that is trimmed, the records have the time of its append."""
     create(source_cluster, topic_name, message_timestamp_type="LogAppendTime")
     batch(source_cluster, topic_name, "a", "b", "c")
@@ -129,7 +129,7 @@ def test_append_times(source_cluster: Cluster, topic_name: str) -> None:
 
 
 @broker
-def test_a_group_shares_and_hands_over(source_cluster: Cluster, topic_name: str) -> None:
+def test_a_group_shares_and_hands_over(source_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. Two consumers of a group get two partitions each, and read what is in them.
     2. One commits in on_revoke, and is closed: the other one gets its partitions, and goes on where it was.
@@ -171,12 +171,12 @@ def test_a_group_shares_and_hands_over(source_cluster: Cluster, topic_name: str)
         assert len(read["first"]) + len(read["second"]) == len(wanted)
 
 
-def _last_offsets(cluster: Cluster, topic: str, partition: int) -> list[int]:
+def _last_offsets(cluster: SandboxCluster, topic: str, partition: int) -> list[int]:
     return [BatchHeader.read(each).last_offset for each in batches_of(cluster, topic, partition)]
 
 
 @broker
-def test_an_exception_commits_nothing(source_cluster: Cluster, topic_name: str) -> None:
+def test_an_exception_commits_nothing(source_cluster: SandboxCluster, topic_name: str) -> None:
     """on_revoke commits what poll() has returned; after an exception, that was not done. close() calls it."""
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, batches=2)
@@ -197,7 +197,7 @@ def test_an_exception_commits_nothing(source_cluster: Cluster, topic_name: str) 
 
 
 @broker
-def test_a_program_that_does_not_poll(source_cluster: Cluster, topic_name: str) -> None:
+def test_a_program_that_does_not_poll(source_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. Longer than max.poll.interval.ms, poll() is not called: the group takes the partition away, and takes no commit.
     2. on_lost tells of it; then the partition comes back, and reading begins at the last committed offset.
@@ -220,7 +220,7 @@ def test_a_program_that_does_not_poll(source_cluster: Cluster, topic_name: str) 
 
 @broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_committed_and_continued(source_cluster: Cluster, topic_name: str, protocol: str) -> None:
+def test_committed_and_continued(source_cluster: SandboxCluster, topic_name: str, protocol: str) -> None:
     """
     1. A member reads, commits a part, and ends.
     2. The next one goes on behind that part, on a batch boundary; what it has committed in the end, others see.
@@ -249,7 +249,7 @@ def test_committed_and_continued(source_cluster: Cluster, topic_name: str, proto
 
 
 @broker
-def test_a_pattern_and_what_a_callback_raises(source_cluster: Cluster, topic_name: str) -> None:
+def test_a_pattern_and_what_a_callback_raises(source_cluster: SandboxCluster, topic_name: str) -> None:
     create(source_cluster, f"{topic_name}.a")
     with raw_consumer(source_cluster, group_id=topic_name) as consumer:
 
@@ -264,7 +264,7 @@ def test_a_pattern_and_what_a_callback_raises(source_cluster: Cluster, topic_nam
 
 
 @broker
-def test_where_reading_begins(source_cluster: Cluster, topic_name: str) -> None:
+def test_where_reading_begins(source_cluster: SandboxCluster, topic_name: str) -> None:
     """auto.offset.reset decides where nothing is committed, and where the log has lost the position."""
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, batches=4)
@@ -296,7 +296,7 @@ def test_where_reading_begins(source_cluster: Cluster, topic_name: str) -> None:
 
 
 @broker
-def test_no_more_than_was_asked_for(source_cluster: Cluster, topic_name: str) -> None:
+def test_no_more_than_was_asked_for(source_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. 6 MB in four partitions, and a program that does not poll: the broker is asked for fetch.max.bytes once.
     2. poll() returns no more than that at a time, and each partition has its turn.
@@ -328,7 +328,7 @@ def test_no_more_than_was_asked_for(source_cluster: Cluster, topic_name: str) ->
 
 
 @broker
-def test_paused(source_cluster: Cluster, topic_name: str) -> None:
+def test_paused(source_cluster: SandboxCluster, topic_name: str) -> None:
     create(source_cluster, topic_name, 2)
     one, other = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)
     for index in range(2):
@@ -348,7 +348,7 @@ def test_paused(source_cluster: Cluster, topic_name: str) -> None:
 
 
 @broker
-def test_what_is_not_there(source_cluster: Cluster, topic_name: str) -> None:
+def test_what_is_not_there(source_cluster: SandboxCluster, topic_name: str) -> None:
     """A topic or partition that does not exist is named, and so is a partition that the consumer does not have."""
     create(source_cluster, topic_name)
     with raw_consumer(source_cluster, group_id=topic_name) as consumer:
@@ -369,7 +369,9 @@ def test_what_is_not_there(source_cluster: Cluster, topic_name: str) -> None:
 
 
 @broker
-def test_an_interrupt_loses_nothing(source_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_loses_nothing(
+    source_cluster: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KeyboardInterrupt while poll() takes what came: the next poll() returns it."""
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, batches=3)

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.raw import RawProducer, TopicPartition
 from mirror.raw.errors import CommitFailed
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.raw.real import PATIENCE_S, consumed, raw_consumer, records_in
 from tests.records.builders import Record, kafka_batch
@@ -20,12 +20,12 @@ PARTITIONS = 6
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(name="three", brokers=3, quick=True) as running:
+def cluster() -> Iterator[SandboxCluster]:
+    with SandboxCluster(name="three", brokers=3, quick=True) as running:
         yield running
 
 
-def test_brokers_are_killed_one_after_the_other(cluster: Cluster, topic_name: str) -> None:
+def test_brokers_are_killed_one_after_the_other(cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. A producer sends numbered batches to six partitions with three replicas, a consumer of a group reads them.
     2. Meanwhile each broker is killed once, and started again.

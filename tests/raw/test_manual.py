@@ -12,7 +12,7 @@ import pytest
 from mirror.raw import errors
 from mirror.raw.errors import BrokerError, PositionError, RawError, SendFailed, Unfit
 from mirror.raw.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, fill
 from tests.raw.real import PATIENCE_S, consumed
 
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "RAW.md").read_text(encoding="utf-8
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def example(containing: str, source: Cluster, destination: Cluster, topic: str) -> str:
+def example(containing: str, source: SandboxCluster, destination: SandboxCluster, topic: str) -> str:
     """An example of the page, with this test's clusters and topic."""
     found: str
     (found,) = [text for text in EXAMPLES if containing in text]
@@ -35,7 +35,7 @@ def example(containing: str, source: Cluster, destination: Cluster, topic: str) 
 
 
 @pytest.mark.broker
-def test_reading(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
+def test_reading(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str) -> None:
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name)
     names: dict[str, object] = {}
@@ -50,7 +50,9 @@ def test_reading(source_cluster: Cluster, destination_cluster: Cluster, topic_na
 
 
 @pytest.mark.broker
-def test_writing(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_writing(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     for cluster in (source_cluster, destination_cluster):
         create(cluster, topic_name)
     fill(source_cluster, topic_name, batches=1, codec="zstd")
@@ -65,7 +67,7 @@ def test_writing(source_cluster: Cluster, destination_cluster: Cluster, topic_na
 
 
 @pytest.mark.broker
-def test_copying(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
+def test_copying(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str) -> None:
     """It ends when it is told to, and a second run copies what came meanwhile, and nothing else."""
     for cluster in (source_cluster, destination_cluster):
         create(cluster, topic_name)

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from mirror.raw import RawProducer, TopicPartition, sendable
 from mirror.raw.errors import Closed, InvalidConfig, NotSendable, RefusedByBroker, Unavailable, UnknownTopic
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.audit.clusters import CODECS, batches_of, create, fill
 from tests.net.real import transaction
@@ -31,13 +31,13 @@ from tests.secured import SASL_TLS, Files
 broker = pytest.mark.broker
 
 
-def raw_producer(cluster: Cluster, **settings: object) -> RawProducer:
+def raw_producer(cluster: SandboxCluster, **settings: object) -> RawProducer:
     """Names of settings with underscores."""
     config = {name.replace("_", "."): value for name, value in settings.items()}
     return RawProducer({"bootstrap.servers": cluster.bootstrap_servers, **config})
 
 
-def writes(cluster: Cluster, topic: str, partitions: int) -> None:
+def writes(cluster: SandboxCluster, topic: str, partitions: int) -> None:
     """Every codec, committed and aborted transactions, in each partition."""
     for partition in range(partitions):
         for codec in CODECS:
@@ -63,7 +63,9 @@ def writes(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 @broker
-def test_a_topic_is_copied(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
+def test_a_topic_is_copied(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. librdkafka writes batches of every codec into two partitions, in transactions and outside of any.
     2. A raw consumer gives all that is committed to a raw producer at another cluster.
@@ -101,7 +103,7 @@ def test_a_topic_is_copied(source_cluster: Cluster, destination_cluster: Cluster
 
 
 @broker
-def test_several_batches_of_a_partition_keep_their_order(destination_cluster: Cluster, topic_name: str) -> None:
+def test_several_batches_of_a_partition_keep_their_order(destination_cluster: SandboxCluster, topic_name: str) -> None:
     create(destination_cluster, topic_name, 3)
     with raw_producer(destination_cluster, max_request_size=1_024) as producer:
         assert producer.partitions_for(topic_name) == 3
@@ -115,7 +117,7 @@ def test_several_batches_of_a_partition_keep_their_order(destination_cluster: Cl
 
 
 @broker
-def test_what_the_topic_would_refuse_or_change(destination_cluster: Cluster, topic_name: str) -> None:
+def test_what_the_topic_would_refuse_or_change(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """Nothing is sent; the message names the setting. Once it is changed, the same producer sends it."""
     limited, stamping, packing = (f"{topic_name}-{each}" for each in ("limited", "stamping", "packing"))
     create(destination_cluster, limited, max_message_bytes="250")
@@ -150,7 +152,7 @@ def test_what_the_topic_would_refuse_or_change(destination_cluster: Cluster, top
     producer.close()
 
 
-def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
+def _alter(cluster: SandboxCluster, topic: str, name: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     resource = ConfigResource(
         ResourceType.TOPIC,
@@ -161,7 +163,7 @@ def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
         future.result()
 
 
-def _grow(cluster: Cluster, topic: str, partitions: int) -> None:
+def _grow(cluster: SandboxCluster, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result()
@@ -172,7 +174,7 @@ def _grow(cluster: Cluster, topic: str, partitions: int) -> None:
 
 @broker
 def test_what_the_broker_refuses(
-    destination_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    destination_cluster: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     1. The producer may not read the topic's configs, so that only the broker knows the limits.
@@ -201,7 +203,7 @@ def test_what_the_broker_refuses(
 
 
 @broker
-def test_transactional_batches_are_refused_by_name(source_cluster: Cluster, topic_name: str) -> None:
+def test_transactional_batches_are_refused_by_name(source_cluster: SandboxCluster, topic_name: str) -> None:
     create(source_cluster, topic_name)
     transaction(source_cluster, topic_name, ["a", "b"], commit=True, transactional_id=topic_name)
     data, marker = batches_of(source_cluster, topic_name)

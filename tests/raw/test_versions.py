@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.raw import RawProducer, TopicPartition, sendable
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create
 from tests.net.real import transaction
 from tests.patience import PATIENT
@@ -15,12 +15,14 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module", params=["3.9.2", "2.8.2", "0.11.0.3"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with Cluster(name=f"kafka-{request.param}", version=request.param, properties=PATIENT, quick=True) as running:
+def cluster(request: pytest.FixtureRequest) -> Iterator[SandboxCluster]:
+    with SandboxCluster(
+        name=f"kafka-{request.param}", version=request.param, properties=PATIENT, quick=True
+    ) as running:
         yield running
 
 
-def test_read_written_and_committed(cluster: Cluster, topic_name: str) -> None:
+def test_read_written_and_committed(cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. Batches in transactions and outside of any; a group reads them, from inside a batch after a seek.
     2. They are sent to another topic, and read there: the same records.

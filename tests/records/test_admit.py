@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.reasons import HaltReason
-from mirror.records.admit import Cause, Fill, Forward, Halt, Rewrite, Skip, Terms, Verdict, Wanted, admit
+from mirror.records.admit import Cause, Fill, Forward, Halt, Rewrite, RewriteWish, Skip, Terms, Verdict, admit
 from mirror.records.header import BatchHeader, Codec
 from tests.records.builders import RECORDS, header_of, kafka_batch
 from tests.records.test_header import FIELDS
@@ -50,11 +50,11 @@ def test_a_codec_on_purpose(codec: Codec, wanted: Codec) -> None:
     terms = Terms(codec=wanted, rewrites=True)
     header = header_of(attributes=codec)
     forwarded = Forward(attributes=codec)
-    assert admit(header, DUE, terms) == (forwarded if codec is wanted else Rewrite(reason=Wanted.OTHER_CODEC))
+    assert admit(header, DUE, terms) == (forwarded if codec is wanted else Rewrite(reason=RewriteWish.OTHER_CODEC))
     sparse = header_of(attributes=codec, record_count=4)
     assert admit(sparse, DUE, terms) == Rewrite(reason=HaltReason.SPARSE_BATCH)
     assert isinstance(admit(header, DUE, terms, aborted=True), Fill)
-    assert Wanted.OTHER_CODEC.slug == "other_codec"
+    assert RewriteWish.OTHER_CODEC.slug == "other_codec"
 
 
 def test_the_delete_horizon_bit_is_cleared() -> None:

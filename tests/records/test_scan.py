@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, PREFIX_SIZE, BatchHeader, Codec, CorruptBatch
-from mirror.records.scan import MIN_LENGTH, Place, Tail, measure, scan, tail
+from mirror.records.scan import MIN_LENGTH, BatchPlace, Remainder, measure, scan, tail
 from tests.records.builders import RECORDS, kafka_batch, legacy_message, raw_batch
 
 BATCHES = (
@@ -20,7 +20,7 @@ RECORD_SET = b"".join(BATCHES)
 ENDS = (0, *accumulate(len(batch) for batch in BATCHES))
 
 
-def places(record_set: bytes) -> list[Place]:
+def places(record_set: bytes) -> list[BatchPlace]:
     return list(scan(memoryview(record_set)))
 
 
@@ -38,9 +38,9 @@ def with_length(length: int, *, magic: int = 2, size: int = 400) -> bytes:
 @pytest.mark.parametrize("cut", range(len(RECORD_SET) + 1))
 def test_every_cut_gives_the_whole_batches_and_names_the_tail(cut: int) -> None:
     part = memoryview(RECORD_SET)[:cut]
-    expected = [Place(start, end - start) for start, end in pairwise(ENDS) if end <= cut]
+    expected = [BatchPlace(start, end - start) for start, end in pairwise(ENDS) if end <= cut]
     assert list(scan(part)) == expected
-    assert tail(part) is (Tail.CLEAN if cut in ENDS else Tail.PARTIAL)
+    assert tail(part) is (Remainder.CLEAN if cut in ENDS else Remainder.PARTIAL)
 
 
 @given(
@@ -67,7 +67,7 @@ def test_places_are_the_batches() -> None:
 
 def test_nothing_is_clean() -> None:
     assert places(b"") == []
-    assert tail(memoryview(b"")) is Tail.CLEAN
+    assert tail(memoryview(b"")) is Remainder.CLEAN
 
 
 # Lengths.
@@ -100,7 +100,7 @@ def test_a_length_below_the_magics_least_is_corrupt(magic: int, length: int) -> 
 
 @pytest.mark.parametrize(("magic", "least"), MIN_LENGTH.items())
 def test_the_least_length_is_a_batch(magic: int, least: int) -> None:
-    assert places(with_length(least, magic=magic, size=PREFIX_SIZE + least)) == [Place(0, PREFIX_SIZE + least)]
+    assert places(with_length(least, magic=magic, size=PREFIX_SIZE + least)) == [BatchPlace(0, PREFIX_SIZE + least)]
 
 
 @pytest.mark.parametrize("length", [389, 1 << 20, 1 << 30, (1 << 31) - 1])
@@ -109,7 +109,7 @@ def test_a_length_past_the_end_is_partial_however_large(length: int, magic: int)
     """Only the caller can know that the batch can never come whole: it asked for it from its first byte."""
     record_set = memoryview(with_length(length, magic=magic))
     assert list(scan(record_set)) == []
-    assert tail(record_set) is Tail.PARTIAL
+    assert tail(record_set) is Remainder.PARTIAL
 
 
 def test_the_batches_before_a_corrupt_one_are_given_first() -> None:
@@ -134,7 +134,7 @@ def test_an_unknown_magic_is_corrupt(magic: int) -> None:
 def test_an_unknown_magic_is_corrupt_as_soon_as_it_is_there(magic: int) -> None:
     with pytest.raises(CorruptBatch):
         places(with_length(100, magic=magic, size=MAGIC_AT + 1))
-    assert tail(memoryview(with_length(100, magic=magic, size=MAGIC_AT))) is Tail.PARTIAL
+    assert tail(memoryview(with_length(100, magic=magic, size=MAGIC_AT))) is Remainder.PARTIAL
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -145,7 +145,7 @@ def test_old_messages_are_measured_one_by_one(magic: int, codec: Codec) -> None:
     found = places(message_set + BATCHES[0])
     assert len(found) == (4 if codec is Codec.NONE else 2)
     assert sum(place.size for place in found[:-1]) == len(message_set)
-    assert found[-1] == Place(len(message_set), len(BATCHES[0]))
+    assert found[-1] == BatchPlace(len(message_set), len(BATCHES[0]))
     assert all(message_set[place.at + MAGIC_AT] == magic for place in found[:-1])
 
 
@@ -153,8 +153,8 @@ def test_old_messages_are_measured_one_by_one(magic: int, codec: Codec) -> None:
 def test_an_old_message_is_partial_at_every_cut(magic: int) -> None:
     message = legacy_message(magic)
     for cut in range(1, len(message)):
-        assert tail(memoryview(message)[:cut]) is Tail.PARTIAL
-    assert tail(memoryview(message)) is Tail.CLEAN
+        assert tail(memoryview(message)[:cut]) is Remainder.PARTIAL
+    assert tail(memoryview(message)) is Remainder.CLEAN
 
 
 # KIP-283's filler, as LazyDownConversionRecords of Kafka 2.0 to 3.9 writes it.
@@ -170,17 +170,17 @@ def filler(remaining: int) -> bytes:
 def test_filler_is_told_from_a_partial_batch(before: bytes, remaining: int) -> None:
     record_set = memoryview(before + filler(remaining))
     assert list(scan(record_set)) == places(before)
-    assert tail(record_set) is Tail.FILLER
+    assert tail(record_set) is Remainder.FILLER
 
 
 def test_the_twelve_bytes_alone_are_filler_with_any_length_past_the_end() -> None:
     for length in (1, 61, (1 << 31) - 1):
-        assert measure(memoryview(prefix(-1, length)), 0, PREFIX_SIZE) is Tail.FILLER
+        assert measure(memoryview(prefix(-1, length)), 0, PREFIX_SIZE) is Remainder.FILLER
 
 
 @pytest.mark.parametrize("size", range(1, PREFIX_SIZE))
 def test_less_than_a_prefix_is_partial(size: int) -> None:
-    assert tail(memoryview(filler(PREFIX_SIZE)[:size])) is Tail.PARTIAL
+    assert tail(memoryview(filler(PREFIX_SIZE)[:size])) is Remainder.PARTIAL
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 49, 388])
@@ -223,6 +223,6 @@ def check_any(record_set: bytes) -> None:
     except CorruptBatch as error:
         refused = str(error)
     if refused is None:
-        assert (tail(memoryview(record_set)) is Tail.CLEAN) == (at == len(record_set))
+        assert (tail(memoryview(record_set)) is Remainder.CLEAN) == (at == len(record_set))
     else:
         assert f"at byte {at}" in refused

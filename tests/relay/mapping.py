@@ -11,13 +11,13 @@ from confluent_kafka import KafkaException
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.lockstep import Originals
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.header import HEADER_SIZE
 from mirror.relay.partition.claim import Committed
 from mirror.relay.relay import Relay
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened
 from tests.relay.flows import Log, settings
@@ -58,8 +58,8 @@ class MappedFlow(NamedTuple):
 
 @asynccontextmanager
 async def mapping(
-    source: Sandbox,
-    destination: Sandbox,
+    source: SandboxCluster,
+    destination: SandboxCluster,
     *topics: str,
     into: Mapping[str, str] | None = None,
     committed: Committed | None = None,
@@ -97,13 +97,13 @@ async def mapping(
 
 
 async def written_map(
-    destination: Sandbox, topic: str, *, into: str | None = None, partition: int = 0, flow: str = FLOW
+    destination: SandboxCluster, topic: str, *, into: str | None = None, partition: int = 0, flow: str = FLOW
 ) -> OffsetMap:
     """What the internal topic says."""
     async with opened(destination) as there:
-        state = State(there, flow)
+        state = InternalTopic(there, flow)
         assert await state.open(create=False)
-        return state.ledger.map(Side(topic, partition, into or topic))
+        return state.ledger.map(Subject(topic, partition, into or topic))
 
 
 class Content(NamedTuple):
@@ -125,7 +125,13 @@ async def payloads(log: PartitionLog, *, committed: bool = False) -> dict[int, t
 
 
 async def assert_exact(
-    source: Sandbox, destination: Sandbox, topic: str, found: OffsetMap, *, into: str | None = None, partition: int = 0
+    source: SandboxCluster,
+    destination: SandboxCluster,
+    topic: str,
+    found: OffsetMap,
+    *,
+    into: str | None = None,
+    partition: int = 0,
 ) -> int:
     """Every batch of the source stands once at the destination, where the map says, and the map says nothing else.
 
@@ -151,7 +157,7 @@ async def assert_exact(
     return len(copies)
 
 
-async def anew(destination: Sandbox, topic: str) -> None:
+async def anew(destination: SandboxCluster, topic: str) -> None:
     """The internal topic is deleted and made anew, unless the mirror is faster."""
 
     def act() -> None:

@@ -1,12 +1,12 @@
 """What stands in the internal topic of a flow between two fake clusters, and the events that it is kept for."""
 
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.internal.ledger import Ledger
 from tests.fakes.broker import FakeCluster
 from tests.relay.flows import Flow
 
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 NEVER_S = 3_600.0
 FIRST = ("t", 0)
 

@@ -6,47 +6,47 @@ import re
 
 import pytest
 
-from mirror.sandbox import Cluster, SandboxError, kraft, settings
+from mirror.sandbox import SandboxCluster, SandboxError, kraft, settings
 from mirror.sandbox.kafka.versions import release
 
 
 @pytest.mark.parametrize("brokers", [-1, 0, 4])
 def test_number_of_brokers(brokers: int) -> None:
     with pytest.raises(SandboxError, match=f"cluster cluster: {brokers} brokers\n  remedy: give 1 to 3"):
-        Cluster(brokers=brokers)
+        SandboxCluster(brokers=brokers)
 
 
 @pytest.mark.parametrize("version", ["", "4", "4.3", "v4.3.0", "4.3.0-SNAPSHOT", "../../etc", "4.3.0\n"])
 def test_not_a_version(version: str) -> None:
     with pytest.raises(SandboxError, match="is not a version of Apache Kafka"):
-        Cluster(version=version)
+        SandboxCluster(version=version)
 
 
 def test_a_version_too_old() -> None:
     with pytest.raises(SandboxError, match=r"0\.9\.0\.1 is older than the sandbox can start"):
-        Cluster(version="0.9.0.1")
+        SandboxCluster(version="0.9.0.1")
 
 
 def test_a_heap_too_small() -> None:
     with pytest.raises(SandboxError, match="a heap of 64 MB"):
-        Cluster(heap_mb=64)
+        SandboxCluster(heap_mb=64)
 
 
 @pytest.mark.parametrize("name", ["listeners", "log.dirs", "node.id", "process.roles", "zookeeper.connect"])
 def test_properties_that_place_the_broker_are_ours(name: str) -> None:
     with pytest.raises(SandboxError, match=f"broker property {name} is set by the sandbox"):
-        Cluster(properties={name: "x"})
+        SandboxCluster(properties={name: "x"})
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a=b", "a\nb", "#a"])
 def test_not_the_name_of_a_property(name: str) -> None:
     with pytest.raises(SandboxError, match="is not the name of a broker property"):
-        Cluster(properties={name: "x"})
+        SandboxCluster(properties={name: "x"})
 
 
 def test_property_values_are_text() -> None:
     with pytest.raises(SandboxError, match=r"'log\.retention\.ms'=-1 is not text"):
-        Cluster(properties={"log.retention.ms": -1})  # type: ignore[dict-item]
+        SandboxCluster(properties={"log.retention.ms": -1})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_a_proxied_port_for_each_broker() -> None:
     with pytest.raises(
         SandboxError, match="cluster cluster: 2 proxied ports for 3 brokers\n  remedy: give one for each"
     ):
-        Cluster(brokers=3, proxied=(1, 2))
+        SandboxCluster(brokers=3, proxied=(1, 2))

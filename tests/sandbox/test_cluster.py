@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from bench.data import certificates
-from mirror.sandbox import Cluster, SandboxError, cluster, probe, start_together
+from mirror.sandbox import SandboxCluster, SandboxError, cluster, probe, start_together
 from mirror.sandbox.children.ports import Reservation
 from tests.sandbox.support import DEADLINE_S, alive, consume, create_topic, eventually, listening_addresses, produce
 
@@ -19,21 +19,21 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
-def solo() -> Iterator[Cluster]:
+def solo() -> Iterator[SandboxCluster]:
     """One broker with two properties of the caller's, one of them over the sandbox's own."""
     properties = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "7"}
-    with Cluster(name="solo", properties=properties, quick=True) as running:
+    with SandboxCluster(name="solo", properties=properties, quick=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def trio() -> Iterator[Cluster]:
+def trio() -> Iterator[SandboxCluster]:
     """Three brokers."""
-    with Cluster(name="trio", brokers=3, heap_mb=512, quick=True) as running:
+    with SandboxCluster(name="trio", brokers=3, heap_mb=512, quick=True) as running:
         yield running
 
 
-def test_a_stop_and_a_kill_keep_the_data_and_the_port(solo: Cluster, topic_name: str) -> None:
+def test_a_stop_and_a_kill_keep_the_data_and_the_port(solo: SandboxCluster, topic_name: str) -> None:
     """
     1. Write a record, stop cleanly, start: it is there, on the same address.
     2. Write another, kill -9, start: both are there.
@@ -60,7 +60,7 @@ def test_a_stop_and_a_kill_keep_the_data_and_the_port(solo: Cluster, topic_name:
     assert consume(servers, topic_name, 2) == [b"one", b"two"]
 
 
-def test_a_paused_broker_does_not_answer_until_it_is_resumed(solo: Cluster) -> None:
+def test_a_paused_broker_does_not_answer_until_it_is_resumed(solo: SandboxCluster) -> None:
     broker = solo.brokers[0]
     broker.pause()
     try:
@@ -72,7 +72,7 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(solo: Cluster) -> N
     assert probe.metadata(broker.port, timeout_s=DEADLINE_S).cluster_id == solo.cluster_id
 
 
-def test_properties_reach_the_broker_and_win_over_ours(solo: Cluster) -> None:
+def test_properties_reach_the_broker_and_win_over_ours(solo: SandboxCluster) -> None:
     admin = AdminClient({"bootstrap.servers": solo.bootstrap_servers})
     (asked,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
     configs = asked.result(DEADLINE_S)
@@ -80,7 +80,7 @@ def test_properties_reach_the_broker_and_win_over_ours(solo: Cluster) -> None:
     assert configs["offsets.topic.num.partitions"].value == "7"
 
 
-def test_a_changed_property_counts_from_the_next_start(solo: Cluster) -> None:
+def test_a_changed_property_counts_from_the_next_start(solo: SandboxCluster) -> None:
     broker = solo.brokers[0]
     broker.stop()
     broker.properties["message.max.bytes"] = "54321"
@@ -90,11 +90,11 @@ def test_a_changed_property_counts_from_the_next_start(solo: Cluster) -> None:
     assert asked.result(DEADLINE_S)["message.max.bytes"].value == "54321"
 
 
-def test_it_listens_on_loopback_only(solo: Cluster) -> None:
+def test_it_listens_on_loopback_only(solo: SandboxCluster) -> None:
     assert listening_addresses(solo.brokers[0].pid) <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
 
-def test_what_makes_no_sense_is_said(solo: Cluster) -> None:
+def test_what_makes_no_sense_is_said(solo: SandboxCluster) -> None:
     broker = solo.brokers[0]
     with pytest.raises(SandboxError, match="cluster solo is started already"):
         solo.start()
@@ -109,7 +109,7 @@ def test_what_makes_no_sense_is_said(solo: Cluster) -> None:
         broker.start()
 
 
-def test_three_brokers_go_on_without_one(trio: Cluster, topic_name: str) -> None:
+def test_three_brokers_go_on_without_one(trio: SandboxCluster, topic_name: str) -> None:
     """
     1. Every broker sees all three; the internal topics have three replicas.
     2. Kill one: what is written with acks=all arrives.
@@ -139,7 +139,7 @@ def test_three_brokers_go_on_without_one(trio: Cluster, topic_name: str) -> None
     assert configs["transaction.state.log.min.isr"].value == "2"
 
 
-def test_three_brokers_can_all_end_and_come_back(trio: Cluster, topic_name: str) -> None:
+def test_three_brokers_can_all_end_and_come_back(trio: SandboxCluster, topic_name: str) -> None:
     """
     1. Kill two: the last has no controller that could let it go, so its stop ends in a kill, and says so.
     2. Start all: the data are there.
@@ -162,7 +162,7 @@ def test_three_brokers_can_all_end_and_come_back(trio: Cluster, topic_name: str)
 
 @pytest.mark.parametrize("version", ["3.9.2", "2.8.2", "0.10.2.2"])
 def test_older_versions_serve_and_survive_a_kill(version: str, topic_name: str) -> None:
-    with Cluster(name="old", version=version, quick=True) as old:
+    with SandboxCluster(name="old", version=version, quick=True) as old:
         assert old.cluster_id
         create_topic(old.bootstrap_servers, topic_name)
         produce(old.bootstrap_servers, topic_name, b"one")
@@ -180,8 +180,8 @@ def test_clusters_start_together_or_not_at_all() -> None:
     1. One of two cannot start: the error is its own, and the other is ended as well.
     2. Without it, the other starts.
     """
-    good = Cluster(name="good", version="2.8.2", quick=True)
-    bad = Cluster(name="bad", version="2.8.2", properties={"num.io.threads": "x"}, quick=True)
+    good = SandboxCluster(name="good", version="2.8.2", quick=True)
+    bad = SandboxCluster(name="bad", version="2.8.2", properties={"num.io.threads": "x"}, quick=True)
     with pytest.raises(SandboxError, match="cluster bad"):
         start_together(good, bad)
     assert good.brokers == bad.brokers == []
@@ -194,7 +194,7 @@ def test_clusters_start_together_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
 def test_a_broker_that_cannot_start_is_said_with_its_own_words(version: str) -> None:
-    refused = Cluster(name="odd", version=version, properties={"num.io.threads": "abc"}, quick=True)
+    refused = SandboxCluster(name="odd", version=version, properties={"num.io.threads": "abc"}, quick=True)
     with pytest.raises(SandboxError, match=r"cluster odd \((?s:.*)Invalid value abc for configuration num.io.threads"):
         refused.start()
     assert refused.bootstrap_servers == ""
@@ -217,7 +217,7 @@ def test_a_start_goes_to_other_ports_when_one_is_taken(monkeypatch: pytest.Monke
                 given.append(self.port)
 
         monkeypatch.setattr(cluster, "Reservation", FirstTaken)
-        with Cluster(version="2.8.2", quick=True) as running:
+        with SandboxCluster(version="2.8.2", quick=True) as running:
             assert given[0] == taken
             assert running.brokers[0].port != taken
 
@@ -228,7 +228,7 @@ def test_a_taken_port_is_said_and_after_the_end_nothing_is_left() -> None:
     2. Give the port back: it starts.
     3. Close the cluster: no process and no folder are left.
     """
-    with Cluster(version="2.8.2", quick=True) as ended:
+    with SandboxCluster(version="2.8.2", quick=True) as ended:
         broker = ended.brokers[0]
         broker.stop()
         with socket.socket() as squatter:
@@ -262,7 +262,7 @@ def test_a_second_listener_advertises_the_proxy(version: str) -> None:
     """Who comes in by the second listener hears of the proxied ports alone, and who comes in by the first never."""
     with (
         _reserved() as first,
-        Cluster(name="proxied", version=version, proxied=(first.port,), heap_mb=512, quick=True) as running,
+        SandboxCluster(name="proxied", version=version, proxied=(first.port,), heap_mb=512, quick=True) as running,
     ):
         (broker,) = running.brokers
         assert broker.proxied_port is not None
@@ -282,7 +282,7 @@ def test_a_listener_speaks_tls(version: str) -> None:
     with (
         certificates.made() as keys,
         certificates.made() as others,
-        Cluster(
+        SandboxCluster(
             name="secured",
             version=version,
             heap_mb=512,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mirror.sandbox.probe import View, metadata
+from mirror.sandbox.probe import ClusterView, metadata
 
 
 def string(text: str | None) -> bytes:
@@ -59,14 +59,14 @@ def framed(answer: bytes) -> bytes:
 
 
 def test_an_answer(serve: Serve) -> None:
-    view = View(cluster_id="an-id", brokers=frozenset({1, 7}), controller_id=7)
+    view = ClusterView(cluster_id="an-id", brokers=frozenset({1, 7}), controller_id=7)
     assert metadata(serve([framed(ANSWER)]), timeout_s=5) == view
     assert metadata(serve([bytes([byte]) for byte in framed(ANSWER)]), timeout_s=5) == view
 
 
 def test_a_cluster_that_has_no_controller_yet(serve: Serve) -> None:
     answer = struct.pack(">ii", 1, 0) + string(None) + struct.pack(">i", -1) + struct.pack(">i", 0)
-    assert metadata(serve([framed(answer)]), timeout_s=5) == View(
+    assert metadata(serve([framed(answer)]), timeout_s=5) == ClusterView(
         cluster_id="", brokers=frozenset(), controller_id=None
     )
 

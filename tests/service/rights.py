@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.secured import PASSWORD, SASL_PLAIN
 from tests.service.running import config_text
 
@@ -118,7 +118,7 @@ def rights(side: str, kind: ResourceType, name: str, *operations: str) -> list[R
 class Principals:
     """Users of both clusters, and what they may do."""
 
-    def __init__(self, both: Mapping[str, Cluster]) -> None:
+    def __init__(self, both: Mapping[str, SandboxCluster]) -> None:
         self._admins = {
             side: AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) for side, cluster in both.items()
         }
@@ -162,7 +162,7 @@ class Principals:
                 taken.result(TIMEOUT_S)
 
 
-def config(both: Mapping[str, Cluster], user: str, topics: list[str], flow: str, **more: object) -> str:
+def config(both: Mapping[str, SandboxCluster], user: str, topics: list[str], flow: str, **more: object) -> str:
     """A flow that authenticates as this user."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": user,
             "sasl.password": PASSWORD}  # fmt: skip

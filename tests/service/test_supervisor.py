@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.relay.assignment import read_committed
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.http.server import GUARD
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
 from tests.service.running import PATIENCE_S, Mirror, address, cli, config_text, get, mirror, status
@@ -32,7 +32,7 @@ PARTITIONS = 4
 class Two:
     """Both clusters, a topic, and a configuration for it."""
 
-    def __init__(self, source: Cluster, destination: Cluster, topic: str, folder: Path) -> None:
+    def __init__(self, source: SandboxCluster, destination: SandboxCluster, topic: str, folder: Path) -> None:
         self.source, self.destination = source.bootstrap_servers, destination.bootstrap_servers
         self.topic = topic
         self.group = f"group-{topic}"
@@ -74,7 +74,7 @@ class Two:
 
 
 @pytest.fixture
-def two(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> Two:
+def two(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> Two:
     return Two(source_cluster, destination_cluster, topic_name, tmp_path)
 
 

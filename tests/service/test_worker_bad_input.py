@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce, read_log
 from tests.service.running import Line, Mirror, config_text, get, mirror, status
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 class Two:
     """Both clusters and a place for the configuration."""
 
-    def __init__(self, source: Cluster, destination: Cluster, folder: Path) -> None:
+    def __init__(self, source: SandboxCluster, destination: SandboxCluster, folder: Path) -> None:
         self.source, self.destination = source.bootstrap_servers, destination.bootstrap_servers
         self.config = folder / "mirror.yaml"
 
@@ -68,7 +68,7 @@ class Two:
 
 
 @pytest.fixture
-def two(source_cluster: Cluster, destination_cluster: Cluster, tmp_path: Path) -> Two:
+def two(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, tmp_path: Path) -> Two:
     return Two(source_cluster, destination_cluster, tmp_path)
 
 
@@ -304,7 +304,7 @@ def test_deleted_among_others(two: Two, good: str, topic_name: str) -> None:
 
 def test_a_destination_that_is_too_old(two: Two) -> None:
     """It is called that, whatever request would fail first, and no wait heals it: it ends, exit code 1."""
-    with Cluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as cluster:
         old = cluster.bootstrap_servers
         line = two.fails(config_text(two.source, old, ["t"]), options=())
     assert line["reason"] == "Unsupported"

@@ -15,7 +15,7 @@ from mirror.relay.relay import Relay
 from mirror.service.channel import Channel, ChannelLog, Message
 from mirror.service.config import Config, load
 from mirror.service.config.resolve import handover
-from mirror.service.telemetry.rows import Row
+from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.worker import Worker
 from mirror.service.worker_settings import Handover
 from tests.fakes.broker import FakeCluster
@@ -90,11 +90,11 @@ class Running:
         return self.of(kind)[0]
 
     @property
-    def rows(self) -> dict[Key, Row]:
+    def rows(self) -> dict[Key, PartitionRow]:
         """The partitions as told last."""
-        rows: dict[Key, Row] = {}
+        rows: dict[Key, PartitionRow] = {}
         for snapshot in self.of("snapshot"):
-            rows |= {row.key: row for row in map(Row.read, snapshot["partitions"])}
+            rows |= {row.key: row for row in map(PartitionRow.read, snapshot["partitions"])}
             for topic, partition, *_ in snapshot["gone"]:
                 rows.pop((topic, partition), None)
         return rows

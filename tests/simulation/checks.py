@@ -8,7 +8,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.halts import Halted
@@ -262,8 +262,8 @@ class Copy:
         return reason == HaltReason.SOURCE_TRUNCATED.slug or (reason in untold and not shared)
 
     @property
-    def _side(self) -> Side:
-        return Side(TOPIC, self.index, TOPIC)
+    def _side(self) -> Subject:
+        return Subject(TOPIC, self.index, TOPIC)
 
     def _ledger(self) -> Ledger:
         """What is written down by now."""

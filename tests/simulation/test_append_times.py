@@ -17,7 +17,7 @@ from mirror.records.admit import Terms
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader
 from mirror.relay.hot import freshness
 from mirror.relay.locate import survivors
-from mirror.relay.locate.readback import Sent
+from mirror.relay.locate.readback import SentBatch
 from tests.simulation import run
 from tests.simulation.model.clock import VirtualLoop
 from tests.simulation.model.cluster import SimulatedCluster
@@ -104,7 +104,13 @@ MUTATIONS = [
     Mutation("the broker has replaced its max timestamp", ((survivors, "unstamped", _with_its_time),), 60),
     Mutation(
         "what is read back is compared as it was sent",
-        ((Sent, "is_there", lambda self, found, **_: (found.base_offset, found.crc) == (self.base_offset, self.crc)),),
+        (
+            (
+                SentBatch,
+                "is_there",
+                lambda self, found, **_: (found.base_offset, found.crc) == (self.base_offset, self.crc),
+            ),
+        ),
         60,
     ),
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.records.identity import Identity
 from mirror.relay.durable import pins
 from mirror.relay.durable.pins import Pins
@@ -176,7 +176,7 @@ async def _parts_right_behind(self: Comparison, low: int, source_end: int, high:
     return agreed, after
 
 
-_first = property(lambda self: Side(self.topic, 0, self.destination))
+_first = property(lambda self: Subject(self.topic, 0, self.destination))
 _generation = property(lambda self: self.cursor.generation, lambda self, _: None)
 
 

@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.entries.passed import PassedOver
+from mirror.offsetmap.entries.passed import PassedOverOffsets
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.content import rewriting
 from mirror.records.content.raw import PlacedRecord, placed_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.relay.durable.passed import Passed
+from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.hot import deep
 from mirror.relay.locate import compare, resync, survivors
 from mirror.relay.partition.cursor import Cursor
@@ -335,16 +335,16 @@ async def _none_known(*_: Any) -> dict[int, int]:
     return {}
 
 
-async def _not_written(self: Any, partition: Any, offset: int, leader_epoch: int, cause: str) -> PassedOver:
-    return PassedOver(
-        side=partition.side, writer="w", offsets=(offset,), leader_epoch=leader_epoch, source_id=None,
+async def _not_written(self: Any, partition: Any, offset: int, leader_epoch: int, cause: str) -> PassedOverOffsets:
+    return PassedOverOffsets(
+        subject=partition.subject, writer="w", offsets=(offset,), leader_epoch=leader_epoch, source_id=None,
         destination_id=None, cause=cause, at_ms=0,
     )  # fmt: skip
 
 
 PASSING: dict[str, tuple[Any, str, Any]] = {
-    "what was passed over is known to the next owner": (Passed, "offsets", _none_known),
-    "it is written down first": (Passed, "write", _not_written),
+    "what was passed over is known to the next owner": (PassedOverRecords, "offsets", _none_known),
+    "it is written down first": (PassedOverRecords, "write", _not_written),
 }
 
 

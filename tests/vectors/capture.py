@@ -14,7 +14,7 @@ from typing import Any
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp
-from mirror.sandbox import Broker, Cluster, logs
+from mirror.sandbox import Broker, SandboxCluster, logs
 from mirror.wire.fetch import READ_COMMITTED, FetchPartition, read_fetch_response
 from tests.patience import PATIENT
 from tests.records.builders import RECORDS, kafka_batch
@@ -78,7 +78,7 @@ class Keeper:
         self.index.append({**entry, **describe(api, version, bytes(data))})
 
 
-def fill(cluster: Cluster, version: str, folder: Path) -> None:
+def fill(cluster: SandboxCluster, version: str, folder: Path) -> None:
     """Create the topics and have the clients write."""
     servers = cluster.bootstrap_servers
     topics = {**TOPICS, **(OLD_TOPICS if version == OLD_FORMATS else {})}
@@ -235,7 +235,9 @@ def leader_epochs(client: Client) -> tuple[int, int]:
 
 def capture_other_leaders(version: str, keeper: Keeper) -> None:
     """Two brokers, and each is asked for a partition that the other leads (KIP-951 from Fetch v16 and Produce v10)."""
-    with Cluster(name="two", version=version, brokers=2, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(
+        name="two", version=version, brokers=2, properties=PROPERTIES, quick=True, heap_mb=512
+    ) as cluster:
         load.create_topics(cluster.bootstrap_servers, {"led": (2, {})})
         first = cluster.brokers[0]
         with Client(first.port) as client:
@@ -256,7 +258,7 @@ def capture_lone(version: str, keeper: Keeper) -> None:
     """
     with (
         tempfile.TemporaryDirectory() as scratch,
-        Cluster(name="vectors", version=version, properties=PROPERTIES, quick=True, heap_mb=512) as cluster,
+        SandboxCluster(name="vectors", version=version, properties=PROPERTIES, quick=True, heap_mb=512) as cluster,
     ):
         fill(cluster, version, Path(scratch))
         with Client(cluster.brokers[0].port) as client:

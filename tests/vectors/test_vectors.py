@@ -15,7 +15,7 @@ from mirror.records.admit import Forward, Halt, Terms, admit
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import NEAR, checksum, restamp
-from mirror.records.scan import Tail, scan, tail
+from mirror.records.scan import Remainder, scan, tail
 from mirror.records.transactions import ABORT, COMMIT, Aborted, marker_kind
 from mirror.wire.fetch import Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
@@ -203,7 +203,7 @@ def test_the_log_start_and_the_high_watermark(entry: Entry) -> None:
         assert one.log_start_offset == (0 if entry["version"] >= 5 else -1)
         last = [BatchHeader.read(record_set, at).next_offset for at, _ in scan(record_set)][-1]
         assert 0 < last <= one.high_watermark == one.last_stable_offset
-        assert tail(record_set) is Tail.CLEAN
+        assert tail(record_set) is Remainder.CLEAN
 
 
 @pytest.mark.parametrize("entry", holding("read committed"))
@@ -232,7 +232,7 @@ def test_aborted_transactions_are_listed(entry: Entry) -> None:
 def test_a_partial_tail(entry: Entry) -> None:
     (record_set,) = record_sets(entry)
     assert len(list(scan(record_set))) == 1
-    assert tail(record_set) is Tail.PARTIAL
+    assert tail(record_set) is Remainder.PARTIAL
 
 
 @pytest.mark.parametrize("entry", holding("mid batch"))
@@ -304,7 +304,7 @@ def test_filler_of_a_real_broker(entry: Entry) -> None:
     found = list(scan(record_set))
     assert len(found) == entry["batches"]
     assert {record_set[place.at + MAGIC_AT] for place in found} == set(entry["magics"])
-    assert tail(record_set) is Tail.FILLER
+    assert tail(record_set) is Remainder.FILLER
 
 
 # Produce.

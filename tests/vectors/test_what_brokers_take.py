@@ -14,7 +14,7 @@ from mirror.records.header import (
     BatchHeader,
     Codec,
 )
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import FetchPartition, read_fetch_response
 from mirror.wire.produce import Produced, read_produce_response
@@ -83,7 +83,7 @@ class Asked:
 
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2", "2.8.2"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Asked]:
-    with Cluster("takes", version=request.param, brokers=1, properties=PATIENT, quick=True) as cluster:
+    with SandboxCluster("takes", version=request.param, brokers=1, properties=PATIENT, quick=True) as cluster:
         load.create_topics(cluster.bootstrap_servers, TOPICS)
         with Client(cluster.brokers[0].port) as client:
             client.learn({name: count for name, (count, _) in TOPICS.items()})

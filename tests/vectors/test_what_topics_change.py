@@ -8,7 +8,7 @@ import pytest
 from mirror.records.header import CRC_FROM, HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
 from mirror.records.restamp import checksum
 from mirror.records.stamped import unstamped
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import edited
 from tests.patience import PATIENT
@@ -35,7 +35,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Asked]:
         f"{name}-{level}": (1, {"compression.type": name, f"compression.{name}.level": level})
         for name, level in LEVELS.items()
     }
-    with Cluster("changes", version=request.param, brokers=1, properties=PATIENT, quick=True) as cluster:
+    with SandboxCluster("changes", version=request.param, brokers=1, properties=PATIENT, quick=True) as cluster:
         load.create_topics(cluster.bootstrap_servers, topics)
         with Client(cluster.brokers[0].port) as client:
             client.learn({name: count for name, (count, _) in topics.items()})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from kafka import errors as theirs
 
-from mirror.wire.errors import HALTING, ErrorCode, Outcome, error_name, error_slug, outcome_of
+from mirror.wire.errors import HALTING, ErrorCode, Reaction, error_name, error_slug, outcome_of
 from tests.wire.frames import I16
 
 NAMES = {error.errno: error.message for error in vars(theirs).values() if getattr(error, "errno", None) is not None}
@@ -40,28 +40,28 @@ def test_a_code_that_is_not_in_the_table_has_a_name_all_the_same(code: int) -> N
 
 @given(code=I16)
 def test_every_code_has_one_outcome(code: int) -> None:
-    assert (outcome_of(code) is Outcome.HALT) == (code in HALTING)
+    assert (outcome_of(code) is Reaction.HALT) == (code in HALTING)
 
 
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        (ErrorCode.UNKNOWN_SERVER_ERROR, Outcome.LOOK_AGAIN),
-        (ErrorCode.REQUEST_TIMED_OUT, Outcome.LOOK_AGAIN),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Outcome.LOOK_AGAIN),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Outcome.LOOK_AGAIN),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.LOOK_AGAIN),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, Outcome.LOOK_AGAIN),
-        (ErrorCode.OFFSET_OUT_OF_RANGE, Outcome.LOOK_AGAIN),
-        (12_345, Outcome.LOOK_AGAIN),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.FIND_LEADER),
-        (ErrorCode.FENCED_LEADER_EPOCH, Outcome.FIND_LEADER),
-        (ErrorCode.UNKNOWN_TOPIC_ID, Outcome.FIND_LEADER),
-        (ErrorCode.CORRUPT_MESSAGE, Outcome.HALT),
-        (ErrorCode.MESSAGE_TOO_LARGE, Outcome.HALT),
-        (ErrorCode.INVALID_RECORD, Outcome.HALT),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Outcome.HALT),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, Reaction.LOOK_AGAIN),
+        (ErrorCode.REQUEST_TIMED_OUT, Reaction.LOOK_AGAIN),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Reaction.LOOK_AGAIN),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Reaction.LOOK_AGAIN),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Reaction.LOOK_AGAIN),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, Reaction.LOOK_AGAIN),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Reaction.LOOK_AGAIN),
+        (12_345, Reaction.LOOK_AGAIN),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Reaction.FIND_LEADER),
+        (ErrorCode.FENCED_LEADER_EPOCH, Reaction.FIND_LEADER),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Reaction.FIND_LEADER),
+        (ErrorCode.CORRUPT_MESSAGE, Reaction.HALT),
+        (ErrorCode.MESSAGE_TOO_LARGE, Reaction.HALT),
+        (ErrorCode.INVALID_RECORD, Reaction.HALT),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Reaction.HALT),
     ],
 )
-def test_outcomes_that_copying_relies_on(code: int, outcome: Outcome) -> None:
+def test_outcomes_that_copying_relies_on(code: int, outcome: Reaction) -> None:
     assert outcome_of(code) is outcome

@@ -7,7 +7,7 @@ import pytest
 from mirror.wire.primitives import MalformedFrame, string
 from mirror.wire.share import (
     ShareOffsets,
-    Start,
+    ShareStart,
     alter_request,
     describe_request,
     read_altered,
@@ -48,7 +48,7 @@ ALTERED = (
 def test_described(version: int) -> None:
     """Before version 1, nobody tells the lag."""
     first, second = read_described(version, memoryview(described(version)))
-    starts = {("t", 0): Start(30, 0 if version else -1), ("t", 3): Start(-1, -1)}
+    starts = {("t", 0): ShareStart(30, 0 if version else -1), ("t", 3): ShareStart(-1, -1)}
     assert first == ShareOffsets("g", 0, None, starts)
     assert second == ShareOffsets("no", 30, "denied", {})
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from mirror.audit.judge.changed.cleaned import Opened, settled
+from mirror.audit.judge.changed.cleaned import OpenedBatches, settled
 from mirror.audit.judge.changed.old_formats import beside, in_pieces
 from mirror.audit.judge.changed.reencoded import Reencoded
 from mirror.audit.judge.changed.reencoded import settled as settled_anew
@@ -37,7 +37,7 @@ from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec
 Content = tuple[object, ...]
 
 
-class Place(NamedTuple):
+class PlacedBatch(NamedTuple):
     """A batch and the partition in which it lies."""
 
     key: TopicPartition
@@ -63,8 +63,8 @@ class Scene:
     audited: Span
     source: Mapping[int, BatchRow]
     destination: Mapping[int, BatchRow]
-    in_source: Mapping[Content, Sequence[Place]]
-    in_tail: Mapping[Content, Sequence[Place]]
+    in_source: Mapping[Content, Sequence[PlacedBatch]]
+    in_tail: Mapping[Content, Sequence[PlacedBatch]]
     holes: Sequence[Hole] = ()
     markers: Sequence[Hole] = ()
     odd: Sequence[Hole] = ()
@@ -251,7 +251,7 @@ def _elsewhere(
             yield _finding(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
 
 
-def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> Place | None:
+def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> PlacedBatch | None:
     """Returns the place at the source from which this row most likely came; None if the source has it nowhere.
 
     A place in the same partition wins over others. Then the best one continues the shift of the previous batch, then
@@ -259,9 +259,9 @@ def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: 
     """
     before = source.get(row.base_offset - shift)
     if before is not None and before.content == row.content:
-        return Place(scene.key, before)
+        return PlacedBatch(scene.key, before)
 
-    def unlikeliness(place: Place) -> tuple[bool, bool, bool, int]:
+    def unlikeliness(place: PlacedBatch) -> tuple[bool, bool, bool, int]:
         distance = row.base_offset - place.row.base_offset
         vacant = place.row.base_offset in source
         return place.key != scene.key, distance != shift or not vacant, not vacant, abs(distance)
@@ -273,12 +273,12 @@ MOST_COMPARED = 64
 """Most places of one payload in one partition that are compared: those with the nearest offsets."""
 
 
-def near(places: Sequence[Place], offset: int) -> Sequence[Place]:
+def near(places: Sequence[PlacedBatch], offset: int) -> Sequence[PlacedBatch]:
     """Returns those of ``places`` (in order) that are nearest to the offset, for each partition separately."""
     if len(places) <= MOST_COMPARED:
         return places
     by_partition = (list(group) for _, group in itertools.groupby(places, key=lambda place: place.key))
-    found: list[Place] = []
+    found: list[PlacedBatch] = []
     for group in by_partition:
         at = bisect_left(group, offset, key=lambda place: place.row.base_offset)
         found += group[max(0, at - MOST_COMPARED // 2) : at + MOST_COMPARED // 2]
@@ -302,7 +302,7 @@ def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, B
     """Takes out what a log cleaner explains."""
     if scene.opened is not None and scene.cleaned:
         there = None if scene.mapped else Explained(scene.odd)
-        opened = Opened(
+        opened = OpenedBatches(
             differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there
         )  # fmt: skip
         yield from settled(scene.key, source, destination, opened)

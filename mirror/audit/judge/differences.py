@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.changed.reencoded import suspects
-from mirror.audit.judge.classify import Content, Place, Scene, joined, named
+from mirror.audit.judge.classify import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.drill import by_content
-from mirror.audit.judge.looks import Looks, Passed
+from mirror.audit.judge.looks import ChunkComparison, Looks
 from mirror.audit.judge.regions import (
-    Chunk,
+    DifferingChunk,
     Followed,
-    Jump,
     Region,
+    ShiftToTry,
     Window,
     before,
     behind,
@@ -35,7 +35,7 @@ from mirror.audit.judge.regions import (
     unmatched,
     within,
 )
-from mirror.audit.judge.runs import Moved, folded, less, moved_finding, resegmented, wholesale
+from mirror.audit.judge.runs import MovedRun, folded, less, moved_finding, resegmented, wholesale
 from mirror.audit.model import (
     BatchRow,
     Bounds,
@@ -64,8 +64,8 @@ class _Found:
     """The places, at source and destination, of a round's rows that have no counterpart. ``asked``: the digests that
     were searched for on each side, whether they were found or not."""
 
-    source: dict[Content, list[Place]] = field(default_factory=dict)
-    destination: dict[Content, list[Place]] = field(default_factory=dict)
+    source: dict[Content, list[PlacedBatch]] = field(default_factory=dict)
+    destination: dict[Content, list[PlacedBatch]] = field(default_factory=dict)
     asked: tuple[set[bytes], set[bytes]] = field(default_factory=lambda: (set(), set()))
 
 
@@ -89,8 +89,8 @@ class Differences:
     _findings: list[Finding] = field(default_factory=list)
     _holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _queues: dict[TopicPartition, deque[Region]] = field(default_factory=lambda: defaultdict(deque))
-    _moved: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
-    _opened: dict[TopicPartition, list[Moved]] = field(default_factory=lambda: defaultdict(list))
+    _moved: dict[TopicPartition, list[MovedRun]] = field(default_factory=lambda: defaultdict(list))
+    _opened: dict[TopicPartition, list[MovedRun]] = field(default_factory=lambda: defaultdict(list))
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
     def run(self, found: Iterable[Region]) -> list[Finding]:
@@ -262,7 +262,7 @@ class Differences:
         for window in left:
             step = steps[id(window)]
             if step.shift or window.by_record != window.region.by_record:
-                trials.append((window, Jump(step.shift, step.start if step.shift else window.where.end)))
+                trials.append((window, ShiftToTry(step.shift, step.start if step.shift else window.where.end)))
         left = self._adopted(trials, left)
         places = _Found()
         self._search([window.pairs for window in left if not window.by_record], places)
@@ -292,7 +292,7 @@ class Differences:
                 self.ended.discard(region.key)
                 self._look_at_tails([window])
 
-    def _adopted(self, trials: Sequence[tuple[Window, Jump]], windows: Sequence[Window]) -> list[Window]:
+    def _adopted(self, trials: Sequence[tuple[Window, ShiftToTry]], windows: Sequence[Window]) -> list[Window]:
         """Tries these shifts. Returns the windows for which no shift made fewer offsets after them differ."""
         adopted: set[int] = set()
         for by_record in (False, True):
@@ -311,7 +311,7 @@ class Differences:
                     adopted.add(id(window))
         return [window for window in windows if id(window) not in adopted]
 
-    def _adopt(self, window: Window, where: Range, chunks: list[Chunk], passed: Passed) -> None:
+    def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
         region, step = window.region, where.shift - window.region.shift
         begun, end = min(window.pairs.starts, default=where.start), window.where.end
         window.pairs = before(window.pairs, where.start, where.start + step)
@@ -326,9 +326,9 @@ class Differences:
         if whole.source.end != whole.destination.end and (not chunks or chunks[-1].where.end < where.end):
             # No chunk of this pass has what the shift moved beyond the region's end.
             last = where._replace(start=max(where.start, where.end - where.width))
-            chunks.append(Chunk(last, 0, certain=False))
+            chunks.append(DifferingChunk(last, 0, certain=False))
         self._moved[region.key] = less(self._moved[region.key], Span(begun, where.end))
-        moved = Moved(Span(where.start, where.end), where.shift, 0 if window.by_record else passed.batches)
+        moved = MovedRun(Span(where.start, where.end), where.shift, 0 if window.by_record else passed.batches)
         if where.shift:
             self._moved[region.key].append(moved)
         if window.by_record:
@@ -368,7 +368,7 @@ class Differences:
             key, known = window.region.key, self.bounds[window.region.key]
             if window.by_record:
                 span = Span(max(window.where.start, window.opened_from), min(window.where.end, known.source.end))
-                self._opened[key].append(Moved(span, window.region.shift, 0))
+                self._opened[key].append(MovedRun(span, window.region.shift, 0))
             cleaned = self.looks.cleaned(key)
             local = by_content((key, row) for row in window.pairs.source.values())
             found = named(
@@ -439,7 +439,7 @@ class Differences:
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
 
 
-def _behind_audited(places: Mapping[Content, Sequence[Place]], known: Bounds) -> dict[Content, list[Place]]:
+def _behind_audited(places: Mapping[Content, Sequence[PlacedBatch]], known: Bounds) -> dict[Content, list[PlacedBatch]]:
     """Returns the places in this partition at the destination that lie after its audited offsets."""
     tails = {
         content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from mirror.audit.judge.classify import Content, Place
-from mirror.audit.judge.regions import Chunk
+from mirror.audit.judge.classify import Content, PlacedBatch
+from mirror.audit.judge.regions import DifferingChunk
 from mirror.audit.model import BatchRow, Finding, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, chunk_range
 
@@ -13,14 +13,14 @@ def drill_down(
     differing: Mapping[TopicPartition, Pairs],
     ranges: Mapping[TopicPartition, Sequence[Range]],
     broken: Iterable[Finding],
-) -> dict[TopicPartition, list[Chunk]]:
+) -> dict[TopicPartition, list[DifferingChunk]]:
     """Returns the chunks to examine, in order.
 
     The rows of ``differing`` are chunks. ``broken``: findings of damaged logs, which are unread from there on. Chunks
     are cut there, and it is not certain that anything differs in a cut chunk.
     """
     unread = [(finding.topic, finding.partition, finding.source or finding.destination) for finding in broken]
-    found: dict[TopicPartition, list[Chunk]] = {}
+    found: dict[TopicPartition, list[DifferingChunk]] = {}
     for key, pairs in sorted(differing.items()):
         spans = [span for *name, span in unread if tuple(name) == key and span]
         for start in sorted(pairs.source.keys() | pairs.destination.keys()):
@@ -30,7 +30,7 @@ def drill_down(
             if end > chunk.start:
                 readable = chunk._replace(end=end)
                 row = pairs.source.get(start) or pairs.destination[start]
-                found.setdefault(key, []).append(Chunk(readable, row.records, certain=readable == chunk))
+                found.setdefault(key, []).append(DifferingChunk(readable, row.records, certain=readable == chunk))
     return found
 
 
@@ -43,9 +43,9 @@ def _readable_end(chunk: Range, whole: Range, unread: Iterable[Span]) -> int:
     return min([chunk.end, *(span.start for span in unread if whole.start <= span.start < whole.end)])
 
 
-def by_content(places: Iterable[tuple[TopicPartition, BatchRow]]) -> dict[Content, list[Place]]:
+def by_content(places: Iterable[tuple[TopicPartition, BatchRow]]) -> dict[Content, list[PlacedBatch]]:
     """Returns places by the content that lies there. Each list is ordered by partition and offset."""
-    found: dict[Content, list[Place]] = {}
+    found: dict[Content, list[PlacedBatch]] = {}
     for key, row in sorted(places, key=lambda place: (place[0], place[1].base_offset)):
-        found.setdefault(row.content, []).append(Place(key, row))
+        found.setdefault(row.content, []).append(PlacedBatch(key, row))
     return found

@@ -9,7 +9,7 @@ from mirror.audit.prepare.plan import Range
 Located = list[tuple[TopicPartition, BatchRow]]
 
 
-class Passed(NamedTuple):
+class ChunkComparison(NamedTuple):
     """A range compared by chunks: those that differ, and the number of the source's batches in all other chunks.
 
     ``whole``: both logs could be read to the range's end.
@@ -26,7 +26,7 @@ class Looks(Protocol):
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """Returns what differs in these ranges, row by row."""
 
-    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
+    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """Compares each of these ranges by chunks."""
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:

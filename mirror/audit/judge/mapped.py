@@ -18,9 +18,9 @@ from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Differs
 from mirror.offsetmap.entries.entry import StateError
-from mirror.offsetmap.entries.keys import Side as MapSide
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.memory import StateUnusable
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
@@ -69,7 +69,7 @@ async def freeze_mapped(
         AuditError: the internal topic cannot be read.
         NetworkError: a cluster does not answer.
     """
-    state = State(destination, request.flow)
+    state = InternalTopic(destination, request.flow)
     found = Mapped({}, [], [])
     deadline = time.monotonic() + request.catch_up_s
     try:
@@ -89,7 +89,7 @@ async def freeze_mapped(
 
 async def _freeze(
     found: Mapped,
-    state: State,
+    state: InternalTopic,
     source: Cluster,
     destination: Cluster,
     key: TopicPartition,
@@ -120,7 +120,7 @@ async def _freeze(
     if known is None:
         found.findings.extend(_unknown(key, here, state))
         return
-    side = MapSide(key.topic, key.partition, theirs.topic.name)
+    side = Subject(key.topic, key.partition, theirs.topic.name)
     own = {computed, *(one.identity.producer_id for one in state.ledger.checkpoints(side))}
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
     first = known.map[0].destination if len(known.map) else known.destination_end
@@ -131,7 +131,7 @@ async def _freeze(
     found.findings.extend(await _before_the_map(key, theirs, Span(log.start, min(first, log.end)), own))
 
 
-def _unknown(key: TopicPartition, here: Span, state: State) -> list[Finding]:
+def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Finding]:
     """Returns a finding for a partition of which the internal topic says nothing, if the source has any offsets."""
     detail = f"{state.topic} says nothing of it: not copied yet, or that topic was lost, and nothing can be compared"
     return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.judge.classify import Content, Place
+from mirror.audit.judge.classify import Content, PlacedBatch
 from mirror.audit.model import Bounds, Hole, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 
@@ -21,7 +21,7 @@ FIRST_CHUNKS = 2
 """Chunks in a region's first window. After a window that shows no shift, the next one is twice as large."""
 
 
-class Chunk(NamedTuple):
+class DifferingChunk(NamedTuple):
     """A chunk that differs. ``batches``: number at the source, or at the destination if the source has no such chunk.
     ``certain``: False if it was not seen that it differs."""
 
@@ -41,7 +41,7 @@ class Region:
     """
 
     key: TopicPartition
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[DifferingChunk, ...]
     source: Span
     destination: Span
     shift: int = 0
@@ -58,9 +58,9 @@ class Region:
         return min(self.source.end, self.destination.end + self.shift - shift)
 
 
-def regions(chunks: Iterable[Chunk], whole: Region) -> list[Region]:
+def regions(chunks: Iterable[DifferingChunk], whole: Region) -> list[Region]:
     """Joins one partition's chunks into regions. The last region ends where ``whole`` does, if it reaches that end."""
-    runs: list[list[Chunk]] = []
+    runs: list[list[DifferingChunk]] = []
     for chunk in sorted(chunks):
         if runs and chunk.where.start - runs[-1][-1].where.end <= MOST_APART * chunk.where.width:
             runs[-1].append(chunk)
@@ -99,8 +99,8 @@ class Window:
     """
 
     region: Region
-    chunks: tuple[Chunk, ...]
-    rest: tuple[Chunk, ...]
+    chunks: tuple[DifferingChunk, ...]
+    rest: tuple[DifferingChunk, ...]
     where: Range
     pairs: Pairs
     by_record: bool = False
@@ -243,17 +243,17 @@ def is_opaque(pairs: Pairs, matched: int) -> bool:
     return all(len(rows) >= LEAST_OPAQUE and matched < MOST_OPAQUE * len(rows) for rows in sides)
 
 
-class Jump(NamedTuple):
+class ShiftToTry(NamedTuple):
     """A shift to try, relative to the region's, and the source offset from which it holds."""
 
     shift: int
     start: int
 
 
-Places = Mapping[Content, Sequence[Place]]
+Places = Mapping[Content, Sequence[PlacedBatch]]
 
 
-def jump_ahead(window: Window, in_source: Places, _: Places) -> Jump | None:
+def jump_ahead(window: Window, in_source: Places, _: Places) -> ShiftToTry | None:
     """Returns the jump if more was lost than a window holds: to the first of its destination rows that the source has
     after the window."""
     region = window.region
@@ -261,11 +261,11 @@ def jump_ahead(window: Window, in_source: Places, _: Places) -> Jump | None:
         for place in in_source.get(window.pairs.destination[base].content, ()):
             at = place.row.base_offset
             if place.key == region.key and window.where.end <= at < region.source.end:
-                return Jump(base - at, at)
+                return ShiftToTry(base - at, at)
     return None
 
 
-def jump_back(window: Window, _: Places, in_destination: Places) -> Jump | None:
+def jump_back(window: Window, _: Places, in_destination: Places) -> ShiftToTry | None:
     """Returns the jump if more was added than a window holds: from the first of its source rows that the destination
     has after the window."""
     region = window.region
@@ -273,26 +273,26 @@ def jump_back(window: Window, _: Places, in_destination: Places) -> Jump | None:
         for place in in_destination.get(window.pairs.source[base].content, ()):
             at = place.row.base_offset - region.shift
             if place.key == region.key and window.where.end <= at < region.destination.end:
-                return Jump(at - base, base)
+                return ShiftToTry(at - base, base)
     return None
 
 
-def differing_offsets(chunks: Iterable[Chunk], start: int) -> int:
+def differing_offsets(chunks: Iterable[DifferingChunk], start: int) -> int:
     """Returns the number of offsets in these chunks from ``start`` on."""
     return sum(max(0, chunk.where.end - max(start, chunk.where.start)) for chunk in chunks)
 
 
-def chunks_of(rows: Pairs, where: Range) -> list[Chunk]:
+def chunks_of(rows: Pairs, where: Range) -> list[DifferingChunk]:
     """Returns the differing chunks of a range that was compared by chunks, as chunks to examine."""
     found = []
     for start in sorted({*rows.source, *rows.destination}):
         row = rows.source.get(start) or rows.destination[start]
         end = min(start + where.width, where.end)
-        found.append(Chunk(where._replace(start=start, end=end, first=False), row.records))
+        found.append(DifferingChunk(where._replace(start=start, end=end, first=False), row.records))
     return found
 
 
-def behind(chunks: Iterable[Chunk], start: int, end: int = 1 << 63) -> tuple[Chunk, ...]:
+def behind(chunks: Iterable[DifferingChunk], start: int, end: int = 1 << 63) -> tuple[DifferingChunk, ...]:
     """Returns the parts of these chunks between two offsets."""
     found = []
     for chunk in chunks:

@@ -12,7 +12,7 @@ MOST_APART = 1_000
 
 
 @dataclass(slots=True)
-class Moved:
+class MovedRun:
     """A run that moved as a whole: its source offsets, its shift, and the number of batches found to be equal there."""
 
     span: Span
@@ -20,9 +20,9 @@ class Moved:
     batches: int
 
 
-def less(moved: Iterable[Moved], span: Span) -> list[Moved]:
+def less(moved: Iterable[MovedRun], span: Span) -> list[MovedRun]:
     """Returns these runs without ``span``, in which another shift is in force."""
-    kept: list[Moved] = []
+    kept: list[MovedRun] = []
     for one in moved:
         before = Span(one.span.start, min(one.span.end, span.start))
         behind = Span(max(one.span.start, span.end), one.span.end)
@@ -54,7 +54,7 @@ def wholesale(queue: Iterable[Region], named: int) -> list[Finding]:
     return found
 
 
-def moved_finding(key: TopicPartition, one: Moved) -> Finding:
+def moved_finding(key: TopicPartition, one: MovedRun) -> Finding:
     there = Span(one.span.start + one.shift, one.span.end + one.shift)
     return Finding(
         kind=Kind.MOVED, topic=key.topic, partition=key.partition, source=one.span, destination=there,
@@ -62,7 +62,7 @@ def moved_finding(key: TopicPartition, one: Moved) -> Finding:
     )  # fmt: skip
 
 
-def resegmented(key: TopicPartition, opened: Iterable[Moved]) -> list[Finding]:
+def resegmented(key: TopicPartition, opened: Iterable[MovedRun]) -> list[Finding]:
     """Returns findings for what was compared record by record; runs that touch are joined."""
     runs: list[tuple[Span, Span]] = []
     for one in sorted(opened, key=lambda one: one.span):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from mirror.audit.model import Bounds, TopicPartition
-from mirror.audit.prepare.plan import Estimate
+from mirror.audit.prepare.plan import ReadingEstimate
 from mirror.audit.read.fetching import send_fetch
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
@@ -54,7 +54,7 @@ def bytes_per_offset(record_set: memoryview) -> float | None:
     return size / offsets if offsets else None
 
 
-async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) -> list[Estimate]:
+async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) -> list[ReadingEstimate]:
     """Returns one estimate for each partition, in the same order."""
     bounds = list(bounds)
     samples: dict[TopicPartition, list[float]] = defaultdict(list)
@@ -68,7 +68,7 @@ async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) 
             samples[key].append(sample)
     found = [(known, samples.get(known.key) or [GUESS]) for known in bounds]
     return [
-        Estimate(known.key, known.audited, int(known.audited.offsets * sum(rates) / len(rates)))
+        ReadingEstimate(known.key, known.audited, int(known.audited.offsets * sum(rates) / len(rates)))
         for known, rates in found
     ]
 

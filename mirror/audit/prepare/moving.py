@@ -31,7 +31,7 @@ Starts = Mapping[TopicPartition, int]
 """The start of each log, in the log's own offsets."""
 
 
-class Moved(Exception):
+class LogsMoved(Exception):
     """Logs begin later by now, so some of what differs can no longer be examined."""
 
     def __init__(self, starts: Mapping[Side, Starts]) -> None:
@@ -116,7 +116,7 @@ class Scope:
                 if start > first[key] and starts[key] > self._start(side, key)
             }
         if any(later.values()):
-            raise Moved(later)
+            raise LogsMoved(later)
 
     def _start(self, side: Side, key: TopicPartition) -> int:
         """Returns the offset from which the log is read, in its own offsets. When it was frozen, the log began there or

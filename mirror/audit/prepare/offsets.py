@@ -10,7 +10,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.model import TopicPartition
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 EARLIEST, LATEST = -2, -1
@@ -70,7 +70,7 @@ async def _retry(
     topic, partition = left[0]
     code = failed.get(left[0], ErrorCode.UNKNOWN_SERVER_ERROR)
     wait_s = backoff.next_s()
-    if backoff.tries > MOST_TRIES or outcome_of(code) is Outcome.HALT:
+    if backoff.tries > MOST_TRIES or outcome_of(code) is Reaction.HALT:
         raise AuditError(
             f"cluster {cluster.name}: the offsets of topic {topic} partition {partition} cannot be had, "
             f"{error_name(code)}",

@@ -24,7 +24,7 @@ MOST_TASKS = 5_000
 """Limit, because the plan carries each task's ranges; larger logs get larger tasks."""
 
 
-class Copied(NamedTuple):
+class CopiedRange(NamedTuple):
     """The place of a range's source offsets at the destination.
 
     ``start`` and ``end``: the offsets to read there, in topic ``topic``. ``own``: producer ids of the flow. ``runs``:
@@ -38,14 +38,14 @@ class Copied(NamedTuple):
     runs: tuple[Run, ...]
 
     @classmethod
-    def read(cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]]) -> "Copied":
+    def read(cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]]) -> "CopiedRange":
         """Builds it from JSON lists."""
         return cls(topic, int(start), int(end), tuple(map(int, own)), tuple(Run(*map(int, run)) for run in runs))
 
 
 def copied(
     offsets: OffsetMap, start: int, end: int, *, topic: str, bounds: Span, own: Iterable[int], shift: int = 0
-) -> Copied:
+) -> CopiedRange:
     """Returns the place of source offsets ``start`` up to but not including ``end``, in ``topic`` of the destination.
 
     Ranges that touch at the source also touch at the destination, so that nothing between them is left out.
@@ -65,7 +65,7 @@ def copied(
     at = bisect_right(offsets, start, key=lambda run: run.source_end)
     runs = itertools.takewhile(lambda run: run.source < end, (offsets[index] for index in range(at, len(offsets))))
     moved = tuple(run._replace(destination=run.destination + shift) for run in runs)
-    return Copied(topic, low, max(low, min(there, bounds.end)), tuple(own), moved)
+    return CopiedRange(topic, low, max(low, min(there, bounds.end)), tuple(own), moved)
 
 
 class Range(NamedTuple):
@@ -86,7 +86,7 @@ class Range(NamedTuple):
     end: int
     first: bool
     width: int
-    copied: Copied | None = None
+    copied: CopiedRange | None = None
     shift: int = 0
 
     @property
@@ -98,7 +98,7 @@ class Range(NamedTuple):
 Task = tuple[Range, ...]
 
 
-class Estimate(NamedTuple):
+class ReadingEstimate(NamedTuple):
     """The offsets of a partition to read, and about how many bytes they have."""
 
     key: TopicPartition
@@ -112,7 +112,7 @@ def task_size(total: int, parallelism: int) -> int:
     return max(min(TASK_BYTES, fair), LEAST_TASK_BYTES, math.ceil(total / MOST_TASKS))
 
 
-def cut(estimate: Estimate, size: int) -> list[tuple[Range, int]]:
+def cut(estimate: ReadingEstimate, size: int) -> list[tuple[Range, int]]:
     """Cuts one partition into ranges with equal numbers of offsets and about ``size`` bytes each. Returns them with
     their estimated sizes."""
     (topic, partition), span, total = estimate
@@ -125,7 +125,7 @@ def cut(estimate: Estimate, size: int) -> list[tuple[Range, int]]:
     ]
 
 
-def plan(estimates: Iterable[Estimate], parallelism: int) -> list[Task]:
+def plan(estimates: Iterable[ReadingEstimate], parallelism: int) -> list[Task]:
     """Returns tasks with every offset in exactly one range, and every range in exactly one task. Partitions without
     offsets have no range."""
     wanted = [estimate for estimate in estimates if estimate.span.offsets]
@@ -170,7 +170,7 @@ def _range(
 ) -> Range:  # fmt: skip
     if not isinstance(topic, str) or not 0 <= start < end or partition < 0 or width < 1:
         raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
-    found = Copied.read(*where) if where is not None else None
+    found = CopiedRange.read(*where) if where is not None else None
     return Range(topic, int(partition), int(start), int(end), bool(first), int(width), found, int(shift))
 
 

@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mirror.audit.model import AuditRequest, Bounds, Skipped, Span, TopicPartition
+from mirror.audit.model import AuditRequest, Bounds, SkippedRange, Span, TopicPartition
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 
 
 class Decisions(NamedTuple):
     """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string.
     ``passed``: the offsets of records that were passed over, each with what became of it, in words."""
 
-    ranges: tuple[Skipped, ...] = ()
+    ranges: tuple[SkippedRange, ...] = ()
     unknown: str = ""
     passed: Mapping[TopicPartition, Mapping[int, str]] = MappingProxyType({})
 
@@ -36,7 +36,7 @@ async def skipped(
 ) -> Decisions:
     """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
     topics at source and destination, where they have some; what was passed over counts only in these very topics."""
-    state = State(destination, request.flow, lean=True)
+    state = InternalTopic(destination, request.flow, lean=True)
     try:
         if not await state.open(create=False):
             return Decisions()
@@ -48,9 +48,9 @@ async def skipped(
     audited = {known.key for known in bounds}
     return Decisions(
         tuple(
-            Skipped(side.topic, side.partition, Span(each.start, each.end), in_words(each.cause), each.at_ms)
+            SkippedRange(side.topic, side.partition, Span(each.start, each.end), in_words(each.cause), each.at_ms)
             for each in state.ledger.skipped()
-            for side in [each.side]
+            for side in [each.subject]
             if (side.topic, side.partition) in audited and side.destination == request.destination_of(side.topic)
         ),
         passed={
@@ -70,7 +70,7 @@ def _passed(
     return dict(
         sorted(
             (offset, in_words(each.cause))
-            for each in ledger.passed(Side(*key, into))
+            for each in ledger.passed(Subject(*key, into))
             if (each.source_id, each.destination_id) == (here, there)
             for offset in each.offsets
         )

@@ -12,7 +12,7 @@ FETCH_WAIT_MS = 500
 """How long a broker may wait for data. It never should: all requested offsets lie below the log's end."""
 
 
-class Sent(FrameWaiter):
+class FetchInFlight(FrameWaiter):
     """A fetch in flight, and the one waiter for its answer. ``topics``: name or id in the request -> topic name."""
 
     __slots__ = ("connection", "topics", "version")
@@ -33,7 +33,7 @@ def send_fetch(
     partition_bytes: int,
     response_bytes: int,
     isolation_level: int = READ_UNCOMMITTED,
-) -> Sent:
+) -> FetchInFlight:
     """Sends a fetch for each (topic, partition, offset), in this order. At ``READ_COMMITTED``, the answer lists aborted
     transactions.
 
@@ -61,7 +61,7 @@ def send_fetch(
         client_id=client_id,
         flexible=version >= FETCH_FLEXIBLE,
     )
-    sent = Sent(connection, version, {key: topic for topic, key in keys.items()})
+    sent = FetchInFlight(connection, version, {key: topic for topic, key in keys.items()})
     connection.expect(correlation_id, sent)
     connection.write([SIZE.pack(len(head) + len(body)) + head + body])
     return sent

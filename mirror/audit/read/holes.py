@@ -19,7 +19,7 @@ from mirror.audit.read.witness import Witness
 from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.restamp import checksum
-from mirror.records.scan import Place
+from mirror.records.scan import BatchPlace
 from mirror.records.transactions import ABORT, marker_kind
 
 Holes = NDArray[np.int64]
@@ -143,7 +143,7 @@ def _is_intact(body: memoryview, places: Sequence[Row], headers: NDArray[np.void
 
 
 def _bytes(body: memoryview, place: Row) -> memoryview:
-    assert isinstance(place, Place), "a record by itself is data, and has been verified"
+    assert isinstance(place, BatchPlace), "a record by itself is data, and has been verified"
     return body[place.at : place.at + place.size]
 
 

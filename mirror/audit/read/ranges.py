@@ -38,18 +38,18 @@ class OldSpan(NamedTuple):
     size: int
 
 
-class Stored(NamedTuple):
+class StoredInstead(NamedTuple):
     """What a log has in place of some rows: batches and messages, and their bytes."""
 
     batches: int
     size: int
 
-    def plus(self, other: "Stored") -> "Stored":
+    def plus(self, other: "StoredInstead") -> "StoredInstead":
         """Returns the sum."""
-        return Stored(self.batches + other.batches, self.size + other.size)
+        return StoredInstead(self.batches + other.batches, self.size + other.size)
 
 
-class Piece(NamedTuple):
+class RangePiece(NamedTuple):
     """The part of one response that concerns a range: its own batches of records, and all holes within its borders.
 
     ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
     offsets: int
     next_offset: int
     broken: str | None = None
-    stored: Stored | None = None
+    stored: StoredInstead | None = None
     old: Sequence[OldSpan] = ()
 
     @property
@@ -131,9 +131,9 @@ class RangeCoverage:
         holes = self.control + self.aborted + self.empty + self.gap_offsets + self.inside
         return self.offsets + holes + self.odd
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: RangePiece) -> None:
         """Adds one more response."""
-        rows = Stored(len(piece.places), piece.size)
+        rows = StoredInstead(len(piece.places), piece.size)
         stored = rows if piece.stored is None else piece.stored
         self.batches += stored.batches
         self.records += int(piece.headers["record_count"].sum(dtype=np.int64))
@@ -206,7 +206,7 @@ def cut_records(
     rules: Rules = PLAIN,
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
-) -> Piece:
+) -> RangePiece:
     """Returns the part of the record set ``body[at:end]``, fetched at offset ``due``, that concerns the range.
 
     A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
@@ -230,7 +230,7 @@ def cut_records(
     unfound = first == len(places) or bases[first] > due
     if unfound and not all(_is_sound(body, place) for place in places[:first]):
         # No batch has the due offset. One of those left out may have it, if its last offset is wrong.
-        return Piece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
+        return RangePiece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
     places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
     whats = whats[first:]
     previous = np.concatenate(([due], nexts[:-1]))[: len(places)]
@@ -248,7 +248,7 @@ def cut_records(
         places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
         previous, whats = previous[:stop], whats[:stop]
     if not places:
-        return Piece((), headers, NO_HOLES, 0, due, broken)
+        return RangePiece((), headers, NO_HOLES, 0, due, broken)
     starts, ends = np.clip(bases, due, wanted.end), np.clip(nexts, due, wanted.end)
     is_data = whats == What.DATA
     has_units = any(isinstance(place, Unit) for place in places)
@@ -262,14 +262,14 @@ def cut_records(
     if not own.all():
         places = [place for place, keep in zip(places, own, strict=True) if keep]
         headers = headers[own]
-    piece = Piece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+    piece = RangePiece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
     return piece._replace(stored=stored_in(places), old=_old(places)) if has_units else piece
 
 
-def stored_in(rows: Iterable[Row]) -> Stored:
+def stored_in(rows: Iterable[Row]) -> StoredInstead:
     """Returns what a log has for these rows."""
     sizes = [row.stored if isinstance(row, Unit) else row.size for row in rows]
-    return Stored(sum(size > 0 for size in sizes), sum(sizes))
+    return StoredInstead(sum(size > 0 for size in sizes), sum(sizes))
 
 
 def _is_sound(body: memoryview, row: Row) -> bool:

@@ -14,10 +14,10 @@ from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, list_offsets
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import Range
-from mirror.audit.read.fetching import Sent, send_fetch
+from mirror.audit.read.fetching import FetchInFlight, send_fetch
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.audit.read.opened import opened_rows
-from mirror.audit.read.ranges import Piece, RangeCoverage, cut_records
+from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records
 from mirror.audit.read.rows import Block, digester, make_block
 from mirror.audit.read.selecting import Selector
 from mirror.audit.read.splitting import Split, Splitter
@@ -30,7 +30,7 @@ from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError
 from mirror.net.stream import SIZE_ONLY
 from mirror.offsetmap.fields import id_text
-from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
 
@@ -203,7 +203,7 @@ class Reader:
         backoff = Backoff(least_ms=100, most_ms=5_000)
         empty = 0
         witness = Witness(wanted.end)
-        sent: Sent | None = None
+        sent: FetchInFlight | None = None
         while coverage.next_offset < wanted.end:
             try:
                 answer = await self._answer(sent, wanted, coverage, backoff)
@@ -246,7 +246,7 @@ class Reader:
                 return
 
     async def _answer(
-        self, sent: Sent | None, wanted: Range, coverage: RangeCoverage, backoff: Backoff
+        self, sent: FetchInFlight | None, wanted: Range, coverage: RangeCoverage, backoff: Backoff
     ) -> tuple[Frame, Fetched] | None:
         """Returns the answer for the offset that is due. None: the caller must ask again, maybe at another offset.
 
@@ -280,10 +280,10 @@ class Reader:
         if start <= due:
             raise AuditError(f"{self._place(wanted)} lost offset {due} and what follows while it was read", RUN_AGAIN)
         coverage.log_start = start
-        coverage.take(Piece.hole(due, min(start, wanted.end)))
+        coverage.take(RangePiece.hole(due, min(start, wanted.end)))
         return None
 
-    async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> Piece:
+    async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> RangePiece:
         """Returns the meaning of an empty answer: no batch from there to the range's end, or an unreadable log.
 
         A broker that finds no batch in a segment searches the next ones, so any readable batch after that offset would
@@ -292,10 +292,10 @@ class Reader:
         due = coverage.next_offset
         why = await self._behind(wanted, due, visible) if cleaned else "no log cleaner works on this topic"
         if why is None:
-            return Piece.hole(due, wanted.end)
+            return RangePiece.hole(due, wanted.end)
         coverage.unreadable = True
         told = f"the broker shows nothing from offset {due} on, and its log goes on to {visible}; {why}"
-        return Piece.hole(due, due)._replace(broken=told)
+        return RangePiece.hole(due, due)._replace(broken=told)
 
     async def _behind(self, wanted: Range, due: int, visible: int) -> str | None:
         """Tries offsets spread between these two. Returns what the broker shows or fails with there, or None if it
@@ -312,7 +312,7 @@ class Reader:
                 return f"at offset {offset} it shows a batch"
         return None
 
-    def _block(self, frame: Frame, piece: Piece) -> Block | None:
+    def _block(self, frame: Frame, piece: RangePiece) -> Block | None:
         if not piece.places and not len(piece.holes):
             return None
         body, places, headers = frame.body, piece.places, piece.headers
@@ -350,7 +350,7 @@ class Reader:
 
     # -- one fetch -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, wanted: Range, offset: int) -> Sent:
+    async def _send(self, wanted: Range, offset: int) -> FetchInFlight:
         """Asks the leader for the records from ``offset`` on.
 
         Raises:
@@ -371,7 +371,7 @@ class Reader:
         except NetworkError as error:
             raise _Again(str(error), moved=True) from error
 
-    def _send_ahead(self, wanted: Range, offset: int) -> Sent | None:
+    def _send_ahead(self, wanted: Range, offset: int) -> FetchInFlight | None:
         """Asks the leader at once, without waiting. Returns None if there is anything to wait for."""
         assert self._cluster is not None
         leader = self._cluster.leader(wanted.topic, wanted.partition)
@@ -380,7 +380,7 @@ class Reader:
             return None
         return self._write(connection, wanted, offset)
 
-    def _write(self, connection: Connection, wanted: Range, offset: int) -> Sent:
+    def _write(self, connection: Connection, wanted: Range, offset: int) -> FetchInFlight:
         assert self._cluster is not None
         return send_fetch(
             self._cluster,
@@ -392,7 +392,7 @@ class Reader:
             isolation_level=self._isolation,
         )
 
-    async def _receive(self, sent: Sent, wanted: Range) -> tuple[Frame, Fetched]:
+    async def _receive(self, sent: FetchInFlight, wanted: Range) -> tuple[Frame, Fetched]:
         """Returns the answer, with or without records. The caller releases the frame.
 
         Raises:
@@ -426,7 +426,7 @@ class Reader:
             return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
         if code == ErrorCode.CORRUPT_MESSAGE:
             return _BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
-        return _Again(error_name(code), moved=outcome_of(code) is Outcome.FIND_LEADER)
+        return _Again(error_name(code), moved=outcome_of(code) is Reaction.FIND_LEADER)
 
 
 def _rest(wanted: Range, split: Split | None) -> Range:

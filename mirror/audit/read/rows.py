@@ -29,7 +29,7 @@ from mirror.records.header import (
     PREFIX_SIZE,
     Codec,
 )
-from mirror.records.scan import Place
+from mirror.records.scan import BatchPlace
 
 Digester = Callable[[memoryview], bytes]
 
@@ -132,7 +132,7 @@ class Block(NamedTuple):
         return self._replace(headers=headers, holes=holes, records=records)
 
 
-def read_headers(buffer: memoryview, places: Sequence[Place]) -> NDArray[np.void]:
+def read_headers(buffer: memoryview, places: Sequence[BatchPlace]) -> NDArray[np.void]:
     """Returns the headers of these batches as one structured array. Each batch must have its 61 header bytes."""
     starts = np.fromiter((place.at for place in places), dtype=np.int64, count=len(places))
     gathered = np.frombuffer(buffer, dtype=np.uint8)[starts[:, None] + _HEADER_BYTES]
@@ -144,10 +144,10 @@ def headers_of(buffer: memoryview, rows: Sequence[Row]) -> NDArray[np.void]:
     """Returns the headers of these rows. A unit's is that of a batch of its one record."""
     is_unit = np.fromiter((isinstance(row, Unit) for row in rows), bool, len(rows))
     if not is_unit.any():
-        return read_headers(buffer, [row for row in rows if isinstance(row, Place)])
+        return read_headers(buffer, [row for row in rows if isinstance(row, BatchPlace)])
     headers = np.zeros(len(rows), HEADERS)
     if not is_unit.all():
-        headers[~is_unit] = read_headers(buffer, [row for row in rows if isinstance(row, Place)])
+        headers[~is_unit] = read_headers(buffer, [row for row in rows if isinstance(row, BatchPlace)])
     headers[is_unit] = unit_headers([row for row in rows if isinstance(row, Unit)])
     return headers
 

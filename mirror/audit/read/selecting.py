@@ -7,9 +7,9 @@ out. A batch that has a producer id of the flow and is not in the map was copied
 
 import numpy as np
 
-from mirror.audit.prepare.plan import Copied
+from mirror.audit.prepare.plan import CopiedRange
 from mirror.audit.read.holes import NO_HOLES
-from mirror.audit.read.ranges import Piece
+from mirror.audit.read.ranges import RangePiece
 
 LISTED = 100
 """Most batches outside the map that are listed; further ones are left out."""
@@ -24,13 +24,13 @@ class Selector:
             have.
     """
 
-    def __init__(self, where: Copied) -> None:
+    def __init__(self, where: CopiedRange) -> None:
         self._own = np.array(sorted(where.own), np.int64)
         self._runs = np.array(where.runs, np.int64).reshape(-1, 3)
         self.offsets = 0
         self.unmapped: list[tuple[int, int]] = []
 
-    def __call__(self, piece: Piece) -> Piece:
+    def __call__(self, piece: RangePiece) -> RangePiece:
         """Returns the piece with only the batches that the map has, at their source offsets."""
         headers = piece.headers
         if not len(headers):

@@ -14,7 +14,7 @@ import numpy as np
 
 from mirror.audit.model import STRADDLES, UNREAD, Span, What
 from mirror.audit.read.holes import Holes
-from mirror.audit.read.ranges import Piece, Stored, stored_in
+from mirror.audit.read.ranges import RangePiece, StoredInstead, stored_in
 from mirror.audit.read.rows import HEADERS, unit_headers
 from mirror.audit.read.units import Room, Row, Unit, unreadable
 from mirror.records.content.decompressing import NotOpened
@@ -22,7 +22,7 @@ from mirror.records.content.raw import placed_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 
-Split = Callable[[Piece, memoryview, int], Piece]
+Split = Callable[[RangePiece, memoryview, int], RangePiece]
 """Takes a piece, its response, and the offset in the log that was due."""
 
 
@@ -33,7 +33,7 @@ class Splitter:
     """
 
     def __init__(
-        self, old: Sequence[Span], own: Span, *, first: bool, select: Callable[[Piece], Piece] | None = None
+        self, old: Sequence[Span], own: Span, *, first: bool, select: Callable[[RangePiece], RangePiece] | None = None
     ) -> None:
         """The pieces must have every batch that reaches into the range, also one that begins before it.
 
@@ -51,7 +51,7 @@ class Splitter:
         self._select = select
         self.stopped: int | None = None
 
-    def __call__(self, piece: Piece, body: memoryview, due: int) -> Piece:
+    def __call__(self, piece: RangePiece, body: memoryview, due: int) -> RangePiece:
         """Returns the piece with records in place of the batches that reach into ``old``."""
         if self._select is not None:
             piece = self._select(piece)
@@ -65,7 +65,7 @@ class Splitter:
         kept = touched | (bases >= own.start) | first
         if not touched.any() and kept.all() and not mapped:
             return piece
-        stored = Stored(0, 0)
+        stored = StoredInstead(0, 0)
         rows: list[Row] = []
         found = [headers[:0]]
         holes: list[tuple[int, int, int]] = []
@@ -99,7 +99,7 @@ class Splitter:
             offsets = next_offset - due - int((kept_holes[:, 1] - kept_holes[:, 0]).sum())
         is_cut = next_offset != piece.next_offset
         broken = None if is_cut else piece.broken
-        return Piece(rows, headers, kept_holes, offsets, next_offset, broken, stored)
+        return RangePiece(rows, headers, kept_holes, offsets, next_offset, broken, stored)
 
 
 def _until(holes: Holes, more: Sequence[tuple[int, int, int]], end: int) -> Holes:
@@ -133,14 +133,14 @@ class _Opened:
         self._is_own = base >= own.start or first
         self.holes: list[tuple[int, int, int]] = []
         self.stopped: int | None = None
-        self.stored = Stored(0, 0)
+        self.stored = StoredInstead(0, 0)
 
     def units(self, due: int, room: Room) -> list[Unit]:
         """Returns its records that are in the range, from offset ``due`` on, as many as there is room for. A batch that
         cannot be opened is one unit."""
         header = self._header
         if self._is_own and due <= max(header.base_offset, self._own.start):
-            self.stored = Stored(1, len(self._batch))
+            self.stored = StoredInstead(1, len(self._batch))
         end = min(header.last_offset, self._own.end - 1)
         if not is_intact(self._batch):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
@@ -159,7 +159,9 @@ class _Opened:
                 continue
             if room.full:
                 self.stopped = at
-                self.stored = self.stored if found else Stored(0, 0)  # else it is counted when it is fetched again
+                self.stored = (
+                    self.stored if found else StoredInstead(0, 0)
+                )  # else it is counted when it is fetched again
                 return found
             flags = header.attributes
             if straddles and not self._is_old(record.offset, record.offset + 1):

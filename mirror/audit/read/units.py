@@ -18,7 +18,7 @@ from mirror.records.content.opening import Record
 from mirror.records.content.varint import write_varint
 from mirror.records.header import CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import Place
+from mirror.records.scan import BatchPlace
 
 MOST_UNITS = 100_000
 MOST_BYTES = 16 << 20
@@ -59,7 +59,7 @@ class Unit(NamedTuple):
     why: str = ""
 
 
-Row = Place | Unit
+Row = BatchPlace | Unit
 """What becomes a row: a whole batch, or a record."""
 
 
@@ -86,7 +86,7 @@ def unreadable(offset: int, last_offset: int, flags: int, at: int, stored: int, 
     return Unit(offset, last_offset, flags, -1, 0, b"", at, inner=False, stored=stored, why=why)
 
 
-def units_of(body: memoryview, place: Place, before: int, due: int, end: int, *, flags: int = 0) -> Iterator[Unit]:
+def units_of(body: memoryview, place: BatchPlace, before: int, due: int, end: int, *, flags: int = 0) -> Iterator[Unit]:
     """Yields the records of one message of magic 0 or 1, alone or a wrapper, from offset ``due`` on.
 
     A message whose checksum is wrong, or that cannot be opened, is one unit. What it holds is not known, so this

@@ -25,7 +25,7 @@ _KEY = ["topic", "partition", "key"]
 _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
 
 
-class Later(NamedTuple):
+class LaterRecords(NamedTuple):
     """The last record and the last tombstone of each key of some partitions, at source and destination. What excuses a
     missing record lies after it, so the rest of the log is read, once."""
 
@@ -33,7 +33,7 @@ class Later(NamedTuple):
     destination: DataFrame
 
     @classmethod
-    def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "Later":
+    def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "LaterRecords":
         """Builds it from these sides, whose rows are records up to the logs' ends. They are read when the result is
         first used, and only once."""
         assert source.rows == destination.rows == RECORDS, "records are compared with records"
@@ -52,7 +52,7 @@ def record_differences(
     source: SourceOptions,
     destination: SourceOptions,
     looked: Mapping[TopicPartition, Iterable[Span]],
-    later: Later | None,
+    later: LaterRecords | None,
 ) -> dict[TopicPartition, list[RecordDifference]]:
     """Returns the offsets within ``looked`` at which the sides do not have the same record, in order.
 

@@ -41,7 +41,7 @@ ONE_MACHINE = frozenset(
 """Settings of a local session that name its folders or are valid on one machine only."""
 
 
-class Found(NamedTuple):
+class ExecutorPython(NamedTuple):
     """An executor's Python, as a task saw it."""
 
     host: str
@@ -116,16 +116,16 @@ class ClusterSession(LocalSession):
             time.sleep(LOOK_EVERY_S)
 
 
-def look(spark: SparkSession) -> list[Found]:
+def look(spark: SparkSession) -> list[ExecutorPython]:
     """Returns what the executors' Python has, from one task for each core."""
     context = spark.sparkContext
     many = max(2, context.defaultParallelism)
     return list(context.parallelize(range(many), many).map(_probe).collect())
 
 
-def _probe(_: int) -> Found:
+def _probe(_: int) -> ExecutorPython:
     """Runs in a task: returns what its Python is and lacks."""
-    return Found(
+    return ExecutorPython(
         socket.gethostname(),
         f"{sys.executable} ({sys.version_info.major}.{sys.version_info.minor})",
         mirror.__file__,
@@ -133,7 +133,7 @@ def _probe(_: int) -> Found:
     )
 
 
-def _check(found: Iterable[Found], master: str) -> None:
+def _check(found: Iterable[ExecutorPython], master: str) -> None:
     lacking = sorted({each for each in found if each.lacking})
     if lacking:
         told = "; ".join(f"{each.host}, {each.python}: {', '.join(each.lacking)}" for each in lacking)

@@ -8,20 +8,20 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from mirror.audit.judge.coverage import key_of
-from mirror.audit.judge.looks import Located, Passed
+from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.mapped import placed
 from mirror.audit.judge.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
 from mirror.audit.model import AuditRequest, OldRange, Pairs, RecordDifference, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
-from mirror.audit.prepare.plan import Estimate, Range, Task, bundled, cut, plan, task_size
+from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut, plan, task_size
 from mirror.audit.read.holes import Rules
 from mirror.audit.spark import jvm
-from mirror.audit.spark.by_record import Later, record_differences
+from mirror.audit.spark.by_record import LaterRecords, record_differences
 from mirror.audit.spark.compare import Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
-from mirror.audit.spark.progress import Progress, watched
+from mirror.audit.spark.progress import JobProgress, watched
 
 Result = TypeVar("Result")
 _NO_END = 1 << 62
@@ -41,10 +41,10 @@ class Looking:
         self,
         request: AuditRequest,
         scope: Scope,
-        estimated: Iterable[Estimate],
+        estimated: Iterable[ReadingEstimate],
         spark: SparkSession,
         slots: int,
-        progress: Progress,
+        progress: JobProgress,
     ) -> None:
         """``slots``: number of tasks that the session runs at the same time."""
         self.request = request
@@ -59,7 +59,7 @@ class Looking:
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
         self._first: Mapping[TopicPartition, int] = {}
-        self._kept: Later | None = None
+        self._kept: LaterRecords | None = None
 
     @property
     def frozen(self) -> Frozen:
@@ -118,7 +118,7 @@ class Looking:
         self._still_there(ranges)
         return differing
 
-    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[Passed]:
+    def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """Compares each of these ranges by chunks."""
         self.progress.stage("following what moved")
         sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
@@ -139,7 +139,7 @@ class Looking:
             read = [compared.coverage[side][key_of(piece)] for side in Side for piece in some]
             batches = sum(part.rows for part in read[: len(some)])
             less = sum(row.records for row in differing.source.values())
-            found.append(Passed(differing, batches - less, not any(part.broken for part in read)))
+            found.append(ChunkComparison(differing, batches - less, not any(part.broken for part in read)))
         return found
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
@@ -196,7 +196,7 @@ class Looking:
     @contextmanager
     def _later(
         self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]
-    ) -> Iterator[Later | None]:
+    ) -> Iterator[LaterRecords | None]:
         """Yields the last records of these compacted partitions from ``starts`` on; None without any. They are read
         once for all rounds, unless there are shifts."""
         if not starts:
@@ -213,10 +213,10 @@ class Looking:
         finally:
             later.forget()
 
-    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Later:
+    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
         whole = {key: Span(start, _NO_END) for key, start in starts.items()}
         source, destination = (self._records_of(side, whole, shifts) for side in Side)
-        return self._spark(lambda: Later.read(self.spark, source, destination))
+        return self._spark(lambda: LaterRecords.read(self.spark, source, destination))
 
     def _records_of(
         self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
@@ -264,10 +264,10 @@ class Looking:
             self.notes.append(note)
         return located.places
 
-    def _estimate(self, key: TopicPartition, span: Span) -> Estimate:
+    def _estimate(self, key: TopicPartition, span: Span) -> ReadingEstimate:
         """Returns an estimate for ``span``, in proportion to that of the audited offsets."""
         known = self.estimates[key]
-        return Estimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
+        return ReadingEstimate(key, span, span.offsets * known.size // max(1, known.span.offsets))
 
     # -- Spark ---------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 
 
-class Progress:
+class JobProgress:
     """The job calls it; ``advance`` counts Spark's tasks and may be called from another thread."""
 
     def stage(self, text: str) -> None:
@@ -22,9 +22,9 @@ class Progress:
 
 
 @contextmanager
-def watched(spark: "SparkSession", progress: Progress) -> Iterator[None]:
+def watched(spark: "SparkSession", progress: JobProgress) -> Iterator[None]:
     """Reports the tasks of all that Spark runs within this context."""
-    if type(progress) is Progress:
+    if type(progress) is JobProgress:
         yield
         return
     ended = threading.Event()

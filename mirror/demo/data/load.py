@@ -24,13 +24,13 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.demo.data import payload
-from mirror.demo.data.payload import Record
+from mirror.demo.data.payload import DemoRecord
 from mirror.demo.data.topics import TopicPlan
 from mirror.demo.data.writers import JavaWriter, LibrdkafkaWriter, TransactionalWriter, Writer
 from mirror.demo.errors import DemoError
 from mirror.demo.watch.ends import EndsOf
 
-__all__ = ["Load", "Sent", "create_topics", "load_records"]
+__all__ = ["Load", "SentRecords", "create_topics", "load_records"]
 
 BULK_TIMEOUT_S = 600.0
 _ADMIN_TIMEOUT_S = 30.0
@@ -46,7 +46,7 @@ _JOIN_S = 0.2
 
 
 @dataclass(slots=True)
-class Sent:
+class SentRecords:
     """The records given to one topic's producer so far; other threads read it while it grows.
 
     Attributes:
@@ -65,7 +65,7 @@ class _Lane:
     plan: TopicPlan
     writer: Writer
     bulk: int
-    sent: Sent = field(default_factory=Sent)
+    sent: SentRecords = field(default_factory=SentRecords)
     filled: threading.Event = field(default_factory=threading.Event)
     done: Future[None] = field(default_factory=Future)
 
@@ -99,10 +99,10 @@ class Load:
         return sum(record.size for record in self._records) / len(self._records)
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SentRecords:
         """The records given to all producers so far."""
         lanes = self._lanes
-        return Sent(sum(lane.sent.records for lane in lanes), sum(lane.sent.bytes for lane in lanes))
+        return SentRecords(sum(lane.sent.records for lane in lanes), sum(lane.sent.bytes for lane in lanes))
 
     @property
     def producing(self) -> int:
@@ -240,7 +240,7 @@ class Load:
             lane.done.set_result(None)
 
     @staticmethod
-    def _send(lane: _Lane, records: list[Record]) -> None:
+    def _send(lane: _Lane, records: list[DemoRecord]) -> None:
         lane.writer.send(records)
         lane.sent.bytes += sum(record.size for record in records)
         lane.sent.records += len(records)

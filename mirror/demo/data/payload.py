@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["NULL_MARKER", "Record", "console_line", "cycle", "pool"]
+__all__ = ["NULL_MARKER", "DemoRecord", "console_line", "cycle", "pool"]
 
 NULL_MARKER = "NULL"
 """How a null key, value or set of headers is written for the console producer (its ``null.marker``)."""
@@ -33,7 +33,7 @@ _NOTES = (
 )
 
 
-class Record(NamedTuple):
+class DemoRecord(NamedTuple):
     """One record for a producer."""
 
     key: bytes | None
@@ -47,7 +47,7 @@ class Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"") + headers
 
 
-def pool(count: int = _POOL_RECORDS, *, seed: int = _SEED) -> list[Record]:
+def pool(count: int = _POOL_RECORDS, *, seed: int = _SEED) -> list[DemoRecord]:
     """Returns distinct records, of about 1 KB on average and 300 bytes to 4 KB each.
 
     Every kind is among the first 40: with and without key, headers and value.
@@ -56,7 +56,7 @@ def pool(count: int = _POOL_RECORDS, *, seed: int = _SEED) -> list[Record]:
     return [_record(rng, number) for number in range(count)]
 
 
-def cycle(records: Sequence[Record], start: int = 0) -> Iterator[Record]:
+def cycle(records: Sequence[DemoRecord], start: int = 0) -> Iterator[DemoRecord]:
     """Yields the records over and over, beginning at index ``start``."""
     at = start % len(records)
     while True:
@@ -64,7 +64,7 @@ def cycle(records: Sequence[Record], start: int = 0) -> Iterator[Record]:
         at = (at + 1) % len(records)
 
 
-def console_line(record: Record) -> bytes:
+def console_line(record: DemoRecord) -> bytes:
     """Returns a record as one line for Kafka's console producer: headers, key and value, with tabs in between."""
     headers = ",".join(f"{name}:{NULL_MARKER if value is None else value.decode()}" for name, value in record.headers)
     key = NULL_MARKER if record.key is None else record.key.decode()
@@ -72,12 +72,12 @@ def console_line(record: Record) -> bytes:
     return f"{headers or NULL_MARKER}\t{key}\t{value}\n".encode()
 
 
-def _record(rng: random.Random, number: int) -> Record:
+def _record(rng: random.Random, number: int) -> DemoRecord:
     key = None if number % _EVERY_NULL_KEY == _EVERY_NULL_KEY - 1 else f"customer-{rng.randrange(_CUSTOMERS)}".encode()
     # A null value without a key would mean nothing: the key names the record that it deletes.
     gone = number % _EVERY_NULL_VALUE == _EVERY_NULL_VALUE - 1 and key is not None
     bare = number % _EVERY_WITHOUT_HEADERS == _EVERY_WITHOUT_HEADERS - 1
-    return Record(key, None if gone else _event(rng), () if bare else _headers(rng))
+    return DemoRecord(key, None if gone else _event(rng), () if bare else _headers(rng))
 
 
 def _headers(rng: random.Random) -> tuple[tuple[str, bytes | None], ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from mirror.demo.data.payload import NULL_MARKER, Record, console_line
+from mirror.demo.data.payload import NULL_MARKER, DemoRecord, console_line
 from mirror.demo.data.topics import TopicPlan
 from mirror.demo.errors import DemoError
 from mirror.demo.watch import children
@@ -37,7 +37,7 @@ _POLL_S = 0.01
 class Writer(Protocol):
     """A producer of one topic. Used by one thread at a time, except for ``abort``."""
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[DemoRecord]) -> None:
         """Hand over records; waits while the producer's buffer is full.
 
         Raises:
@@ -77,7 +77,7 @@ class LibrdkafkaWriter:
         """Returns further settings of this kind of producer."""
         return {}
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[DemoRecord]) -> None:
         """See ``Writer``."""
         for record in records:
             while not self._offer(record):
@@ -103,7 +103,7 @@ class LibrdkafkaWriter:
         self._aborted = True
         self._producer.purge()
 
-    def _offer(self, record: Record) -> bool:
+    def _offer(self, record: DemoRecord) -> bool:
         if self._aborted:
             raise DemoError(f"the producer of {self._topic} was ended", "nothing to do")
         try:
@@ -145,7 +145,7 @@ class TransactionalWriter(LibrdkafkaWriter):
     def _further(self, plan: TopicPlan) -> dict[str, str | int]:
         return {"transactional.id": f"demo-{plan.name}", "transaction.timeout.ms": _DELIVERY_TIMEOUT_MS}
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[DemoRecord]) -> None:
         """See ``Writer``; when it returns, the transaction is committed or aborted."""
         try:
             if not self._initialised:
@@ -179,7 +179,7 @@ class JavaWriter:
         self._log = folder / f"{plan.name}.log"
         self._process = children.start(_console_producer(bootstrap_servers, plan, folder), log=self._log, feed=True)
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[DemoRecord]) -> None:
         """See ``Writer``."""
         assert self._process.stdin is not None
         lines = memoryview(b"".join(map(console_line, records)))

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.demo.show import units
-from mirror.demo.watch.events import Progress
+from mirror.demo.watch.events import ProgressEvent
 
-__all__ = ["View", "line", "panel", "sparkline"]
+__all__ = ["DashboardView", "line", "panel", "sparkline"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _SPARKS = 36
@@ -22,7 +22,7 @@ _STYLES = {"active": "green", "locating": "yellow", "halted": "bold red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class DashboardView:
     """The data that both views show.
 
     Attributes:
@@ -34,7 +34,7 @@ class View:
         producing: how many producers are writing now.
     """
 
-    progress: Progress
+    progress: ProgressEvent
     rates: Sequence[int]
     cpu_percent: float
     pid: int
@@ -42,7 +42,7 @@ class View:
     producing: int
 
 
-def line(view: View) -> str:
+def line(view: DashboardView) -> str:
     """Returns the view as one line."""
     now = view.progress
     states = ", ".join(units.count(number) + " " + state for state, number in sorted(now.partitions.items()))
@@ -53,7 +53,7 @@ def line(view: View) -> str:
     )
 
 
-def _lag(now: Progress, noun: str = "") -> str:
+def _lag(now: ProgressEvent, noun: str = "") -> str:
     """Returns the known lag, and the number of partitions whose lag is unknown."""
     some = units.count(now.lag_unknown, "partition") if now.lag_unknown else ""
     if now.lag_records is None:
@@ -61,7 +61,7 @@ def _lag(now: Progress, noun: str = "") -> str:
     return units.count(now.lag_records, noun) + (some and f"; unknown for {some}")
 
 
-def panel(view: View) -> RenderableType:
+def panel(view: DashboardView) -> RenderableType:
     """Returns the view as a panel."""
     now = view.progress
     rows = Table.grid(padding=(0, 2))
@@ -95,7 +95,7 @@ def sparkline(values: Sequence[int]) -> str:
     return "".join(_BARS[-(-value * (len(_BARS) - 1) // most)] for value in shown)
 
 
-def _states(progress: Progress) -> Text:
+def _states(progress: ProgressEvent) -> Text:
     parts: list[str | tuple[str, str]] = []
     for state, number in sorted(progress.partitions.items()):
         parts += [", "] * bool(parts) + [(f"{number} {state}", _STYLES.get(state, ""))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mirror.demo.errors import DemoError
 from mirror.demo.watch import events
-from mirror.demo.watch.events import Follower, Halt, Progress
+from mirror.demo.watch.events import Follower, HaltEvent, ProgressEvent
 from mirror.sandbox.children.process import Processes
 
 __all__ = ["Daemon", "write_config"]
@@ -60,8 +60,8 @@ class Daemon:
         self._measured_at = 0.0
         self.pid = self._process.pid
         self.workers: dict[int, int] = {}
-        self.progress: Progress | None = None
-        self.halts: list[Halt] = []
+        self.progress: ProgressEvent | None = None
+        self.halts: list[HaltEvent] = []
         self.caught_up = False
         self.peak_rss_bytes = 0
         self.cpu_percent = 0.0
@@ -114,7 +114,7 @@ class Daemon:
                 self.workers[int(event["worker"])] = int(event["pid"])
             self.caught_up = self.caught_up or event["event"] == "caught_up"
 
-    def _take(self, progress: Progress) -> None:
+    def _take(self, progress: ProgressEvent) -> None:
         now = time.monotonic()
         if self.progress is not None and now - self._measured_at > 0.1:
             self.cpu_percent = 100 * (progress.cpu_s - self.progress.cpu_s) / (now - self._measured_at)

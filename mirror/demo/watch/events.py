@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Follower", "Halt", "Progress", "halt", "progress", "read_event", "warning"]
+__all__ = ["Follower", "HaltEvent", "ProgressEvent", "halt", "progress", "read_event", "warning"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProgressEvent:
     """One progress event, as `mirror run` writes it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halt:
+class HaltEvent:
     """A partition that stopped, with its reason."""
 
     topic: str
@@ -61,11 +61,11 @@ def read_event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
-def progress(event: Mapping[str, Any]) -> Progress | None:
+def progress(event: Mapping[str, Any]) -> ProgressEvent | None:
     """Returns the progress that an event reports; None if it is another event."""
     if event["event"] != "progress":
         return None
-    return Progress(
+    return ProgressEvent(
         lag_records=event["lag_records"],
         lag_unknown=int(event["lag_unknown_partitions"]),
         bytes=int(event["bytes"]),
@@ -78,11 +78,11 @@ def progress(event: Mapping[str, Any]) -> Progress | None:
     )
 
 
-def halt(event: Mapping[str, Any]) -> Halt | None:
+def halt(event: Mapping[str, Any]) -> HaltEvent | None:
     """Returns the halt that an event reports; None if it is another event."""
     if event["event"] != "halted" or "topic" not in event:
         return None
-    return Halt(
+    return HaltEvent(
         topic=str(event["topic"]),
         partition=int(event["partition"]),
         reason=str(event.get("reason", "")),

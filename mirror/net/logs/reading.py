@@ -16,7 +16,7 @@ from mirror.net.rights import READ, TOPIC, Right
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import NOT_SEEN, Tail, base_offset_at, measure
+from mirror.records.scan import NOT_SEEN, Remainder, base_offset_at, measure
 from mirror.wire.errors import UNREADABLE, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
@@ -194,7 +194,7 @@ def verified(
         if header.last_offset >= offset:
             batches.append((header, batch))
         at += size
-    if size is Tail.PARTIAL and at == 0:
+    if size is Remainder.PARTIAL and at == 0:
         # A Fetch brings its first batch whole (KIP-74). One that does not come whole has an impossible length.
         raise CorruptBatch(f"{end} bytes hold no whole batch")
     behind = base_offset_at(record_set, at, end)

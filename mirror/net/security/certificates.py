@@ -29,7 +29,7 @@ class Certificate(NamedTuple):
     ends_at: float
 
 
-class NotRead(ValueError):
+class NoCertificate(ValueError):
     """The bytes are no certificate."""
 
 
@@ -93,13 +93,13 @@ def read_certificate(der: bytes) -> Certificate:
 def _value(data: bytes, at: int, tag: int | None = None) -> tuple[bytes, int]:
     """Returns the content of the element at ``at``, and where the next one begins."""
     if at + 2 > len(data) or (tag is not None and data[at] != tag):
-        raise NotRead(f"element at byte {at} of {len(data)}")
+        raise NoCertificate(f"element at byte {at} of {len(data)}")
     size, start = data[at + 1], at + 2
     if size & 0x80:
         count = size & 0x7F
         size, start = int.from_bytes(data[start : start + count]), start + count
     if start + size > len(data):
-        raise NotRead(f"{size} bytes at byte {start} of {len(data)}")
+        raise NoCertificate(f"{size} bytes at byte {start} of {len(data)}")
     return data[start : start + size], start + size
 
 
@@ -110,11 +110,11 @@ def _time(data: bytes, at: int) -> float:
     if tag == _UTC_TIME:  # RFC 5280: two digits, of 1950 to 2049
         told = ("19" if told[:2] >= "50" else "20") + told
     elif tag != _GENERALIZED_TIME:
-        raise NotRead(f"time with tag {tag}")
+        raise NoCertificate(f"time with tag {tag}")
     try:
         return datetime.strptime(told, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError as error:
-        raise NotRead(str(error)) from error
+        raise NoCertificate(str(error)) from error
 
 
 def _name(data: bytes) -> str:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
-from mirror.offsetmap.compare.looks import Batch, Fit, Gap, fit
+from mirror.offsetmap.compare.looks import ComparedBatch, Fit, Gap, fit
 from mirror.offsetmap.compare.paths import Found, Path, Step, put, without
 from mirror.offsetmap.compare.pieces import STEPS, Rows, rows_of, spots
 from mirror.offsetmap.runs import Run
@@ -64,7 +64,7 @@ class Alignment:
 
     def __init__(
         self,
-        fetch: Callable[[], Awaitable[Batch | None]],
+        fetch: Callable[[], Awaitable[ComparedBatch | None]],
         gaps: Callable[[], Sequence[Gap]] = tuple,
         *,
         source_offset: int,
@@ -107,7 +107,7 @@ class Alignment:
         """The offset in the first original at which all begins; None: that was not read yet."""
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
-        self._originals: deque[Batch] = deque()
+        self._originals: deque[ComparedBatch] = deque()
         self._first = 0
         """Index of the first original that is kept."""
         self._ends = source_offset
@@ -117,7 +117,7 @@ class Alignment:
         self._kept_bytes = 0
         self._paths = [Path()]
 
-    async def next(self) -> Batch | None:
+    async def next(self) -> ComparedBatch | None:
         """Returns the original that comes next, or of which a part comes next, by the way decided on."""
         await self._begin()
         (path,) = self._paths
@@ -129,7 +129,7 @@ class Alignment:
         (path,) = self._paths
         return path.used < self._deleted_before(path)
 
-    async def take(self, copy: Batch, *, follows: bool = False) -> bool:
+    async def take(self, copy: ComparedBatch, *, follows: bool = False) -> bool:
         """Takes the next copy; False if it fits nowhere. ``follows``: its sequence is the next one after the previous
         copy's. Then originals that stand between those of both copies were left out. Any that is not new had been
         cleaned away, and has come back."""
@@ -159,7 +159,7 @@ class Alignment:
         self._narrow(found.values())
         return True
 
-    async def _match(self, found: Found, fits: dict[int, Fit], path: Path, at: int, copy: Batch) -> Fit:
+    async def _match(self, found: Found, fits: dict[int, Fit], path: Path, at: int, copy: ComparedBatch) -> Fit:
         """Adds the way by which the copy is of this original, if it fits. ``fits``: known results, by original."""
         original = self._originals[at - self._first]
         if at not in fits:
@@ -172,7 +172,7 @@ class Alignment:
             put(found, Path(at + 1, 0, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
         return fits[at]
 
-    async def _match_pieces(self, found: Found, path: Path, original: Batch, copy: "_Cut") -> None:
+    async def _match_pieces(self, found: Found, path: Path, original: ComparedBatch, copy: "_Cut") -> None:
         """Adds the ways by which the copy is the next piece of the path's original."""
         if copy.batch.length > original.length - path.inside:
             return
@@ -269,7 +269,7 @@ class Alignment:
         return True
 
     async def _skip_pieces(
-        self, path: Path, original: Batch, left: int, gaps: tuple[int, ...] | None
+        self, path: Path, original: ComparedBatch, left: int, gaps: tuple[int, ...] | None
     ) -> list[tuple[Path, int, tuple[int, ...]]]:
         """Returns the ways on if the copies that are not there were pieces of the path's original. Where it has holes,
         these may have had records then, which the source's cleaner has taken since."""
@@ -400,14 +400,14 @@ class Alignment:
                 self._rows[at] = await rows_of(original)
         return self._rows[at]
 
-    async def _sought(self, at: int) -> Batch | None:
+    async def _sought(self, at: int) -> ComparedBatch | None:
         """Returns the original there as a candidate for a copy. Notes its index if it cannot be read."""
         original = await self._original(at)
         if original is None and (self._unread is None or at < self._unread):
             self._unread = at
         return original
 
-    async def _original(self, at: int) -> Batch | None:
+    async def _original(self, at: int) -> ComparedBatch | None:
         while at >= self._first + len(self._originals):
             original = await self._fetch()
             if original is None:
@@ -431,7 +431,7 @@ class Alignment:
             used -= gap.offsets
         raise AssertionError(f"{used} offsets more than there is room for")
 
-    def _room(self, path: Path, original: Batch | None) -> int:
+    def _room(self, path: Path, original: ComparedBatch | None) -> int:
         """Returns how many offsets before the path's next original, or the next record of it, others may have taken."""
         room = self._deleted_before(path) - path.used
         if original is None:
@@ -474,7 +474,7 @@ class Alignment:
 class _Cut:
     """A copy that may be a piece of an original. ``batch``: it; it is opened when that is needed, once."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: ComparedBatch) -> None:
         self.batch = batch
         self._rows: Rows | None = None
         self._opened = False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Alignment, Differs, NeverArrived
-from mirror.offsetmap.compare.looks import Batch, Gap
+from mirror.offsetmap.compare.looks import ComparedBatch, Gap
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import Identity
@@ -75,10 +75,10 @@ class Originals:
                 self.offset = header.next_offset
         return self._read.popleft()
 
-    async def next_batch(self) -> Batch | None:
+    async def next_batch(self) -> ComparedBatch | None:
         """Returns the next one in the form in which it is compared."""
         found = await self.next()
-        return None if found is None else Batch.of(*found)
+        return None if found is None else ComparedBatch.of(*found)
 
 
 class LockStep:
@@ -167,7 +167,7 @@ class LockStep:
                 if header.base_offset > self._expected:
                     self._gaps.append((self._expected, header.base_offset))
                 if header.producer_id in self._own and not header.is_control:
-                    await self._match(Batch.of(header, batch, append_times=self._append_times))
+                    await self._match(ComparedBatch.of(header, batch, append_times=self._append_times))
                     self._gaps.clear()
                     self._fenced = None
                 elif self._fenced is None and self.identity is not None and is_fence(header, self.identity):
@@ -196,7 +196,7 @@ class LockStep:
         """Leader epoch of the source's last matched batch; -1 if there is none."""
         return self.alignment.source_epoch
 
-    async def next_of_source(self) -> Batch | None:
+    async def next_of_source(self) -> ComparedBatch | None:
         """Returns the batch that would be copied next; None if the source has none now."""
         return await self.alignment.next()
 
@@ -239,7 +239,7 @@ class LockStep:
             self._expected = end
             self._fenced = None
 
-    async def _match(self, copy: Batch) -> None:
+    async def _match(self, copy: ComparedBatch) -> None:
         """Matches one batch of ours at the destination with the next one of the source."""
         header = copy.header
         where = f"offset {header.base_offset} of {self.destination.name}"

@@ -29,7 +29,7 @@ class Gap(NamedTuple):
         return self.start if self.is_batch and used < self.offsets else self.start + used
 
 
-class Batch(NamedTuple):
+class ComparedBatch(NamedTuple):
     """A batch of either log, as far as it is compared."""
 
     header: BatchHeader
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
     @classmethod
     def of(
         cls, header: BatchHeader, batch: memoryview, gaps: tuple[Gap, ...] = (), *, append_times: bool = False
-    ) -> "Batch":
+    ) -> "ComparedBatch":
         """Makes one of a header and the whole batch. The checksum covers who wrote it, so the records are digested.
         ``append_times``: it is a copy, into which the destination's broker may have put the time of its append."""
         stamped = append_times and is_stamped(header)
@@ -90,7 +90,7 @@ class Fit(Enum):
     NONE = "none"
 
 
-async def fit(original: Batch, copy: Batch, opening: asyncio.Lock) -> Fit:
+async def fit(original: ComparedBatch, copy: ComparedBatch, opening: asyncio.Lock) -> Fit:
     """Returns how the copy fits. ``opening``: held while the batches are open, so that memory is bounded."""
     same_time = copy.stamped or original.header.max_timestamp == copy.header.max_timestamp
     if original.look == copy.look and same_time:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from mirror.offsetmap.compare.looks import Batch
+from mirror.offsetmap.compare.looks import ComparedBatch
 from mirror.records.content.opening import NotOpened
 from mirror.records.content.raw import placed_records
 from mirror.records.header import BatchHeader
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
         return [least, *(delta + 1 for delta in self.deltas[bisect_left(self.deltas, least) : start + count])]
 
 
-class Spot(NamedTuple):
+class PiecePlace(NamedTuple):
     """A place for the copy: offsets in the original. ``whole``: it has every record that the original has there, and
     there is one."""
 
@@ -56,9 +56,9 @@ class Spot(NamedTuple):
     whole: bool
 
 
-async def rows_of(batch: Batch, *, timed: bool = True) -> Rows | None:
+async def rows_of(batch: ComparedBatch, *, timed: bool = True) -> Rows | None:
     """Returns what is in a batch; None if its records are not kept, or cannot be read. ``timed``: False if times are
-    not compared (``Batch.timed``)."""
+    not compared (``ComparedBatch.timed``)."""
     return await rows_in(batch.header, batch.records, timed=timed)
 
 
@@ -81,7 +81,7 @@ async def rows_in(header: BatchHeader, records: memoryview | None, *, timed: boo
     return rows
 
 
-def spots(original: Rows, original_length: int, inside: int, copy: Rows, copy_length: int) -> Iterator[Spot]:
+def spots(original: Rows, original_length: int, inside: int, copy: Rows, copy_length: int) -> Iterator[PiecePlace]:
     """Yields the places in an original at which a copy fits as the piece that comes next.
 
     Args:
@@ -104,7 +104,7 @@ def spots(original: Rows, original_length: int, inside: int, copy: Rows, copy_le
                 yield spot
 
 
-def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> Spot | None:
+def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> PiecePlace | None:
     """Returns the place at offset ``start`` of the original if no record there speaks against it, else None."""
     end = start + copy_length
     low, high = bisect_left(original.deltas, start), bisect_left(original.deltas, end)
@@ -117,4 +117,4 @@ def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> Spot | 
         both += there is not None
     # What only the copy has, the source's cleaner has taken since; what only the original has, the destination's. Where
     # both have nothing in common, nothing speaks against it, and nothing for it: another log may have a hole there.
-    return Spot(start, end, whole=0 < both == len(here))
+    return PiecePlace(start, end, whole=0 < both == len(here))

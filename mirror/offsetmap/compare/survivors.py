@@ -35,7 +35,7 @@ def loses_times(header: BatchHeader) -> bool:
     return is_stamped(header) and cleaned(header)
 
 
-class Placed(Protocol):
+class PlacedRecord(Protocol):
     """A record that is compared: by all that it has."""
 
     @property
@@ -49,12 +49,12 @@ class Placed(Protocol):
     def _replace(self, *, timestamp: int) -> Self: ...
 
 
-def timeless(records: Iterator[Placed]) -> Iterator[Placed]:
+def timeless(records: Iterator[PlacedRecord]) -> Iterator[PlacedRecord]:
     """Yields the records without their times."""
     return (record._replace(timestamp=0) for record in records)
 
 
-async def in_common(copy: Iterator[Placed], original: Iterator[Placed]) -> Common | None:
+async def in_common(copy: Iterator[PlacedRecord], original: Iterator[PlacedRecord]) -> Common | None:
     """Returns what both have in common; None if a record that both have differs.
 
     Raises:

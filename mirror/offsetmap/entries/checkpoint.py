@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.entries.chunks import Order
-from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
 from mirror.offsetmap.entries.passed import DEAD_LETTER, DROPPED
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.records.identity import Identity
@@ -17,7 +17,7 @@ class Checkpoint:
     """Says that all before ``source_offset`` is at the destination, before ``destination_offset``, and that the flow's
     batches from there on are the source's from ``source_offset`` on. It stays true: it is only ever superseded."""
 
-    side: Side
+    subject: Subject
     writer: str
     order: Order
     source_offset: int
@@ -53,7 +53,7 @@ class Checkpoint:
 
     def key(self) -> bytes:
         """Returns the key: one for each writer."""
-        return key_of("checkpoint", self.side, writer=self.writer)
+        return key_of("checkpoint", self.subject, writer=self.writer)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -83,7 +83,7 @@ class Checkpoint:
         older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
         value = older | {"unused": False} | dict(value)
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             writer=fields.label(key, "writer"),
             order=Order.load(value),
             source_offset=fields.number(value, "source"),
@@ -120,11 +120,11 @@ def in_words(cause: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedOffsets:
     """Source offsets that were not copied, or not shown to be copied: ``start`` up to before ``end``. That was decided,
     or the source deleted them while the partition was halted."""
 
-    side: Side
+    subject: Subject
     start: int
     end: int
     cause: str
@@ -133,7 +133,7 @@ class Skipped:
 
     def key(self) -> bytes:
         """Returns the key: one for each range."""
-        return key_of("skipped", self.side, start=self.start)
+        return key_of("skipped", self.subject, start=self.start)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -144,7 +144,7 @@ class Skipped:
         """Reads what ``key`` and ``value`` made."""
         start = fields.number(key, "start")
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             start=start,
             end=fields.number(value, "end", least=start),
             cause=fields.label(value, "cause"),

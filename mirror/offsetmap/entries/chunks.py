@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
 from mirror.offsetmap.runs import MapError, OffsetMap
 
 CHUNK_RUNS = 1024
@@ -40,16 +40,16 @@ class ChunkId(NamedTuple):
 
 
 NOT_NOTED = ChunkId("", -1)
-"""``Chunk.follows`` in records of versions that did not note the chunk before."""
+"""``MapChunk.follows`` in records of versions that did not note the chunk before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class MapChunk:
     """A piece of a partition's map: what ``writer`` has copied, ``number`` counting its chunks from 0.
 
     ``since`` is the source offset from which this writer's account counts, instead of all accounts of lower order."""
 
-    side: Side
+    subject: Subject
     writer: str
     order: Order
     number: int
@@ -69,7 +69,7 @@ class Chunk:
 
     def key(self) -> bytes:
         """Returns the key: one for each chunk of each writer."""
-        return key_of("map", self.side, writer=self.writer, chunk=self.number)
+        return key_of("map", self.subject, writer=self.writer, chunk=self.number)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -81,7 +81,7 @@ class Chunk:
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """Reads what ``key`` and ``value`` made. Older versions did not write ``follows`` and ``gone_to``."""
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             writer=fields.label(key, "writer"),
             order=Order.load(value),
             number=fields.number(key, "chunk"),
@@ -101,7 +101,7 @@ def _follows(value: Mapping[str, Any]) -> ChunkId | None:
     return ChunkId(fields.label(told, "writer"), fields.number(told, "number"))
 
 
-def linked(counted: Sequence[Chunk], every: Iterable[Chunk], *, writer: str, gone_to: int = 0) -> list[Chunk]:
+def linked(counted: Sequence[MapChunk], every: Iterable[MapChunk], *, writer: str, gone_to: int = 0) -> list[MapChunk]:
     """Returns the chunks of one partition that make its map, in the order in which they count.
 
     Args:
@@ -133,7 +133,7 @@ def linked(counted: Sequence[Chunk], every: Iterable[Chunk], *, writer: str, gon
     return [*reversed(found.values())]
 
 
-def joined(chunks: Iterable[Chunk]) -> OffsetMap:
+def joined(chunks: Iterable[MapChunk]) -> OffsetMap:
     """Returns the map that these chunks of one partition make together, given in the order in which they count."""
     found = OffsetMap()
     writer = ""

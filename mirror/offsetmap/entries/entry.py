@@ -7,11 +7,11 @@ without a value takes the key away.
 import json
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
-from mirror.offsetmap.entries.chunks import Chunk
+from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
+from mirror.offsetmap.entries.chunks import MapChunk
 from mirror.offsetmap.entries.keys import VERSION
-from mirror.offsetmap.entries.passed import PassedOver
-from mirror.offsetmap.entries.pins import AcceptedLoop, Flow, KeptHalt, Note, Pin, Remembered, Suspended, Upstream
+from mirror.offsetmap.entries.passed import PassedOverOffsets
+from mirror.offsetmap.entries.pins import AcceptedLoop, FlowEntry, KeptHalt, Note, Pin, Remembered, Suspended, Upstream
 
 SHOWN = 500
 """Bytes of a key that a message shows at most."""
@@ -21,15 +21,15 @@ class StateError(ValueError):
     """A record that no mirror of this version wrote. The message has its key."""
 
 
-Pinned = Flow | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
+Pinned = FlowEntry | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
 """Entries of which the newest of a key counts, whatever else there is."""
-Entry = Checkpoint | Chunk | Skipped | PassedOver | Note | Pinned
+Entry = Checkpoint | MapChunk | SkippedOffsets | PassedOverOffsets | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
-    "map": Chunk,
-    "skipped": Skipped,
-    "passed": PassedOver,
-    "flow": Flow,
+    "map": MapChunk,
+    "skipped": SkippedOffsets,
+    "passed": PassedOverOffsets,
+    "flow": FlowEntry,
     "partition": Pin,
     "copied": Note,
     "halt": KeptHalt,

@@ -10,7 +10,7 @@ VERSION = 1
 _COMPACT = (",", ":")
 
 
-class Side(NamedTuple):
+class Subject(NamedTuple):
     """The subject of a record: a source partition and the destination topic that it is copied into."""
 
     topic: str
@@ -19,12 +19,12 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The side in words, for messages."""
+        """The partition and its destination topic in words, for messages."""
         return f"{self.topic}-{self.partition} in {self.destination}"
 
     @classmethod
-    def of(cls, key: Mapping[str, Any]) -> "Side":
-        """Returns the side of a key that ``key_of`` made."""
+    def of(cls, key: Mapping[str, Any]) -> "Subject":
+        """Returns the subject of a key that ``key_of`` made."""
         return cls(
             fields.topic(key, "topic"),
             fields.number(key, "partition", most=fields.MOST_I32),
@@ -32,9 +32,11 @@ class Side(NamedTuple):
         )
 
 
-def key_of(kind: str, side: Side, **rest: object) -> bytes:
+def key_of(kind: str, subject: Subject, **rest: object) -> bytes:
     """Returns the key of a record about a partition."""
-    return dump({"kind": kind, "topic": side.topic, "partition": side.partition, "into": side.destination} | rest)
+    return dump(
+        {"kind": kind, "topic": subject.topic, "partition": subject.partition, "into": subject.destination} | rest
+    )
 
 
 def dump(value: Mapping[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
 
 DROPPED = "oversize"
 """The cause of a record that was dropped."""
@@ -23,11 +23,11 @@ MOST_OFFSETS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
+class PassedOverOffsets:
     """Offsets of records that were passed over, all of one leader epoch of the source. Within an epoch, an offset has
     only one record: so it is known which one is meant, whatever stands there later."""
 
-    side: Side
+    subject: Subject
     writer: str
     """The process that wrote it: two workers never add to the same entry."""
     offsets: tuple[int, ...]
@@ -53,7 +53,7 @@ class PassedOver:
 
     def key(self) -> bytes:
         """Returns the key: one for each first record of a writer."""
-        return key_of("passed", self.side, start=self.start, epoch=self.leader_epoch, writer=self.writer)
+        return key_of("passed", self.subject, start=self.start, epoch=self.leader_epoch, writer=self.writer)
 
     def value(self) -> bytes:
         """Returns the value, in JSON. ``steps``: from each offset to the next one."""
@@ -80,7 +80,7 @@ class PassedOver:
         if offsets[-1] >= fields.MOST:
             raise ValueError("steps leads beyond the last offset")
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             writer=fields.label(key, "writer"),
             offsets=offsets,
             leader_epoch=fields.number(key, "epoch", least=-1, most=fields.MOST_I32),

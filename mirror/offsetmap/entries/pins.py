@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from mirror.offsetmap import fields
-from mirror.offsetmap.entries.keys import VERSION, Side, dump, key_of
+from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, BatchHeader
 
 DIGEST_SIZE = 8
@@ -33,7 +33,7 @@ def header_digest(header: bytes | memoryview) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class FlowEntry:
     """A flow that writes to this destination. Its id and the source cluster's make the producer ids of its batches
     (``records.identity``), so the flow of a foreign batch can be named."""
 
@@ -102,7 +102,7 @@ class Pin:
     """The identity of a partition: the topics that it was copied from and into. It is written before the first batch,
     padding or marker, and replaced when an operator resumes over a change."""
 
-    side: Side
+    subject: Subject
     source_id: str | None
     """Topic id in hexadecimal, if the cluster has one."""
     destination_id: str | None
@@ -128,7 +128,7 @@ class Pin:
 
     def key(self) -> bytes:
         """Returns the key: one for each partition."""
-        return pin_key(self.side)
+        return pin_key(self.subject)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -156,7 +156,7 @@ class Pin:
         value = {"offsets": "", "isolation_level": "", "identity": "", "gaps_to": 0, "aborted_to": 0} | dict(value)
         value.setdefault("replaced", False)
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             source_id=fields.topic_id(value, "source_id"),
             destination_id=fields.topic_id(value, "destination_id"),
             source_cluster=fields.label(value, "source_cluster"),
@@ -182,7 +182,7 @@ class Note:
     """A note of what one owner of a partition knows to be copied last of these topics. Several owners may write at the
     same time, so each has a key of its own. The newest by its content counts, in whatever order they come."""
 
-    side: Side
+    subject: Subject
     writer: str
     source_id: str | None
     """Topic ids, as in a ``Pin``: about other topics the note says nothing."""
@@ -192,7 +192,7 @@ class Note:
 
     def key(self) -> bytes:
         """Returns the key: one for each partition and writer."""
-        return key_of("copied", self.side, writer=self.writer)
+        return key_of("copied", self.subject, writer=self.writer)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -213,7 +213,7 @@ class Note:
         if copied is None:
             raise ValueError("copied is nothing")
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             writer=fields.label(key, "writer"),
             source_id=fields.topic_id(value, "source_id"),
             destination_id=fields.topic_id(value, "destination_id"),
@@ -226,7 +226,7 @@ class Note:
 class KeptHalt:
     """A partition has stopped, and stays so for whoever takes it over, until an operator resumes it."""
 
-    side: Side
+    subject: Subject
     reason: str
     detail: str
     remedy: str
@@ -237,7 +237,7 @@ class KeptHalt:
 
     def key(self) -> bytes:
         """Returns the key: one for each partition."""
-        return halt_key(self.side)
+        return halt_key(self.subject)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -257,7 +257,7 @@ class KeptHalt:
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """Reads what ``key`` and ``value`` made."""
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             reason=fields.label(value, "reason"),
             detail=fields.prose(value, "detail"),
             remedy=fields.prose(value, "remedy"),
@@ -272,7 +272,7 @@ class AcceptedLoop:
     """An operator has resumed a partition whose records come back by way of a flow (``relay.durable.loops``), or that
     another flow copies as well (``relay.durable.flows``)."""
 
-    side: Side
+    subject: Subject
     by: str
     """That flow: its internal topic, at the source unless it says "at the destination"; or its edge in a ring
     (``loops.by_of``)."""
@@ -281,7 +281,7 @@ class AcceptedLoop:
 
     def key(self) -> bytes:
         """Returns the key: one for each partition and flow."""
-        return loop_key(self.side, self.by)
+        return loop_key(self.subject, self.by)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -290,7 +290,7 @@ class AcceptedLoop:
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
         """Reads what ``key`` and ``value`` made."""
-        return cls(side=Side.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
+        return cls(subject=Subject.of(key), by=fields.label(key, "by"), digest=fields.label(value, "digest"))
 
 
 class Edge(NamedTuple):
@@ -340,14 +340,14 @@ class Upstream:
     """The flows that feed the source partition of a flow, as far back as they are known (``relay.durable.loops``).
     A flow that copies on from this flow's destination reads there where its records come from."""
 
-    side: Side
+    subject: Subject
     hops: tuple[Hop, ...]
     """The nearest first; none twice."""
     at_ms: int = 0
 
     def key(self) -> bytes:
         """Returns the key: one for each partition."""
-        return upstream_key(self.side)
+        return upstream_key(self.subject)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -363,7 +363,7 @@ class Upstream:
         hops = tuple(Hop.load(row) for row in rows)
         if len({hop.edge for hop in hops}) < len(hops):
             raise ValueError("a hop is there twice")
-        return cls(side=Side.of(key), hops=hops, at_ms=fields.at_ms(value))
+        return cls(subject=Subject.of(key), hops=hops, at_ms=fields.at_ms(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +371,7 @@ class Remembered:
     """The state of the last checkpoint's producer that the destination's leader remembered before a fence that makes it
     forget. Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
 
-    side: Side
+    subject: Subject
     producer_id: int
     epoch: int
     last_sequence: int
@@ -383,7 +383,7 @@ class Remembered:
 
     def key(self) -> bytes:
         """Returns the key: one for each partition."""
-        return remembered_key(self.side)
+        return remembered_key(self.subject)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -397,7 +397,7 @@ class Remembered:
             value, "producer", (-1, fields.MOST), (-1, fields.MOST_I16), (-1, fields.MOST_I32)
         )
         return cls(
-            side=Side.of(key),
+            subject=Subject.of(key),
             producer_id=producer_id,
             epoch=epoch,
             last_sequence=last_sequence,
@@ -441,26 +441,26 @@ def suspended_key(topic: str) -> bytes:
     return dump({"kind": "suspended", "topic": topic})
 
 
-def pin_key(side: Side) -> bytes:
+def pin_key(subject: Subject) -> bytes:
     """Returns the key of a partition's ``Pin``."""
-    return key_of("partition", side)
+    return key_of("partition", subject)
 
 
-def halt_key(side: Side) -> bytes:
+def halt_key(subject: Subject) -> bytes:
     """Returns the key of a partition's ``KeptHalt``."""
-    return key_of("halt", side)
+    return key_of("halt", subject)
 
 
-def remembered_key(side: Side) -> bytes:
+def remembered_key(subject: Subject) -> bytes:
     """Returns the key of a partition's ``Remembered``."""
-    return key_of("remembered", side)
+    return key_of("remembered", subject)
 
 
-def loop_key(side: Side, by: str) -> bytes:
+def loop_key(subject: Subject, by: str) -> bytes:
     """Returns the key of a partition's ``AcceptedLoop``."""
-    return key_of("loop", side, by=by)
+    return key_of("loop", subject, by=by)
 
 
-def upstream_key(side: Side) -> bytes:
+def upstream_key(subject: Subject) -> bytes:
     """Returns the key of a partition's ``Upstream``."""
-    return key_of("upstream", side)
+    return key_of("upstream", subject)

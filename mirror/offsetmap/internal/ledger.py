@@ -11,15 +11,15 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
-from mirror.offsetmap.entries.chunks import Chunk, joined, linked
+from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
+from mirror.offsetmap.entries.chunks import MapChunk, joined, linked
 from mirror.offsetmap.entries.entry import Entry, Pinned, read_entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.passed import PassedOver
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.passed import PassedOverOffsets
 from mirror.offsetmap.entries.pins import (
     HALTED,
     AcceptedLoop,
-    Flow,
+    FlowEntry,
     KeptHalt,
     Note,
     Pin,
@@ -39,10 +39,10 @@ from mirror.reasons import ELSEWHERE
 
 @dataclass(slots=True)
 class _Account:
-    """The checkpoints, chunks and notes of one side."""
+    """The checkpoints, chunks and notes of one subject."""
 
     checkpoints: dict[bytes, Checkpoint] = field(default_factory=dict)
-    chunks: dict[bytes, Chunk] = field(default_factory=dict)
+    chunks: dict[bytes, MapChunk] = field(default_factory=dict)
     notes: dict[bytes, Note] = field(default_factory=dict)
 
 
@@ -56,10 +56,10 @@ class Ledger:
 
     lean: bool = False
     only: Callable[[Entry], bool] | None = None
-    _accounts: dict[Side, _Account] = field(default_factory=dict)
-    _sides: dict[bytes, Side] = field(default_factory=dict)
-    _skipped: dict[bytes, Skipped] = field(default_factory=dict)
-    _passed: dict[Side, dict[bytes, PassedOver]] = field(default_factory=dict)
+    _accounts: dict[Subject, _Account] = field(default_factory=dict)
+    _subjects: dict[bytes, Subject] = field(default_factory=dict)
+    _skipped: dict[bytes, SkippedOffsets] = field(default_factory=dict)
+    _passed: dict[Subject, dict[bytes, PassedOverOffsets]] = field(default_factory=dict)
     _pinned: dict[bytes, Pinned] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -78,18 +78,18 @@ class Ledger:
         if self.only is not None and not self.only(entry):
             return
         key = entry.key()
-        if isinstance(entry, Skipped):
+        if isinstance(entry, SkippedOffsets):
             self._skipped[key] = entry
             return
         if isinstance(entry, Pinned):
             self._pinned[key] = entry
             return
-        if isinstance(entry, PassedOver):
-            self._passed.setdefault(entry.side, {})[key] = entry
-            self._sides[key] = entry.side
+        if isinstance(entry, PassedOverOffsets):
+            self._passed.setdefault(entry.subject, {})[key] = entry
+            self._subjects[key] = entry.subject
             return
-        account = self._accounts.setdefault(entry.side, _Account())
-        self._sides[key] = entry.side
+        account = self._accounts.setdefault(entry.subject, _Account())
+        self._subjects[key] = entry.subject
         if isinstance(entry, Checkpoint):
             account.checkpoints[key] = entry
         elif isinstance(entry, Note):
@@ -103,11 +103,11 @@ class Ledger:
         """Drops the entry with this key, if there is one."""
         self._skipped.pop(key, None)
         self._pinned.pop(key, None)
-        side = self._sides.pop(key, None)
-        if side is None:
+        subject = self._subjects.pop(key, None)
+        if subject is None:
             return
-        self._passed.get(side, {}).pop(key, None)
-        account = self._accounts.get(side)
+        self._passed.get(subject, {}).pop(key, None)
+        account = self._accounts.get(subject)
         if account is not None:
             account.checkpoints.pop(key, None)
             account.chunks.pop(key, None)
@@ -115,48 +115,48 @@ class Ledger:
 
     def has(self, key: bytes) -> bool:
         """Returns True if there is an entry with this key."""
-        return key in self._skipped or key in self._pinned or key in self._sides
+        return key in self._skipped or key in self._pinned or key in self._subjects
 
-    def about(self, sides: Container[Side]) -> list[Entry]:
+    def about(self, subjects: Container[Subject]) -> list[Entry]:
         """Returns all entries of these partitions but checkpoints and maps."""
-        pinned = [each for each in self._pinned.values() if not isinstance(each, Flow | Suspended)]
+        pinned = [each for each in self._pinned.values() if not isinstance(each, FlowEntry | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
         passed = [entry for entries in self._passed.values() for entry in entries.values()]
-        return [each for each in (*pinned, *self._skipped.values(), *passed, *notes) if each.side in sides]
+        return [each for each in (*pinned, *self._skipped.values(), *passed, *notes) if each.subject in subjects]
 
-    def of(self, side: Side) -> "Ledger":
-        """Returns a copy of the checkpoints and chunks of one side, which what is applied later does not change."""
+    def of(self, subject: Subject) -> "Ledger":
+        """Returns a copy of the checkpoints and chunks of one subject, which what is applied later does not change."""
         found = Ledger(lean=self.lean)
-        account = self._accounts.get(side)
+        account = self._accounts.get(subject)
         if account is not None:
-            found._accounts[side] = _Account(dict(account.checkpoints), dict(account.chunks))
+            found._accounts[subject] = _Account(dict(account.checkpoints), dict(account.chunks))
         return found
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
     @property
-    def sides(self) -> list[Side]:
+    def subjects(self) -> list[Subject]:
         """The sides that have a checkpoint, in order."""
-        return sorted(side for side, account in self._accounts.items() if account.checkpoints)
+        return sorted(subject for subject, account in self._accounts.items() if account.checkpoints)
 
     @property
-    def known(self) -> set[Side]:
+    def known(self) -> set[Subject]:
         """The sides that have a checkpoint or a pin."""
-        return {*self.sides, *(each.side for each in self._pinned.values() if isinstance(each, Pin))}
+        return {*self.subjects, *(each.subject for each in self._pinned.values() if isinstance(each, Pin))}
 
-    def checkpoints(self, side: Side) -> list[Checkpoint]:
+    def checkpoints(self, subject: Subject) -> list[Checkpoint]:
         """Returns all checkpoints of this partition. The one that counts is the last."""
-        account = self._accounts.get(side)
+        account = self._accounts.get(subject)
         return sorted(account.checkpoints.values(), key=lambda one: one.rank) if account else []
 
-    def checkpoint(self, side: Side) -> Checkpoint | None:
+    def checkpoint(self, subject: Subject) -> Checkpoint | None:
         """Returns the checkpoint that counts."""
-        found = self.checkpoints(side)
+        found = self.checkpoints(subject)
         return found[-1] if found else None
 
-    def own(self, side: Side) -> set[int]:
+    def own(self, subject: Subject) -> set[int]:
         """Returns every producer id under which this partition was ever written, as far as it was noted."""
-        account = self._accounts.get(side)
+        account = self._accounts.get(subject)
         if account is None:
             return set()
         known = {chunk.order.producer_id for chunk in account.chunks.values()}
@@ -164,73 +164,73 @@ class Ledger:
             known.update(one.own, (one.identity.producer_id,))
         return known
 
-    def chunks(self, side: Side) -> list[Chunk]:
+    def chunks(self, subject: Subject) -> list[MapChunk]:
         """Returns all chunks of this partition that count, in the order in which they do."""
-        return [one for one in self._all_chunks(side) if one.writer not in self._void(side)]
+        return [one for one in self._all_chunks(subject) if one.writer not in self._void(subject)]
 
-    def void(self, side: Side) -> list[Chunk]:
+    def void(self, subject: Subject) -> list[MapChunk]:
         """Returns the chunks of this partition that do not count: of workers that had lost it before their first
         checkpoint. If no account of a takeover is confirmed, the last one counts, because the next is built on it."""
-        return [one for one in self._all_chunks(side) if one.writer in self._void(side)]
+        return [one for one in self._all_chunks(subject) if one.writer in self._void(subject)]
 
-    def _all_chunks(self, side: Side) -> list[Chunk]:
-        account = self._accounts.get(side)
+    def _all_chunks(self, subject: Subject) -> list[MapChunk]:
+        account = self._accounts.get(subject)
         return sorted(account.chunks.values(), key=lambda one: (one.order, one.number)) if account else []
 
-    def _void(self, side: Side) -> set[str]:
-        accounts = self.checkpoints(side)
+    def _void(self, subject: Subject) -> set[str]:
+        accounts = self.checkpoints(subject)
         last = {one.order.takeover: one.writer for one in accounts}
         return {one.writer for one in accounts if not one.confirmed and last[one.order.takeover] != one.writer}
 
-    def linked(self, side: Side, *, gone_to: int = 0) -> list[Chunk]:
+    def linked(self, subject: Subject, *, gone_to: int = 0) -> list[MapChunk]:
         """Returns the chunks of the account that counts and those that it goes on from. See ``chunks.linked``.
 
         Raises:
             MapError: one of them is missing.
         """
-        checkpoint, counted = self.checkpoint(side), self.chunks(side)
+        checkpoint, counted = self.checkpoint(subject), self.chunks(subject)
         if checkpoint is None:
             return counted
-        return linked(counted, self._all_chunks(side), writer=checkpoint.writer, gone_to=gone_to)
+        return linked(counted, self._all_chunks(subject), writer=checkpoint.writer, gone_to=gone_to)
 
-    def map(self, side: Side) -> OffsetMap:
+    def map(self, subject: Subject) -> OffsetMap:
         """Returns the whole map as it was written down. A lean ledger does not have it.
 
         Raises:
             MapError: it is not whole.
         """
         assert not self.lean
-        return joined(self.linked(side))
+        return joined(self.linked(subject))
 
-    def skipped(self, topic: str | None = None) -> Iterator[Skipped]:
+    def skipped(self, topic: str | None = None) -> Iterator[SkippedOffsets]:
         """Yields the ranges that were not copied, of one source topic or of all, in order."""
-        for entry in sorted(self._skipped.values(), key=lambda one: (one.side, one.start)):
-            if topic in (None, entry.side.topic):
+        for entry in sorted(self._skipped.values(), key=lambda one: (one.subject, one.start)):
+            if topic in (None, entry.subject.topic):
                 yield entry
 
-    def passed(self, side: Side | None = None) -> list[PassedOver]:
+    def passed(self, subject: Subject | None = None) -> list[PassedOverOffsets]:
         """Returns the records that were passed over, of one partition or of all, in the order of their first
         offsets."""
-        some = self._passed.values() if side is None else [self._passed.get(side, {})]
+        some = self._passed.values() if subject is None else [self._passed.get(subject, {})]
         found = [entry for entries in some for entry in entries.values()]
-        return sorted(found, key=lambda one: (one.side, one.start, one.writer))
+        return sorted(found, key=lambda one: (one.subject, one.start, one.writer))
 
-    def pin(self, side: Side) -> Pin | None:
+    def pin(self, subject: Subject) -> Pin | None:
         """Returns the pin of this partition, if one was written down."""
-        found = self._pinned.get(pin_key(side))
+        found = self._pinned.get(pin_key(subject))
         return found if isinstance(found, Pin) else None
 
-    def notes(self, side: Side) -> list[Note]:
+    def notes(self, subject: Subject) -> list[Note]:
         """Returns each owner's note of what was copied last of this partition; the newest last."""
-        notes = [one for one in self._notes(side) if one.writer != HALTED]
+        notes = [one for one in self._notes(subject) if one.writer != HALTED]
         return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
 
-    def due(self, side: Side) -> Note | None:
+    def due(self, subject: Subject) -> Note | None:
         """Returns the note of what was due when this partition halted."""
-        return next((one for one in self._notes(side) if one.writer == HALTED), None)
+        return next((one for one in self._notes(subject) if one.writer == HALTED), None)
 
-    def _notes(self, side: Side) -> Iterable[Note]:
-        account = self._accounts.get(side)
+    def _notes(self, subject: Subject) -> Iterable[Note]:
+        account = self._accounts.get(subject)
         return account.notes.values() if account else ()
 
     def suspended(self, topic: str) -> Suspended | None:
@@ -238,9 +238,9 @@ class Ledger:
         found = self._pinned.get(suspended_key(topic))
         return found if isinstance(found, Suspended) else None
 
-    def halt(self, side: Side) -> KeptHalt | None:
+    def halt(self, subject: Subject) -> KeptHalt | None:
         """Returns the halt of this partition, if it has halted."""
-        found = self._pinned.get(halt_key(side))
+        found = self._pinned.get(halt_key(subject))
         return found if isinstance(found, KeptHalt) else None
 
     def is_copy(
@@ -257,11 +257,11 @@ class Ledger:
         """
         begun = False
         for index in partitions:
-            side = Side(topic, index, into)
-            halt = self.halt(side)
+            subject = Subject(topic, index, into)
+            halt = self.halt(subject)
             if halt is not None and halt.reason in ELSEWHERE:
                 return False
-            for entry in (self.pin(side), self.checkpoint(side)):
+            for entry in (self.pin(subject), self.checkpoint(subject)):
                 if entry is None:
                     continue
                 if _differ(entry.source_id, source_id) or _differ(entry.destination_id, destination_id):
@@ -269,30 +269,30 @@ class Ledger:
                 begun = True
         return begun
 
-    def accepted_loop(self, side: Side, by: str) -> AcceptedLoop | None:
+    def accepted_loop(self, subject: Subject, by: str) -> AcceptedLoop | None:
         """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
-        found = self._pinned.get(loop_key(side, by))
+        found = self._pinned.get(loop_key(subject, by))
         return found if isinstance(found, AcceptedLoop) else None
 
-    def upstream(self, side: Side) -> Upstream | None:
+    def upstream(self, subject: Subject) -> Upstream | None:
         """Returns the flows that feed this partition's source, as last written down."""
-        found = self._pinned.get(upstream_key(side))
+        found = self._pinned.get(upstream_key(subject))
         return found if isinstance(found, Upstream) else None
 
-    def remembered(self, side: Side) -> Remembered | None:
+    def remembered(self, subject: Subject) -> Remembered | None:
         """Returns what was noted before this partition was last fenced."""
-        found = self._pinned.get(remembered_key(side))
+        found = self._pinned.get(remembered_key(subject))
         return found if isinstance(found, Remembered) else None
 
     @property
     def halts(self) -> list[KeptHalt]:
         """The halts of all partitions, in order."""
-        return sorted((one for one in self._pinned.values() if isinstance(one, KeptHalt)), key=lambda one: one.side)
+        return sorted((one for one in self._pinned.values() if isinstance(one, KeptHalt)), key=lambda one: one.subject)
 
     @property
-    def flows(self) -> list[Flow]:
+    def flows(self) -> list[FlowEntry]:
         """The flows that own this topic; more than one if it was shared, or the source cluster was replaced."""
-        return [one for one in self._pinned.values() if isinstance(one, Flow)]
+        return [one for one in self._pinned.values() if isinstance(one, FlowEntry)]
 
 
 def _differ(one: str | None, other: str | None) -> bool:

@@ -6,9 +6,9 @@ from typing import Protocol
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreadable
 from mirror.net.rights import Right
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.ledger import Ledger
-from mirror.wire.errors import Outcome, outcome_of
+from mirror.wire.errors import Reaction, outcome_of
 
 PREFIX = "mirror-internal."
 """Topics whose names begin so are never mirrored (``service.config``)."""
@@ -31,7 +31,7 @@ UNREADABLE = (Refused, StateUnusable, Damaged)
 def passes(error: NetworkError) -> bool:
     """Returns True if asking again may help: not if it is forbidden, nor if the log is damaged on a broker's disk."""
     return (
-        isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Outcome.HALT
+        isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Reaction.HALT
     )
 
 
@@ -66,5 +66,5 @@ class Memory(Protocol):
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes entries, and takes keys away."""
 
-    async def claim(self, flow: Flow) -> None:
+    async def claim(self, flow: FlowEntry) -> None:
         """Writes down which flow it belongs to, unless that is known."""

@@ -24,13 +24,13 @@ from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.entry import Entry, StateError
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.fields import is_topic
 from mirror.offsetmap.internal.batches import KeyValue, batches_of, records_of
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import RESTORE, StateUnusable, state_topic
 from mirror.records.header import BatchHeader
-from mirror.wire.errors import ErrorCode, Outcome, outcome_of
+from mirror.wire.errors import ErrorCode, Reaction, outcome_of
 
 REPLICAS = 3
 """Default replication factor of the internal topic; fewer if there are fewer brokers."""
@@ -80,7 +80,7 @@ class Shared:
                 raise self._failed
 
 
-class State:
+class InternalTopic:
     """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
 
     ``lean``, ``only``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after
@@ -141,7 +141,7 @@ class State:
         self._check_flow()
         return True
 
-    async def claim(self, flow: Flow) -> None:
+    async def claim(self, flow: FlowEntry) -> None:
         """Writes down that the topic is this flow's, unless that is known.
 
         Raises:
@@ -310,7 +310,7 @@ class State:
                 return await attempt()
             except NetworkError as error:
                 final = isinstance(error, StateUnusable) or (
-                    isinstance(error, Refused) and outcome_of(error.code) is Outcome.HALT
+                    isinstance(error, Refused) and outcome_of(error.code) is Reaction.HALT
                 )
                 if final or backoff.tries == TRIES - 1:
                     raise
@@ -392,5 +392,5 @@ class State:
 
 
 def _can_be(entry: Entry) -> bool:
-    side = getattr(entry, "side", None)
-    return side is None or (is_topic(side.topic) and is_topic(side.destination))
+    subject = getattr(entry, "subject", None)
+    return subject is None or (is_topic(subject.topic) and is_topic(subject.destination))

@@ -12,7 +12,7 @@ E = TypeVar("E", bound=PositionError)
 NO_EPOCH = -1
 
 
-class Cursor:
+class RawCursor:
     """A partition that is fetched, from when it was put until it is put again or dropped. Assigned by ``Fetching``
     only.
 
@@ -52,10 +52,10 @@ class Cursor:
         return kind(message, topic=self.at.topic, partition=self.at.partition, offset=self.offset)
 
 
-class Chunk(NamedTuple):
+class FetchedRecords(NamedTuple):
     """What came of one partition: ``records``, up to ``next_offset``; or ``error``."""
 
-    cursor: Cursor
+    cursor: RawCursor
     records: list[ConsumerRecord]
     next_offset: int
     leader_epoch: int

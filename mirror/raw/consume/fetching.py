@@ -4,7 +4,7 @@ Runs in the consumer's event loop. Memory is bounded (KIP-74): each broker's ans
 one larger batch, and the next one is asked for only when the program has taken it. A partition that gave data goes to
 the end of the next requests, so that each has its turn.
 
-What was fetched for a ``Cursor`` is thrown away, whenever it comes, once the partition was put again or dropped.
+What was fetched for a ``RawCursor`` is thrown away, whenever it comes, once the partition was put again or dropped.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from mirror.net.metadata import Leader
 from mirror.net.rights import DENIED, READ, TOPIC, Right
 from mirror.raw import errors
 from mirror.raw.batches import records_of
-from mirror.raw.consume.cursor import NO_EPOCH, Chunk, Cursor
-from mirror.raw.consume.link import FetchLink
+from mirror.raw.consume.cursor import NO_EPOCH, FetchedRecords, RawCursor
+from mirror.raw.consume.link import RawFetchLink
 from mirror.raw.errors import FINAL, RawError, of_network
 from mirror.raw.leaders import Leaders, backoff_of
 from mirror.raw.model import TopicPartition
@@ -48,13 +48,13 @@ class Fetching:
         self._committed = settings.isolation_level == "read_committed"
         size = settings.fetch_max_bytes + OVERHEAD
         self._pool = FramePool(budget=size, frame_size=size)
-        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._cursors: dict[TopicPartition, RawCursor] = {}
         """In the order of their turns."""
-        self._answers: deque[tuple[int | None, list[Chunk]]] = deque()
+        self._answers: deque[tuple[int | None, list[FetchedRecords]]] = deque()
         """What was not taken yet, each with its broker; None: an error of one partition."""
         self._unread: set[int] = set()
         """Brokers of which an answer was not taken yet."""
-        self._links: dict[int, FetchLink] = {}
+        self._links: dict[int, RawFetchLink] = {}
         self._wakes: dict[int, asyncio.Event] = {}
         """Broker -> set when there may be something to ask it for."""
         self._arrived = asyncio.Event()
@@ -97,7 +97,7 @@ class Fetching:
         """Fetches these partitions from these offsets on. What was fetched of them before is thrown away."""
         for at, offset in offsets.items():
             self._cursors.pop(at, None)
-            self._cursors[at] = Cursor(at, offset, backoff_of(self._cluster))
+            self._cursors[at] = RawCursor(at, offset, backoff_of(self._cluster))
         self._leaderless.set()
         self._throw_away()
 
@@ -123,13 +123,13 @@ class Fetching:
         self._answers = deque(kept)
         self._wake_all()
 
-    def _live(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+    def _live(self, chunks: Iterable[FetchedRecords]) -> list[FetchedRecords]:
         return [chunk for chunk in chunks if self._is_current(chunk.cursor)]
 
-    def _is_current(self, cursor: Cursor) -> bool:
+    def _is_current(self, cursor: RawCursor) -> bool:
         return self._cursors.get(cursor.at) is cursor
 
-    async def take(self, timeout_s: float) -> list[Chunk]:
+    async def take(self, timeout_s: float) -> list[FetchedRecords]:
         """Returns what came from one broker, or one partition's error; waits for it up to ``timeout_s``."""
         until = self._now() + timeout_s
         while not self._answers:
@@ -198,16 +198,16 @@ class Fetching:
             self._told[what] = str(problem)
             LOG.warning("%s; trying again", problem)
 
-    def _report(self, cursor: Cursor, error: RawError) -> None:
+    def _report(self, cursor: RawCursor, error: RawError) -> None:
         """Has the program told of a partition's error, in its turn."""
         if self._is_current(cursor):
             cursor.busy = True
-            self._answers.append((None, [Chunk(cursor, [], cursor.offset, NO_EPOCH, error)]))
+            self._answers.append((None, [FetchedRecords(cursor, [], cursor.offset, NO_EPOCH, error)]))
             self._arrived.set()
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 
-    def _leader(self, cursor: Cursor) -> Leader | None:
+    def _leader(self, cursor: RawCursor) -> Leader | None:
         return None if cursor.lost else self._cluster.leader(*cursor.at)
 
     async def _find_leaders(self) -> None:
@@ -217,7 +217,7 @@ class Fetching:
             self._leaderless.clear()
             for leader in {self._leader(cursor) for cursor in self._cursors.values()}:
                 if leader is not None and leader.node_id not in self._links:
-                    link = FetchLink(self._cluster, leader.node_id, self._settings, self._pool.take)
+                    link = RawFetchLink(self._cluster, leader.node_id, self._settings, self._pool.take)
                     self._links[leader.node_id], self._wakes[leader.node_id] = link, asyncio.Event()
                     self._go(self._serve(leader.node_id, link))
             lost = [each for each in self._cursors.values() if self._leader(each) is None and not each.busy]
@@ -241,7 +241,7 @@ class Fetching:
                     continue
             await asyncio.sleep(backoff.next_s())
 
-    def _look(self, cursor: Cursor, failed: dict[str, int]) -> None:
+    def _look(self, cursor: RawCursor, failed: dict[str, int]) -> None:
         """Takes what the metadata say of a partition that had no leader."""
         problem = self._leaders.lack(*cursor.at, failed)
         if isinstance(problem, errors.Unavailable):
@@ -251,7 +251,7 @@ class Fetching:
 
     # -- one broker --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, node_id: int, link: FetchLink) -> None:
+    async def _serve(self, node_id: int, link: RawFetchLink) -> None:
         """Fetches from one broker, whatever it leads, for as long as the consumer lives."""
         backoff = backoff_of(self._cluster)
         wake = self._wakes[node_id]
@@ -277,10 +277,10 @@ class Fetching:
             finally:
                 frame.release()
 
-    def _due(self, node_id: int) -> tuple[list[Cursor], float | None]:
+    def _due(self, node_id: int) -> tuple[list[RawCursor], float | None]:
         """Returns the partitions to fetch from the broker now, in the order of their turns; and how long to wait if
         there are none (None: for news)."""
-        due: list[Cursor] = []
+        due: list[RawCursor] = []
         waits: list[float] = []
         now = self._now()
         for cursor in self._cursors.values() if node_id not in self._unread else ():
@@ -295,7 +295,7 @@ class Fetching:
                 due.append(cursor)
         return due, min(waits, default=None)
 
-    def _failed(self, node_id: int, due: list[Cursor], error: NetworkError) -> None:
+    def _failed(self, node_id: int, due: list[RawCursor], error: NetworkError) -> None:
         """The request for these partitions failed: they are fetched again, from whoever leads them then."""
         self._tell(f"broker {node_id}", error)
         for cursor in due:
@@ -310,7 +310,7 @@ class Fetching:
         known = self._cluster.topics.get(topic)
         return known.topic_id if known is not None else None
 
-    def _is_recreated(self, cursor: Cursor) -> bool:
+    def _is_recreated(self, cursor: RawCursor) -> bool:
         """Returns True, and has the program told, if another topic has the name now."""
         now = self._topic_id(cursor.at.topic)
         if cursor.topic_id is None or now is None:
@@ -328,13 +328,13 @@ class Fetching:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     async def _answered(
-        self, node_id: int, due: list[Cursor], answer: FetchResponse, frame: Frame, ids: Mapping[str, bytes | None]
+        self, node_id: int, due: list[RawCursor], answer: FetchResponse, frame: Frame, ids: Mapping[str, bytes | None]
     ) -> None:
         """Takes an answer: what it has of each partition becomes a chunk."""
         asked = {
             (name, cursor.at.partition): cursor for cursor in due for name in (cursor.at.topic, ids[cursor.at.topic])
         }
-        chunks: list[Chunk] = []
+        chunks: list[FetchedRecords] = []
         for found in answer.partitions:
             cursor = asked.get((found.topic, found.partition))
             if cursor is None or not self._is_current(cursor):
@@ -352,7 +352,7 @@ class Fetching:
             self._answers.append((node_id, chunks))
             self._arrived.set()
 
-    def _refused(self, cursor: Cursor, found: Fetched, answer: FetchResponse) -> bool:
+    def _refused(self, cursor: RawCursor, found: Fetched, answer: FetchResponse) -> bool:
         """Returns True if the broker gave no data of the partition: the program is told, or it is tried again."""
         code = found.error
         if found.diverging is not None:
@@ -383,7 +383,7 @@ class Fetching:
             return False
         return True
 
-    async def _chunk(self, cursor: Cursor, found: Fetched, frame: Frame) -> Chunk | None:
+    async def _chunk(self, cursor: RawCursor, found: Fetched, frame: Frame) -> FetchedRecords | None:
         """Returns what the answer has of the partition, verified; None if that is nothing, or an error."""
         try:
             batches, _ = verified(frame.body[found.start : found.end], cursor.offset)
@@ -410,7 +410,7 @@ class Fetching:
             if batches:
                 header = batches[-1][0]
                 cursor.offset, cursor.last_epoch = header.next_offset, header.leader_epoch
-                return Chunk(cursor, records, header.next_offset, header.leader_epoch)
+                return FetchedRecords(cursor, records, header.next_offset, header.leader_epoch)
         return None
 
 

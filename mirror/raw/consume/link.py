@@ -7,7 +7,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection, FrameWaiter
 from mirror.net.errors import ConnectionLost, Refused
 from mirror.net.stream import SIZE_ONLY
-from mirror.raw.consume.cursor import NO_EPOCH, Cursor
+from mirror.raw.consume.cursor import NO_EPOCH, RawCursor
 from mirror.raw.settings import ConsumerSettings
 from mirror.wire.fetch import (
     READ_COMMITTED,
@@ -23,7 +23,7 @@ from mirror.wire.primitives import MalformedFrame
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
 
 
-class FetchLink:
+class RawFetchLink:
     """See the module's docstring. ``allocate``: returns a frame of a size."""
 
     def __init__(
@@ -41,7 +41,7 @@ class FetchLink:
             self._connection.close()
 
     async def fetch(
-        self, wanted: Sequence[Cursor], topic_ids: Mapping[str, bytes | None]
+        self, wanted: Sequence[RawCursor], topic_ids: Mapping[str, bytes | None]
     ) -> tuple[FetchResponse, Frame]:
         """Exchanges one Fetch. Topics are named by their ids (KIP-516) if all of them have one.
 
@@ -80,7 +80,7 @@ class FetchLink:
             self._connection = await self._cluster.dial(self._node_id, read_ahead=SIZE_ONLY, allocate=self._allocate)
         return self._connection
 
-    def _asked(self, cursor: Cursor, names: Mapping[str, TopicKey]) -> FetchPartition:
+    def _asked(self, cursor: RawCursor, names: Mapping[str, TopicKey]) -> FetchPartition:
         leader = self._cluster.leader(*cursor.at)
         return FetchPartition(
             names.get(cursor.at.topic, cursor.at.topic),

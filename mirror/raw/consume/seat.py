@@ -54,7 +54,7 @@ _OVERTAKEN = frozenset(
 """Errors of a commit that a rebalance overtook."""
 
 
-class Seat:
+class GroupSeat:
     """See the module's docstring. A seat that subscribes to nothing only looks up and commits offsets.
 
     Args:

@@ -38,7 +38,7 @@ from mirror.raw.leaders import Leaders, backoff_of
 from mirror.raw.model import RecordMetadata, TopicPartition
 from mirror.raw.produce.requests import Item, Stamped, exchange
 from mirror.records.identity import Identity
-from mirror.wire.errors import ErrorCode, Outcome, error_name, outcome_of
+from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.produce import Produced
 
 OVER = "delivery.timeout.ms is over"
@@ -195,7 +195,7 @@ class Sending:
             raise _given_up(lane, item, told, NotDelivered)
         elif code in _OTHER_PRODUCER:
             lane.identity = None
-        elif outcome is Outcome.HALT or code in _REFUSED:
+        elif outcome is Reaction.HALT or code in _REFUSED:
             told = f"{error_name(code)}{f', {produced.message}' if produced.message else ''}"
             needs = Right(WRITE, TOPIC, lane.at.topic, self._cluster.name)
             lacks = Refused(self._cluster.name, code, needs=needs).lacks
@@ -204,7 +204,7 @@ class Sending:
                 raise _given_up(lane, item, told, NotDelivered)
             message = f"{lane.name} at {self._cluster.name}: {told}" + (f"; {remedy}" if remedy else "")
             raise RefusedByBroker(message, code, topic=lane.at.topic, partition=lane.at.partition)
-        return outcome is Outcome.FIND_LEADER
+        return outcome is Reaction.FIND_LEADER
 
     async def _check_remembered(self, lane: _Lane, item: Item, leader: Leader, identity: Identity) -> None:
         """Raises OutcomeUnknown if the batch must not be sent again: it may be in the log, and its records are so old

@@ -52,7 +52,7 @@ class Oversize(NotOpened):
         self.size = size
 
 
-class PassedOver(NamedTuple):
+class RecordTooLarge(NamedTuple):
     """A record that does not fit into any batch that the destination takes, and is left out. ``size``: bytes of the
     batch with nothing else in it."""
 
@@ -101,7 +101,7 @@ def rewrite(
     splits: Splits | None = ...,
     passes_over: int | None,
     codec: int | None = ...,
-) -> Iterator[Piece | PassedOver]: ...
+) -> Iterator[Piece | RecordTooLarge]: ...
 
 
 def rewrite(
@@ -114,7 +114,7 @@ def rewrite(
     splits: Splits | None = None,
     passes_over: int | None = None,
     codec: int | None = None,
-) -> Iterator[Piece | PassedOver]:
+) -> Iterator[Piece | RecordTooLarge]:
     """Yields the batch's records as dense batches, in order.
 
     Args:
@@ -124,8 +124,8 @@ def rewrite(
         most_size: limit for a batch in bytes (the destination's ``max.message.bytes``); None: no limit.
         ratios: the topic's, which says how large the batches become; it learns from each that is built.
         splits: counts them.
-        passes_over: a single record whose batch is larger than this as well is yielded as ``PassedOver``, in its place,
-            and the others follow. None: none is.
+        passes_over: a single record whose batch is larger than this as well is yielded as ``RecordTooLarge``, in its
+            place, and the others follow. None: none is.
         codec: of the new batches; None: that of the batch.
 
     Raises:
@@ -146,7 +146,7 @@ def rewrite(
         yield piece
 
 
-def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece | PassedOver]:
+def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece | RecordTooLarge]:
     appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
     for record in raw_records(header, records):
         offset = base + record.offset_delta
@@ -220,7 +220,7 @@ class _Writer:
         most = (self._most_size - HEADER_SIZE) / self._ratios.estimated(self._codec)
         return min(MOST_PLAIN, int(most)) - _FRONT
 
-    def end(self) -> Iterator[Piece | PassedOver]:
+    def end(self) -> Iterator[Piece | RecordTooLarge]:
         """Yields the batch, or the batches into which it has to be split, and begins another one."""
         if self.next_offset >= 0:
             plain, base, count, newest = bytes(self._plain), self._base, self.next_offset - self._base, self._newest
@@ -228,7 +228,7 @@ class _Writer:
             self.next_offset = -1
             yield from self._built(plain, base, count, newest)
 
-    def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece | PassedOver]:
+    def _built(self, plain: bytes, base: int, count: int, newest: int) -> Iterator[Piece | RecordTooLarge]:
         packed = compressed(self._codec, plain)
         size, ratio = HEADER_SIZE + len(packed), len(packed) / len(plain)
         self._splits.built += 1
@@ -237,7 +237,7 @@ class _Writer:
             yield self._piece(packed, base, count, newest)
             return
         if count == 1 and self._passes_over is not None and size > self._passes_over:
-            yield PassedOver(base, size)
+            yield RecordTooLarge(base, size)
             return
         if count == 1:
             raise Oversize(base, size, self._most_size)
@@ -246,7 +246,7 @@ class _Writer:
         del packed
         yield from self._halves(plain, base, count)
 
-    def _halves(self, plain: bytes, base: int, count: int) -> Iterator[Piece | PassedOver]:
+    def _halves(self, plain: bytes, base: int, count: int) -> Iterator[Piece | RecordTooLarge]:
         """Splits a batch of two or more records that is too large, by bytes: each half is checked again."""
         whole = self._header(len(plain), base, count, 0, attributes=Codec.NONE)
         half = bytearray()

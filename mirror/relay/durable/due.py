@@ -48,7 +48,7 @@ class Due:
         source = self._source.topics.get(partition.topic)
         if source is None:
             return None
-        note = self._state.ledger.due(partition.side)
+        note = self._state.ledger.due(partition.subject)
         return note if note is not None and note.source_id == id_text(source.topic_id) else None
 
     async def now(self, partition: Partition) -> list[Note]:
@@ -131,7 +131,7 @@ class Due:
             return
         due = note.copied.offset
         moved = _note(partition, note.source_id, note.destination_id, note.copied._replace(offset=upto))
-        await self._skips.write(partition.side, [(due, upto, DELETED)], moved)
+        await self._skips.write(partition.subject, [(due, upto, DELETED)], moved)
         partition.claim.overtaken.append((due, upto))
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
@@ -152,12 +152,14 @@ class Due:
         what is written down; -1: nothing says that any of it was."""
         ids, committed, ledger = self.ids(partition), partition.claim.committed, self._state.ledger
         if self._settings.mapped:
-            checkpoint = ledger.checkpoint(partition.side)
+            checkpoint = ledger.checkpoint(partition.subject)
             of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
             return checkpoint.source_offset if checkpoint is not None and of_these else -1
-        pin = ledger.pin(partition.side)
+        pin = ledger.pin(partition.subject)
         of_these = pin is not None and (pin.source_id, pin.destination_id) == ids
-        copied = [each.copied for each in ledger.notes(partition.side) if (each.source_id, each.destination_id) == ids]
+        copied = [
+            each.copied for each in ledger.notes(partition.subject) if (each.source_id, each.destination_id) == ids
+        ]
         if pin is not None and of_these and pin.copied is not None:
             copied.append(pin.copied)
         if committed is not None and committed.topic_id == (ids[0] or "") and (pin is None or of_these):
@@ -187,7 +189,7 @@ async def persistently(
 
 def _note(partition: Partition, source_id: str | None, destination_id: str | None, due: LastCopied) -> Note:
     return Note(
-        side=partition.side,
+        subject=partition.subject,
         writer=HALTED,
         source_id=source_id,
         destination_id=destination_id,

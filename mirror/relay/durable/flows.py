@@ -17,12 +17,12 @@ from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, Flow
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, FlowEntry
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
-from mirror.offsetmap.internal.topic import Shared, State
+from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.reasons import GAPS, HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import MIRROR_BIT, producer_id, same_owner
@@ -53,7 +53,7 @@ class Flows:
         self._source_cluster = source_cluster
         self._state = state
         self._mapped = mapped
-        self._there: dict[str, State] = {}
+        self._there: dict[str, InternalTopic] = {}
         self._looking = asyncio.Lock()
         self._looks = Shared(self._renew)
         self._known: list[_Topic] = []
@@ -106,18 +106,18 @@ class Flows:
             if digest and not partition.claim.accept_unproven:
                 raise PartitionHalted(self._halted(topic, partition))
             if digest:
-                await self._state.save([AcceptedLoop(side=partition.side, by=_by(topic), digest=digest)])
+                await self._state.save([AcceptedLoop(subject=partition.subject, by=_by(topic), digest=digest)])
 
     def _digest(self, topic: _Topic, partition: Partition) -> str:
         """Returns ``_trace``; empty also if an operator has accepted that much."""
         digest = self._trace(topic.ledger, partition)
-        accepted = self._state.ledger.accepted_loop(partition.side, _by(topic))
+        accepted = self._state.ledger.accepted_loop(partition.subject, _by(topic))
         return "" if accepted is not None and accepted.digest == digest else digest
 
     def _halted(self, topic: _Topic, partition: Partition) -> Halted:
         names = sorted(flow.flow for flow in topic.ledger.flows) or [topic.name.removeprefix(PREFIX)]
-        entries = topic.ledger.pin(partition.side), topic.ledger.checkpoint(partition.side)
-        did = "was" if has_copied(topic.ledger, partition.side) else "is, from now on,"
+        entries = topic.ledger.pin(partition.subject), topic.ledger.checkpoint(partition.subject)
+        did = "was" if has_copied(topic.ledger, partition.subject) else "is, from now on,"
         detail = f'{partition.name} {did} copied into {partition.destination} by flow "{names[0]}" ({topic.name})'
         if entries == (None, None) or self._exact_trace(
             topic.ledger, partition, id_text(partition.claim.destination_id)
@@ -131,17 +131,17 @@ class Flows:
 
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
         """Returns the digest of what another flow has written down of the partition; empty: nothing that counts."""
-        side = partition.side
+        subject = partition.subject
         source_id, destination_id = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
-        halted = ledger.halt(side)
+        halted = ledger.halt(subject)
         if (
             halted is not None
             and halted.reason not in GAPS
             and (halted.source_id, halted.destination_id) == (source_id, destination_id)
-            and not has_copied(ledger, side)
+            and not has_copied(ledger, subject)
         ):
             return ""  # if it is resumed, it looks again
-        for entry in (ledger.pin(side), ledger.checkpoint(side)):
+        for entry in (ledger.pin(subject), ledger.checkpoint(subject)):
             if entry is None:
                 continue
             same_log = None not in (entry.destination_id, destination_id)
@@ -152,24 +152,24 @@ class Flows:
             else:
                 same = any(flow.source_cluster == self._source_cluster for flow in ledger.flows)
             if same or (same_log and not self._mapped):
-                return digest_of([ledger.pin(side), ledger.checkpoint(side), *ledger.notes(side)])
+                return digest_of([ledger.pin(subject), ledger.checkpoint(subject), *ledger.notes(subject)])
         return self._exact_trace(ledger, partition, destination_id)
 
     def _exact_trace(self, ledger: Ledger, partition: Partition, destination_id: str | None) -> str:
         """Returns the digest of what a flow with ``offsets: exact`` has written down of the destination partition,
         whatever it copies into it: whoever else appends there ends that copy."""
-        side = _exact_side(partition)
-        pin, halted = ledger.pin(side), ledger.halt(side)
-        if not self._mapped or pin is None or pin.offsets != "exact" or ledger.checkpoint(side) is not None:
+        subject = _exact_subject(partition)
+        pin, halted = ledger.pin(subject), ledger.halt(subject)
+        if not self._mapped or pin is None or pin.offsets != "exact" or ledger.checkpoint(subject) is not None:
             return ""
         if destination_id is None or pin.destination_id != destination_id:
             return ""
-        if halted is not None and halted.reason not in GAPS and not has_copied(ledger, side):
+        if halted is not None and halted.reason not in GAPS and not has_copied(ledger, subject):
             return ""
-        return digest_of([pin, *ledger.notes(side)])
+        return digest_of([pin, *ledger.notes(subject)])
 
     @staticmethod
-    def _writer(writer: int, partition: Partition, flows: list[Flow]) -> Flow | None:
+    def _writer(writer: int, partition: Partition, flows: list[FlowEntry]) -> FlowEntry | None:
         for flow in flows:
             for compute in (producer_id, filler_id):
                 owner = compute(
@@ -212,7 +212,7 @@ class Flows:
 
     async def _read(self, name: str) -> _Topic | None:
         """Reads on in one of them. Returns None if it is not ours to read, or nothing that a mirror has written."""
-        state = self._there.get(name) or State(self._destination, self._flow, topic=name, lean=True)
+        state = self._there.get(name) or InternalTopic(self._destination, self._flow, topic=name, lean=True)
         try:
             if name in self._there:
                 await state.load()
@@ -227,20 +227,20 @@ class Flows:
         return _Topic(name, state.ledger)
 
 
-def _exact_side(partition: Partition) -> Side:
+def _exact_subject(partition: Partition) -> Subject:
     """Returns how a flow with ``offsets: exact``, in which topics keep their names, writes to the same partition."""
-    return Side(partition.destination, partition.index, partition.destination)
+    return Subject(partition.destination, partition.index, partition.destination)
 
 
-def has_map(ledger: Ledger, side: Side) -> bool:
+def has_map(ledger: Ledger, subject: Subject) -> bool:
     """Returns True if something of the partition was copied with ``offsets: mapped``, by what is written down."""
-    return any(len(chunk.map) for chunk in ledger.chunks(side))
+    return any(len(chunk.map) for chunk in ledger.chunks(subject))
 
 
-def has_copied(ledger: Ledger, side: Side) -> bool:
+def has_copied(ledger: Ledger, subject: Subject) -> bool:
     """Returns True if something of the partition was copied in either mode, by what is written down."""
-    pin = ledger.pin(side)
-    return has_map(ledger, side) or bool(ledger.notes(side)) or (pin is not None and pin.copied is not None)
+    pin = ledger.pin(subject)
+    return has_map(ledger, subject) or bool(ledger.notes(subject)) or (pin is not None and pin.copied is not None)
 
 
 def digest_of(entries: Iterable[Entry | None]) -> str:

@@ -22,14 +22,14 @@ from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.net.metadata import not_described
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, Flow, Hop, KeptHalt, Note, Pin, Upstream
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, FlowEntry, Hop, KeptHalt, Note, Pin, Upstream
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
-from mirror.offsetmap.internal.topic import Shared, State
+from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.reasons import GAPS, HaltReason
 from mirror.relay.durable.flows import digest_of, digest_of_text
-from mirror.relay.durable.rings import Place, begin_of, end_of, nearest, newest, on_the_way, way
+from mirror.relay.durable.rings import ClusterTopic, begin_of, end_of, nearest, newest, on_the_way, way
 from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
@@ -54,9 +54,9 @@ _SHOWN_FLOW = 200
 class _Feed(NamedTuple):
     """A flow that feeds a source topic, by its internal topic there."""
 
-    state: State
-    flow: Flow
-    side: Side
+    state: InternalTopic
+    flow: FlowEntry
+    subject: Subject
     digest: str
     """Digest of what it has written down of the partition."""
 
@@ -78,11 +78,11 @@ class Loops:
         self._state = state
         self._looks = Shared(self._look_up)
         self._looked = False
-        self._there: dict[str, State] = {}
+        self._there: dict[str, InternalTopic] = {}
         """Internal topics of the source."""
         self._feeds: dict[tuple[str, int], list[_Feed]] = {}
         """The flows that feed a source partition."""
-        self._begun: set[Side] = set()
+        self._begun: set[Subject] = set()
         """Partitions that were never copied before, until it is certain that none of them comes back."""
         self._told: set[str] = set()
         self._watched_until = 0.0
@@ -142,21 +142,21 @@ class Loops:
         """
         if not self._looked:
             await self._looks.run()
-        ledger, side = self._state.ledger, partition.side
-        if ledger.pin(side) is None and ledger.checkpoint(side) is None:
-            self._begun.add(side)
+        ledger, subject = self._state.ledger, partition.subject
+        if ledger.pin(subject) is None and ledger.checkpoint(subject) is None:
+            self._begun.add(subject)
         self._check(partition)
         await self._hand_on([partition])
 
     async def behind(self, partition: Partition) -> None:
         """Checks the partition behind its first entry, and before its first batch; raises as ``before`` does."""
-        if partition.side not in self._begun:
+        if partition.subject not in self._begun:
             self._check(partition)
             return
         await self._looks.run()
         self._check(partition)
         await self._hand_on([partition])
-        self._begun.discard(partition.side)
+        self._begun.discard(partition.subject)
         if self._pause_s >= LOOK_EVERY_S:
             self._look_often()  # once for all that begin about now
 
@@ -244,24 +244,24 @@ class Loops:
             and begin_of(hop.edge) != here  # else it had another topic.rename before
         ]
 
-    def _ends(self, partition: Partition) -> tuple[Place, Place]:
+    def _ends(self, partition: Partition) -> tuple[ClusterTopic, ClusterTopic]:
         """Returns where the partition is read and where it is written."""
         here, there = self._relay.source.cluster_id, self._relay.destination.cluster_id
-        return Place(here, partition.topic), Place(there, partition.destination)
+        return ClusterTopic(here, partition.topic), ClusterTopic(there, partition.destination)
 
     def _is_accepted(self, partition: Partition, by: str, digest: str) -> bool:
-        accepted = self._state.ledger.accepted_loop(partition.side, by)
+        accepted = self._state.ledger.accepted_loop(partition.subject, by)
         return accepted is not None and accepted.digest == digest
 
     def _acceptances(self, partition: Partition) -> list[AcceptedLoop]:
         """Returns the acceptance of all ways by which the partition's records come back, as far as they have come."""
-        side, hops, (here, there) = partition.side, self._hops(partition), self._ends(partition)
+        subject, hops, (here, there) = partition.subject, self._hops(partition), self._ends(partition)
         accepted = [
-            AcceptedLoop(side=side, by=self._by(partition, hop), digest=hop.digest)
+            AcceptedLoop(subject=subject, by=self._by(partition, hop), digest=hop.digest)
             for hop in on_the_way(hops, there, here)
         ]
         renamed = [
-            AcceptedLoop(side=side, by=by, digest=digest)
+            AcceptedLoop(subject=subject, by=by, digest=digest)
             for by, digest in map(_by_renamed, self._ours(partition, hops))
         ]
         return accepted + renamed
@@ -280,16 +280,16 @@ class Loops:
         if not feeds:
             return ()
         here, _ = self._ends(partition)
-        known = self._state.ledger.upstream(partition.side)
+        known = self._state.ledger.upstream(partition.subject)
         before = {hop.edge: hop for hop in known.hops} if known is not None else {}
         hops: list[Hop] = []
         for feed in feeds:
             if self._stands(feed, partition):
                 continue
-            edge = Edge(feed.flow.flow, feed.flow.source_cluster, feed.side.topic, here.cluster, here.topic)
+            edge = Edge(feed.flow.flow, feed.flow.source_cluster, feed.subject.topic, here.cluster, here.topic)
             seen = before.get(edge)
             hops.append(seen if seen is not None and seen.digest == feed.digest else Hop(edge, feed.digest, _now_ms()))
-            further = feed.state.ledger.upstream(feed.side)
+            further = feed.state.ledger.upstream(feed.subject)
             if further is not None:
                 # Whoever writes into our source is read there. What others say of that may be of flows that are gone.
                 hops += [hop for hop in further.hops if hop.edge.destination_cluster != here.cluster]
@@ -306,14 +306,14 @@ class Loops:
         changed: list[Upstream] = []
         forget: list[bytes] = []
         for partition in partitions:
-            hops, known = self._hops(partition), ledger.upstream(partition.side)
+            hops, known = self._hops(partition), ledger.upstream(partition.subject)
             before = known.hops if known is not None else ()
             if [hop.edge for hop in hops] != [hop.edge for hop in before]:
                 self._look_often()  # more may come
             elif hops == before or not anew:
                 continue
             if hops:
-                changed.append(Upstream(side=partition.side, hops=hops, at_ms=_now_ms()))
+                changed.append(Upstream(subject=partition.subject, hops=hops, at_ms=_now_ms()))
             elif known is not None:
                 forget.append(known.key())
         if len(changed) == 1 and not forget:
@@ -323,17 +323,17 @@ class Loops:
 
     def _stands(self, feed: _Feed, partition: Partition) -> bool:
         """Returns True if the partition of a flow that feeds this one has halted, for good, with the current topics."""
-        ledger, side = feed.state.ledger, feed.side
-        halted = ledger.halt(side)
+        ledger, subject = feed.state.ledger, feed.subject
+        halted = ledger.halt(subject)
         if halted is None or halted.reason in GAPS:
             return False
         source_id, destination_id = self._relay.pins.ids(partition)
         if halted.destination_id != source_id:
             return False
-        if Place(feed.flow.source_cluster, side.topic) == self._ends(partition)[1]:
+        if ClusterTopic(feed.flow.source_cluster, subject.topic) == self._ends(partition)[1]:
             return halted.source_id == destination_id
         # Its source is out of sight. Once it has begun with another topic, it has written that down.
-        accounts = (ledger.pin(side), ledger.checkpoint(side))
+        accounts = (ledger.pin(subject), ledger.checkpoint(subject))
         return all(each.source_id == halted.source_id for each in accounts if each is not None)
 
     # -- the source's internal topics ----------------------------------------------------------------------------------
@@ -372,25 +372,27 @@ class Loops:
                 for flow in state.ledger.flows
                 if flow.source_cluster and flow.destination_cluster in ("", self._relay.source.cluster_id)
             ]
-            for at, side in enumerate(sorted(state.ledger.known)):
+            for at, subject in enumerate(sorted(state.ledger.known)):
                 if at % AT_ONCE == 0:
                     await asyncio.sleep(0)
                 for flow in flows:
-                    if digest := trace(state.ledger, flow, side):
-                        found.setdefault((side.destination, side.partition), []).append(
-                            _Feed(state, flow, side, digest)
+                    if digest := trace(state.ledger, flow, subject):
+                        found.setdefault((subject.destination, subject.partition), []).append(
+                            _Feed(state, flow, subject, digest)
                         )
         return found
 
     def _concerns(self, entry: Entry) -> bool:
         """Returns True if an entry of another flow's internal topic is to be kept."""
         if isinstance(entry, Pin | Checkpoint | Note | KeptHalt | Upstream):
-            return self._relay.settings.selects(entry.side.destination)
-        return isinstance(entry, Flow)
+            return self._relay.settings.selects(entry.subject.destination)
+        return isinstance(entry, FlowEntry)
 
     async def _read(self, name: str) -> None:
         """Reads on in one of them."""
-        state = self._there.get(name) or State(self._relay.source, "", topic=name, lean=True, only=self._concerns)
+        state = self._there.get(name) or InternalTopic(
+            self._relay.source, "", topic=name, lean=True, only=self._concerns
+        )
         try:
             if name in self._there:
                 await state.load()
@@ -416,14 +418,14 @@ def _runs(partition: Partition) -> bool:
     return partition.phase in (Phase.ACTIVE, Phase.DOUBT)
 
 
-def trace(ledger: Ledger, flow: Flow, side: Side) -> str:
+def trace(ledger: Ledger, flow: FlowEntry, subject: Subject) -> str:
     """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it."""
-    pin, checkpoint = ledger.pin(side), ledger.checkpoint(side)
+    pin, checkpoint = ledger.pin(subject), ledger.checkpoint(subject)
     if pin is not None and pin.source_cluster not in ("", flow.source_cluster):
         pin = None
     if pin is None and checkpoint is None:
         return ""
-    return digest_of([pin, checkpoint, *(ledger.notes(side) if pin is not None else ())])
+    return digest_of([pin, checkpoint, *(ledger.notes(subject) if pin is not None else ())])
 
 
 def by_of(edge: Edge) -> str:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOver
+from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOverOffsets
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.partition.partition import Partition
@@ -17,7 +17,7 @@ from mirror.relay.partition.partition import Partition
 NONE: Mapping[int, int] = {}
 
 
-class Passed:
+class PassedOverRecords:
     """Keeps them for all partitions of a process."""
 
     def __init__(self, state: Memory) -> None:
@@ -34,12 +34,12 @@ class Passed:
         await self._state.load()
         return {offset: each.leader_epoch for each in self._of(partition) for offset in each.offsets}
 
-    def known(self, partition: Partition, offset: int, leader_epoch: int) -> PassedOver | None:
+    def known(self, partition: Partition, offset: int, leader_epoch: int) -> PassedOverOffsets | None:
         """Returns the entry that has this record, if one was written; of several, one that tells of a dead letter."""
         found = [each for each in self._of(partition) if each.leader_epoch == leader_epoch and offset in each.offsets]
         return min(found, key=lambda each: each.cause != DEAD_LETTER, default=None)
 
-    async def write(self, partition: Partition, offset: int, leader_epoch: int, cause: str) -> PassedOver:
+    async def write(self, partition: Partition, offset: int, leader_epoch: int, cause: str) -> PassedOverOffsets:
         """Writes down that the record is passed over. Returns the entry that has it.
 
         Raises:
@@ -58,8 +58,8 @@ class Passed:
         if last is not None and last.end <= offset and len(last.offsets) < MOST_OFFSETS:
             entry = replace(last, offsets=(*last.offsets, offset), at_ms=now_ms)
         else:
-            entry = PassedOver(
-                side=partition.side,
+            entry = PassedOverOffsets(
+                subject=partition.subject,
                 writer=self._writer,
                 offsets=(offset,),
                 leader_epoch=leader_epoch,
@@ -82,11 +82,13 @@ class Passed:
         if gone:
             await self._state.save((), forget=gone)
 
-    def _of(self, partition: Partition) -> list[PassedOver]:
+    def _of(self, partition: Partition) -> list[PassedOverOffsets]:
         """Returns the entries about the partition's topics as they are now, in the order of their first offsets."""
         ids = _ids(partition)
         return [
-            each for each in self._state.ledger.passed(partition.side) if (each.source_id, each.destination_id) == ids
+            each
+            for each in self._state.ledger.passed(partition.subject)
+            if (each.source_id, each.destination_id) == ids
         ]
 
 

@@ -13,18 +13,18 @@ from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import Flow, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.durable.due import Due, persistently
-from mirror.relay.durable.passed import Passed
+from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
-from mirror.relay.locate.evidence import Asked, Known, Unseen, vouch
+from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, vouch
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -46,7 +46,7 @@ class Pins:
     ) -> None:
         self.state = self._state = state
         self.skips = Skips(state, log)
-        self.passed = Passed(state)
+        self.passed = PassedOverRecords(state)
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -59,10 +59,10 @@ class Pins:
         """Warns once if the topic was not there although the flow has copied before, by what the group had committed of
         a partition when it was assigned. Another worker that began at the same time has written down what the partition
         is before it copied anything, and so before it committed."""
-        committed, ledger, side = partition.claim.committed, self._state.ledger, partition.side
+        committed, ledger, subject = partition.claim.committed, self._state.ledger, partition.subject
         if not self.was_empty or committed is None or not committed.digest:
             return
-        if ledger.pin(side) is None and ledger.checkpoint(side) is None and ledger.halt(side) is None:
+        if ledger.pin(subject) is None and ledger.checkpoint(subject) is None and ledger.halt(subject) is None:
             self.was_empty = False
             self._log.warning(
                 "state_lost",
@@ -81,9 +81,9 @@ class Pins:
             NetworkError: the internal topic cannot be read now.
         """
         await self._state.load()
-        ledger, side = self._state.ledger, partition.side
+        ledger, subject = self._state.ledger, partition.subject
         self._check_found(partition)
-        halted = ledger.halt(side)
+        halted = ledger.halt(subject)
         if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
             accepted = halted.reason in GAPS and self._settings.accept_gaps
             if is_durable(halted.reason) and not accepted:
@@ -91,11 +91,11 @@ class Pins:
             # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap. Or it is of
             # an earlier version, whose successors can do something about such batches.
             await self._state.save((), forget=[halted.key()])
-        pin = ledger.pin(side)
+        pin = ledger.pin(subject)
         partition.claim.keep_pin(pin)
         if pin is None:
             return
-        notes, due = ledger.notes(side), ledger.due(side)
+        notes, due = ledger.notes(subject), ledger.due(subject)
         copied = [each.copied for each in notes if _same_topics(each, pin)]
         copied += [pin.copied] if pin.copied is not None else []
         if (
@@ -140,7 +140,7 @@ class Pins:
     def _changed(self, partition: Partition) -> list[tuple[str, str, str]]:
         """Returns the settings that have changed: name, value before, value now."""
         pin, settings = partition.claim.pin, self._settings
-        checkpoint = self._state.ledger.checkpoint(partition.side)
+        checkpoint = self._state.ledger.checkpoint(partition.subject)
         if checkpoint is not None and (settings.mapped or pin is None):
             # A pin beside the checkpoint is of an exact copy that an operator has given up.
             of_it = self._is_of(checkpoint, partition)
@@ -158,7 +158,7 @@ class Pins:
         """Returns True if something was copied by the time of the checkpoint, into the current destination topic."""
         _, destination_id = self.ids(partition)
         same = None in (checkpoint.destination_id, destination_id) or checkpoint.destination_id == destination_id
-        return same and any(len(chunk.map) for chunk in self._state.ledger.chunks(partition.side))
+        return same and any(len(chunk.map) for chunk in self._state.ledger.chunks(partition.subject))
 
     async def pin(
         self, partition: Partition, *, end: int = 0, fill_to: int = 0, given_up: tuple[int, int] | None = None
@@ -189,7 +189,7 @@ class Pins:
         if known is not None and same and accepted <= known.accepted and _under(known) == under and given_up is None:
             return
         pin = Pin(
-            side=partition.side,
+            subject=partition.subject,
             source_id=source_id,
             destination_id=destination_id,
             source_cluster=self._source.cluster_id,
@@ -209,8 +209,8 @@ class Pins:
             without = [
                 (*taken, cause) for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up)) if taken is not None
             ]
-            notes = self._state.ledger.notes(partition.side) if trusted is not None else []
-            await self.skips.write(partition.side, without, pin, forget=[each.key() for each in notes])
+            notes = self._state.ledger.notes(partition.subject) if trusted is not None else []
+            await self.skips.write(partition.subject, without, pin, forget=[each.key() for each in notes])
         partition.claim.keep_pin(pin)
 
     def aborted_to(self, partition: Partition) -> int:
@@ -234,7 +234,7 @@ class Pins:
             and partition.claim.begun.until < 0
         )
 
-    async def vouch(self, partition: Partition, here: Asked, unseen: Unseen) -> int:
+    async def vouch(self, partition: Partition, here: EvidenceSource, unseen: Unseen) -> int:
         """Calls ``relay.locate.evidence.vouch`` with what was written down of this partition, by whomever."""
         # A worker that had it when this one recalled it may have written it down since, and then copied.
         await self.recall(partition)
@@ -268,7 +268,7 @@ class Pins:
     @staticmethod
     async def ask(
         partition: Partition,
-        here: Asked,
+        here: EvidenceSource,
         unseen: Unseen,
         copied: Iterable[LastCopied],
         *,
@@ -326,10 +326,10 @@ class Pins:
         """Returns the keys of the notes that this one makes useless."""
         replaced = [
             each.key()
-            for each in self._state.ledger.notes(note.side)
+            for each in self._state.ledger.notes(note.subject)
             if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
         ]
-        due = self._state.ledger.due(note.side)
+        due = self._state.ledger.due(note.subject)
         if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
             replaced.append(due.key())
         return replaced
@@ -349,7 +349,7 @@ class Pins:
         if copied == pin.copied:
             return None
         return Note(
-            side=partition.side,
+            subject=partition.subject,
             writer=self._writer,
             source_id=pin.source_id,
             destination_id=pin.destination_id,
@@ -364,7 +364,7 @@ class Pins:
             StateUnusable: the internal topic is another flow's.
             NetworkError: it is not certain that it was written.
         """
-        flow = Flow(
+        flow = FlowEntry(
             flow=self._settings.flow,
             source_cluster=self._source.cluster_id,
             destination_cluster=self._destination.cluster_id,
@@ -382,7 +382,7 @@ class Pins:
             source_id, destination_id = self.ids(partition)
             entries.append(
                 KeptHalt(
-                    side=partition.side,
+                    subject=partition.subject,
                     reason=halted.reason,
                     detail=halted.detail,
                     remedy=halted.remedy,
@@ -416,10 +416,10 @@ class Pins:
         entries: list[Entry] = []
         forget = []
         for partition in partitions:
-            forget.append(halt_key(partition.side))
+            forget.append(halt_key(partition.subject))
             if self.due.at_halt(partition) < 0:
                 entries += await self.due.now(partition)  # resumed before that could be written down
-            pin = self._state.ledger.pin(partition.side)
+            pin = self._state.ledger.pin(partition.subject)
             source_id, destination_id = self.ids(partition)
             if partition.claim.source_id is not None and id_text(partition.claim.source_id) != source_id:
                 partition.cursor.forget_source()
@@ -430,13 +430,13 @@ class Pins:
                 destination_id,
                 self._source.cluster_id,
             )
-            checkpoint = self._state.ledger.checkpoint(partition.side) if self._settings.mapped else None
+            checkpoint = self._state.ledger.checkpoint(partition.subject) if self._settings.mapped else None
             if checkpoint is not None:
                 # The checkpoint names the topics of a mapped copy; the pin names those accepted in their place.
                 if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
                     entries.append(self._pin_of(partition, MAPPED))
             elif pin is not None and renewed:
-                forget += [each.key() for each in self._state.ledger.notes(partition.side)]
+                forget += [each.key() for each in self._state.ledger.notes(partition.subject)]
                 same = pin.destination_id == destination_id
                 under = _under(pin) if same else ("", "", "")
                 # The destination is shown to be a copy of another topic. For a new one, nothing is shown anyway.
@@ -448,7 +448,7 @@ class Pins:
         """Returns a pin with the current topics and these settings."""
         source_id, destination_id = self.ids(partition)
         return Pin(
-            side=partition.side,
+            subject=partition.subject,
             source_id=source_id,
             destination_id=destination_id,
             source_cluster=self._source.cluster_id,

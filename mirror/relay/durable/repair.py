@@ -14,7 +14,7 @@ from mirror.offsetmap.runs import MapError
 from mirror.reasons import HaltReason
 from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import Halted
-from mirror.relay.mapped.copied import Copied
+from mirror.relay.mapped.copied import CopiedRuns
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -30,7 +30,7 @@ class Rewriting:
         self._relay = relay
         self._state = state
         self._pins = pins
-        self._unchecked: dict[Partition, Copied] = {}
+        self._unchecked: dict[Partition, CopiedRuns] = {}
         """Partitions whose maps may lack a part."""
         self._told = ""
 
@@ -69,13 +69,13 @@ class Rewriting:
             self._relay.log.warning(event, topic=self._state.topic, detail=self._told)
 
     async def _rewrite(self, lost: Ledger) -> None:
-        partitions, ledger = {each.side: each for each in self._relay.partitions.values()}, self._state.ledger
+        partitions, ledger = {each.subject: each for each in self._relay.partitions.values()}, self._state.ledger
         missing = [
             entry
             for entry in lost.about(partitions)
             # If the partition was resumed since, its halt was not in the topic, and so was not forgotten in ``lost``.
             if not ledger.has(entry.key())
-            and not (isinstance(entry, KeptHalt) and partitions[entry.side].halted is None)
+            and not (isinstance(entry, KeptHalt) and partitions[entry.subject].halted is None)
         ]
         unknown = [flow for flow in lost.flows if not ledger.has(flow.key())]
         mapped = {each: each.queue.copied for each in partitions.values() if each.queue.copied is not None}
@@ -108,18 +108,18 @@ class Rewriting:
                     self._relay.halt(partition, Halted.of(HaltReason.MAP_LOST, detail))
 
 
-def _missing(ledger: Ledger, copied: Copied) -> str:
+def _missing(ledger: Ledger, copied: CopiedRuns) -> str:
     """Returns what the map lacks if all that is in memory is written; empty: nothing."""
-    side = copied.open_map.side
-    view = ledger.of(side)
+    subject = copied.open_map.subject
+    view = ledger.of(subject)
     for chunk in copied.open_map.unwritten():
         view.put(chunk)
     ours = copied.checkpoint(0)
     view.put(ours)
-    if view.checkpoint(side) != ours:
+    if view.checkpoint(subject) != ours:
         return ""  # somebody else's by now
     try:
-        view.linked(side)
+        view.linked(subject)
     except MapError as error:
         return str(error)
     return ""

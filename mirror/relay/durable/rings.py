@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mirror.offsetmap.entries.pins import MOST_HOPS, Edge, Hop
 
 
-class Place(NamedTuple):
+class ClusterTopic(NamedTuple):
     """A topic of a cluster."""
 
     cluster: str
@@ -18,14 +18,14 @@ class Place(NamedTuple):
     topic: str
 
 
-def begin_of(edge: Edge) -> Place:
+def begin_of(edge: Edge) -> ClusterTopic:
     """Returns where the flow reads."""
-    return Place(edge.source_cluster, edge.topic)
+    return ClusterTopic(edge.source_cluster, edge.topic)
 
 
-def end_of(edge: Edge) -> Place:
+def end_of(edge: Edge) -> ClusterTopic:
     """Returns where the flow writes."""
-    return Place(edge.destination_cluster, edge.into)
+    return ClusterTopic(edge.destination_cluster, edge.into)
 
 
 def newest(hops: Iterable[Hop]) -> list[Hop]:
@@ -38,9 +38,9 @@ def newest(hops: Iterable[Hop]) -> list[Hop]:
     return list(found.values())
 
 
-def feeding(hops: Iterable[Hop], here: Place) -> list[Hop]:
+def feeding(hops: Iterable[Hop], here: ClusterTopic) -> list[Hop]:
     """Returns the hops by which records come to ``here``, the nearest first."""
-    into: dict[Place, list[Hop]] = {}
+    into: dict[ClusterTopic, list[Hop]] = {}
     for hop in hops:
         into.setdefault(end_of(hop.edge), []).append(hop)
     found, seen, waiting = [], {here}, deque([here])
@@ -54,20 +54,20 @@ def feeding(hops: Iterable[Hop], here: Place) -> list[Hop]:
     return found
 
 
-def nearest(hops: Iterable[Hop], here: Place) -> tuple[Hop, ...]:
+def nearest(hops: Iterable[Hop], here: ClusterTopic) -> tuple[Hop, ...]:
     """Returns the first ``MOST_HOPS`` of ``feeding``."""
     return tuple(feeding(hops, here)[:MOST_HOPS])
 
 
-def way(hops: Collection[Hop], begin: Place, end: Place) -> list[Hop]:
+def way(hops: Collection[Hop], begin: ClusterTopic, end: ClusterTopic) -> list[Hop]:
     """Returns the shortest way of records from one place to another, in their order; empty: there is none."""
-    onward: dict[Place, Hop] = {}
+    onward: dict[ClusterTopic, Hop] = {}
     for hop in feeding(hops, end):
         onward.setdefault(begin_of(hop.edge), hop)
     return list(_walk(onward, begin, end)) if begin in onward else []
 
 
-def _walk(onward: dict[Place, Hop], begin: Place, end: Place) -> Iterator[Hop]:
+def _walk(onward: dict[ClusterTopic, Hop], begin: ClusterTopic, end: ClusterTopic) -> Iterator[Hop]:
     """Yields the hops from ``begin`` on. Each is nearer to ``end`` than the one before it."""
     place = begin
     while True:
@@ -78,7 +78,7 @@ def _walk(onward: dict[Place, Hop], begin: Place, end: Place) -> Iterator[Hop]:
             return
 
 
-def on_the_way(hops: Collection[Hop], begin: Place, end: Place) -> list[Hop]:
+def on_the_way(hops: Collection[Hop], begin: ClusterTopic, end: ClusterTopic) -> list[Hop]:
     """Returns all hops by which records can come from one place to the other."""
     reached, grown = {begin}, True
     coming = feeding(hops, end)

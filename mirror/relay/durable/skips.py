@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterable
 
-from mirror.offsetmap.entries.checkpoint import Skipped
+from mirror.offsetmap.entries.checkpoint import SkippedOffsets
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import HaltReason
 from mirror.relay.events import EventLog
@@ -36,16 +36,16 @@ class Skips:
     def __init__(self, state: Memory, log: EventLog) -> None:
         self._state = state
         self._log = log
-        self._told: set[Skipped] = set()
+        self._told: set[SkippedOffsets] = set()
         """Ranges that were logged and not written yet. The write is tried again with each look for the position."""
 
     async def write(
-        self, side: Side, ranges: Iterable[tuple[int, int, str]], *others: Entry, forget: Iterable[bytes] = ()
+        self, subject: Subject, ranges: Iterable[tuple[int, int, str]], *others: Entry, forget: Iterable[bytes] = ()
     ) -> None:
         """Logs ranges and writes them down.
 
         Args:
-            side: the partition.
+            subject: the partition.
             ranges: first offset, end offset and cause. Empty ones are left out.
             others: entries that are written with them.
             forget: keys that are taken away with that.
@@ -54,7 +54,7 @@ class Skips:
             NetworkError: it is not certain that all of it was written.
         """
         skipped = [
-            Skipped(side=side, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
+            SkippedOffsets(subject=subject, start=start, end=end, cause=cause, at_ms=round(time.time() * 1000))
             for start, end, cause in ranges
             if start < end
         ]
@@ -62,15 +62,17 @@ class Skips:
         await self._state.save([*others, *skipped], forget=forget)
         self._told -= told
 
-    def _tell(self, skipped: Skipped) -> Skipped:
+    def _tell(self, skipped: SkippedOffsets) -> SkippedOffsets:
         """Logs a range, once while it is being written. Returns its key in ``_told``."""
         key = _timeless(skipped)
         if key not in self._told:
             self._told.add(key)
             detail = _WORDS[skipped.cause].format(first=skipped.start, last=skipped.end - 1)
-            self._log.warning("skipped", topic=skipped.side.topic, partition=skipped.side.partition, detail=detail)
+            self._log.warning(
+                "skipped", topic=skipped.subject.topic, partition=skipped.subject.partition, detail=detail
+            )
         return key
 
 
-def _timeless(skipped: Skipped) -> Skipped:
-    return Skipped(side=skipped.side, start=skipped.start, end=skipped.end, cause=skipped.cause, at_ms=0)
+def _timeless(skipped: SkippedOffsets) -> SkippedOffsets:
+    return SkippedOffsets(subject=skipped.subject, start=skipped.start, end=skipped.end, cause=skipped.cause, at_ms=0)

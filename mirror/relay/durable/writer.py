@@ -6,9 +6,9 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.memory import Memory
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.relay.durable.pins import Pins, is_first
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
@@ -38,11 +38,11 @@ class DurableState:
         self._soon = asyncio.Event()
         self._unwritten = ""
         """What was logged of the last write that failed."""
-        self._skipped: list[tuple[Side, int, int]] = []
+        self._skipped: list[tuple[Subject, int, int]] = []
         """Ranges that were passed over and are yet to be written down."""
         self.strays = Strays(relay, self._save)
         settings = relay.settings
-        self.state: Memory = state if state is not None else State(relay.destination, settings.flow, lean=True)
+        self.state: Memory = state if state is not None else InternalTopic(relay.destination, settings.flow, lean=True)
         self.pins = Pins(
             self.state, source=relay.source, destination=relay.destination, settings=settings, log=relay.log
         )
@@ -61,7 +61,9 @@ class DurableState:
 
     def _recall(self, state: Memory) -> None:
         for each in state.ledger.skipped():
-            self._relay.stats.recall(each.side.topic, each.side.partition, each.start, each.end, each.cause, each.at_ms)
+            self._relay.stats.recall(
+                each.subject.topic, each.subject.partition, each.start, each.end, each.cause, each.at_ms
+            )
         for passed in state.ledger.passed():
             self._relay.stats.pass_over(passed)
 
@@ -163,10 +165,10 @@ class DurableState:
                     # It waits, and is located again once the map can be written: memory is bounded.
                     self._relay.doubt_now(partition, "state_not_written", str(error))
 
-    def skip(self, side: Side, start: int, end: int) -> None:
+    def skip(self, subject: Subject, start: int, end: int) -> None:
         """Has it written down that source offsets ``start`` up to ``end`` are passed over, by decision (``offsets:
         mapped``). That happens now, and before any checkpoint behind them."""
-        self._skipped.append((side, start, end))
+        self._skipped.append((subject, start, end))
         self.write_soon()
 
     async def _write_skipped(self) -> None:
@@ -176,7 +178,7 @@ class DurableState:
             NetworkError: it is not certain that they were written.
         """
         for one in list(self._skipped):
-            side, start, end = one
-            await self.pins.skips.write(side, [(start, end, ON_GAP)])
+            subject, start, end = one
+            await self.pins.skips.write(subject, [(start, end, ON_GAP)])
             with suppress(ValueError):  # another turn has written it meanwhile
                 self._skipped.remove(one)

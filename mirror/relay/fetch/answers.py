@@ -9,7 +9,7 @@ from mirror.net.rights import READ, TOPIC, Right
 from mirror.reasons import HaltReason
 from mirror.records.admit import Halt
 from mirror.records.header import NO_LEADER_EPOCH
-from mirror.records.scan import Tail, measure
+from mirror.records.scan import Remainder, measure
 from mirror.relay.fetch.link import Asked, PartitionKey
 from mirror.relay.halts import Halted, halted_by_batch, halted_by_error
 from mirror.relay.holes.gaps import epoch_damaged
@@ -18,7 +18,7 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
-from mirror.wire.errors import UNREADABLE, Outcome, error_name, error_slug, outcome_of
+from mirror.wire.errors import UNREADABLE, Reaction, error_name, error_slug, outcome_of
 from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
 
 LEAST_EMPTIES = 4
@@ -114,7 +114,7 @@ class Answers:
                 self._widen(partition, forgotten_ms)
                 if partition.phase is not Phase.ACTIVE:
                     return
-        if found is None and first and measure(frame.body, start, end) is Tail.PARTIAL:
+        if found is None and first and measure(frame.body, start, end) is Remainder.PARTIAL:
             # The first batch of an answer comes whole (KIP-74). One that does not has an impossible length.
             found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
         if now_due > due:
@@ -174,9 +174,9 @@ class Answers:
         relay.source.failed("Fetch", error_slug(code))
         outcome = outcome_of(code)
         where = f"{relay.source.name}, fetch at {partition.cursor.due}"
-        if code in UNREADABLE and (outcome is Outcome.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
+        if code in UNREADABLE and (outcome is Reaction.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
             relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
-        elif outcome is Outcome.HALT:
+        elif outcome is Reaction.HALT:
             needs = Right(READ, TOPIC, partition.topic, relay.source.name)
             relay.halt(partition, halted_by_error(code, where, None, needs=needs))
         else:

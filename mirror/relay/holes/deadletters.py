@@ -6,7 +6,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader, not_described
 from mirror.reasons import HaltReason
 from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
-from mirror.wire.errors import Outcome, outcome_of
+from mirror.wire.errors import Reaction, outcome_of
 
 
 class DeadLetters:
@@ -39,7 +39,7 @@ class DeadLetters:
         except Refused as error:
             if error.lacks is not None:
                 raise PartitionHalted(halted_by_lack(str(error), error.lacks)) from error
-            if outcome_of(error.code) is Outcome.HALT:
+            if outcome_of(error.code) is Reaction.HALT:
                 raise halt(
                     HaltReason.DEAD_LETTER, f"{error}: a dead letter of {len(batch)} bytes for {self._topic}"
                 ) from error

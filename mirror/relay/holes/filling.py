@@ -58,7 +58,7 @@ class HoleFilling:
         assert isinstance(hole, Hole), partition.name
         if hole.cause is Cause.ACCEPTED:
             start = partition.queue.acknowledged
-            await self._relay.pins.skips.write(partition.side, [(start, start + hole.records, ON_GAP)])
+            await self._relay.pins.skips.write(partition.subject, [(start, start + hole.records, ON_GAP)])
         elif hole.cause is Cause.OVERSIZE:
             await self._oversize.pass_over(partition)
         if _is_next(hole, partition):  # it may have come into doubt meanwhile

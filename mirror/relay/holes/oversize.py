@@ -30,7 +30,7 @@ CONFIGS_CHANGED = "configs_changed"
 SOURCE_CHANGED = "source_changed"
 
 
-class Found(NamedTuple):
+class OversizeRecord(NamedTuple):
     """The record at the source. ``size``: of a batch with nothing else in it, in bytes."""
 
     header: BatchHeader
@@ -84,7 +84,7 @@ class OversizeRecords:
             known = await relay.pins.passed.write(partition, offset, epoch, cause)
         relay.stats.pass_over(known)
 
-    async def _find(self, partition: Partition, offset: int, codec: int | None) -> Found:
+    async def _find(self, partition: Partition, offset: int, codec: int | None) -> OversizeRecord:
         """Returns the record from the source, read once more: nothing is kept of it on the data path. ``codec``: with
         which it would be at the destination; None: with its own."""
         here, _ = self._relay.locator.logs(partition)
@@ -98,12 +98,12 @@ class OversizeRecords:
         try:
             for record in raw_records(header, batch[HEADER_SIZE:]):
                 if header.base_offset + record.offset_delta == offset:
-                    return Found(header, record, alone(header, record, codec=codec).header.size)
+                    return OversizeRecord(header, record, alone(header, record, codec=codec).header.size)
         except NotOpened as error:
             raise halt(HaltReason.NOT_OPENED, f"{here.name}: {error}") from error
         raise Moved(SOURCE_CHANGED, f"{here.name} had a record at offset {offset}, and has none now")
 
-    def _letter(self, partition: Partition, found: Found, told: str) -> bytes:
+    def _letter(self, partition: Partition, found: OversizeRecord, told: str) -> bytes:
         offset = found.header.base_offset + found.record.offset_delta
         return dead_letter(
             found.header,

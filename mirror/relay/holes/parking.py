@@ -16,7 +16,7 @@ from mirror.records.identity import Identity
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.partition.queue import Batch, Hole, Sent
+from mirror.relay.partition.queue import Batch, Hole, SentPayload
 
 MOST_BYTES = 128 * 1024
 """Most bytes copied out per partition: a hundred small transactions. Less if many partitions have copies."""
@@ -69,7 +69,7 @@ def set_aside(partition: Partition) -> None:
     due = queue.acknowledged
     for position in range(len(sent)):
         head, payload, records, frame = sent[position]
-        sent[position] = Batch(head, cast(memoryview, Sent(len(payload))), records, None)
+        sent[position] = Batch(head, cast(memoryview, SentPayload(len(payload))), records, None)
         queue.let_go(Batch(head, payload, records, frame))
         due = _behind(partition, due) + records
     if partition.phase is not Phase.ACTIVE or queue.parked or partition.cursor.looking or queue.reconfirming:

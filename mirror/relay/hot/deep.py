@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mirror.reasons import HaltReason
-from mirror.records.admit import Halt, Terms, Wanted
+from mirror.records.admit import Halt, RewriteWish, Terms
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.ratio import RatioEstimator
-from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, rewrite
+from mirror.records.content.rewriting import Oversize, Piece, RecordTooLarge, Splits, rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader
 
 MOST_PIECES = 4_096
@@ -32,7 +32,7 @@ class Rewritten(NamedTuple):
         rest: True if there may be more of it.
     """
 
-    pieces: list[Piece | PassedOver]
+    pieces: list[Piece | RecordTooLarge]
     upto: int
     halt: Halt | None = None
     rest: bool = False
@@ -56,12 +56,18 @@ class Rewriter:
     splits: Splits = field(default_factory=Splits)
     _ratios: dict[str, RatioEstimator] = field(default_factory=dict)
 
-    def count(self, reason: HaltReason | Wanted, batches: int = 1) -> None:
+    def count(self, reason: HaltReason | RewriteWish, batches: int = 1) -> None:
         """Counts batches that are opened for this reason."""
         self.opened[reason.slug] = self.opened.get(reason.slug, 0) + batches
 
     def rewrite(
-        self, topic: str, header: BatchHeader, batch: memoryview, due: int, terms: Terms, reason: HaltReason | Wanted
+        self,
+        topic: str,
+        header: BatchHeader,
+        batch: memoryview,
+        due: int,
+        terms: Terms,
+        reason: HaltReason | RewriteWish,
     ) -> Rewritten:
         """Rewrites the records of a batch from ``due`` on.
 
@@ -74,7 +80,7 @@ class Rewriter:
             reason: why it cannot go as it is.
         """
         self.count(reason)
-        pieces: list[Piece | PassedOver] = []
+        pieces: list[Piece | RecordTooLarge] = []
         size = 0
         try:
             for piece in rewrite(
@@ -101,6 +107,6 @@ class Rewriter:
         return Rewritten(pieces, _behind(pieces[-1]) if pieces else due, halt)
 
 
-def _behind(piece: Piece | PassedOver) -> int:
+def _behind(piece: Piece | RecordTooLarge) -> int:
     """Returns the offset behind it."""
-    return piece.offset + 1 if isinstance(piece, PassedOver) else piece.header.next_offset
+    return piece.offset + 1 if isinstance(piece, RecordTooLarge) else piece.header.next_offset

@@ -30,7 +30,7 @@ from mirror.records.scan import NOT_SEEN, base_offset_at, measure
 from mirror.records.transactions import Aborted
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.plain import PLAIN_ATTRIBUTES, InnerLoop
-from mirror.relay.hot.putting import NO_END, Judged, Opened, SoFar
+from mirror.relay.hot.putting import NO_END, Judged, OpenedBatch, SoFar
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Batch, Hole
@@ -185,14 +185,14 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
         due = so_far.next_due
         view = _View(buf, at, end, readable, head=due == first_due)
         judged = _judge(view, partition, so_far.next_identity, due, inner_loop.produce_version, dropped)
-        if isinstance(judged, Opened):
+        if isinstance(judged, OpenedBatch):
             halt = so_far.put_rewritten(at, judged, rewriter or Rewriter(), inner_loop.produce_version)
             cut = so_far.inside != NOT_INSIDE
         elif isinstance(judged, Judged):
             so_far.put(at, judged, first=len(outbox) == before)
         else:
             halt = judged
-        if not isinstance(judged, Judged | Opened) or halt is not None or cut:
+        if not isinstance(judged, Judged | OpenedBatch) or halt is not None or cut:
             break
         at = judged.stop
     due = so_far.next_due
@@ -222,7 +222,7 @@ class _View(NamedTuple):
 
 def _judge(
     view: _View, partition: Partition, identity: Identity, due: int, produce_version: int, dropped: Aborted
-) -> Judged | Opened | Halt | Unproven | None:
+) -> Judged | OpenedBatch | Halt | Unproven | None:
     """Judges a batch that is not plain. Returns the result, a halt, an unproven gap, or None at the tail."""
     buf, at, end = view[:3]
     try:
@@ -244,7 +244,7 @@ def _judge(
     if isinstance(verdict, Halt):
         return verdict
     if isinstance(verdict, Rewrite):
-        return Opened(stop, header, verdict.reason)
+        return OpenedBatch(stop, header, verdict.reason)
     if isinstance(verdict, Skip):
         return Judged(stop, None, header.leader_epoch)
     if isinstance(verdict, Fill):

@@ -18,7 +18,7 @@ JOIN_BELOW = 4096
 for each batch."""
 
 
-class Request(NamedTuple):
+class SentRequest(NamedTuple):
     """The part of a request that is kept until its answer."""
 
     taken: list[Queue]
@@ -34,7 +34,7 @@ class Gathered(NamedTuple):
 
     pieces: list[Piece]
     """The frames of all requests, one after the other."""
-    requests: list[Request]
+    requests: list[SentRequest]
     """The requests, with correlation ids from the given one on."""
     ready: list[Queue]
     """Partitions for the next request: they were not reached and keep their turn, or may send one more batch."""
@@ -60,7 +60,7 @@ def gather(
         join_below: mean bytes per batch below which a request is copied into one piece.
     """
     pieces: list[Piece] = []
-    requests: list[Request] = []
+    requests: list[SentRequest] = []
     holes: list[Queue] = []
     while ready and len(requests) < most:
         request, by_topic, ready = _collect(ready, max_size, holes)
@@ -73,7 +73,7 @@ def gather(
 
 def _collect(
     ready: list[Queue], max_size: int, holes: list[Queue]
-) -> tuple[Request, dict[bytes, list[Any]], list[Queue]]:
+) -> tuple[SentRequest, dict[bytes, list[Any]], list[Queue]]:
     """Returns one request, its batches by topic, and the partitions for the next request."""
     by_topic: dict[bytes, list[Any]] = {}
     taken: list[Queue] = []
@@ -109,7 +109,7 @@ def _collect(
         else:
             queue.queued = False
     topic = next(iter(by_topic)) if len(by_topic) == 1 else None
-    return Request(taken, size, topic), by_topic, ready[looked_at:] + again
+    return SentRequest(taken, size, topic), by_topic, ready[looked_at:] + again
 
 
 def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: int) -> list[Piece]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt, Wanted
+from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt, RewriteWish
 from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
 from mirror.records.restamp import restamp
@@ -34,13 +34,13 @@ class Judged(NamedTuple):
     """Leader epoch of the batch; -1 for a gap, of which it is not known."""
 
 
-class Opened(NamedTuple):
+class OpenedBatch(NamedTuple):
     """A batch that has to be opened and rewritten."""
 
     stop: int
     """The byte behind it."""
     header: BatchHeader
-    reason: HaltReason | Wanted
+    reason: HaltReason | RewriteWish
 
 
 class SoFar:
@@ -91,7 +91,7 @@ class SoFar:
         self.next_due += item.records
         self.epoch = judged.leader_epoch
 
-    def put_rewritten(self, at: int, opened: "Opened", rewriter: Rewriter, produce_version: int) -> Halt | None:
+    def put_rewritten(self, at: int, opened: "OpenedBatch", rewriter: Rewriter, produce_version: int) -> Halt | None:
         """Puts the pieces of a batch, with the holes between them. They have a frame of their own. Returns why not all
         of it could be rewritten."""
         partition, header = self.partition, opened.header

@@ -46,7 +46,7 @@ APPLIED_PAUSE_S = 0.1
 Result = TypeVar("Result")
 
 
-class Beginning(Protocol):
+class SourceStart(Protocol):
     """The part of the source's log that is needed here."""
 
     async def start(self) -> int:
@@ -114,7 +114,7 @@ class _Tail(NamedTuple):
 
 
 async def lead(
-    here: Beginning,
+    here: SourceStart,
     there: Fillable,
     rules: Lead,
     begun: Begun,
@@ -195,7 +195,7 @@ async def trim(
 
 
 async def _fill(
-    here: Beginning,
+    here: SourceStart,
     there: Fillable,
     rules: Lead,
     tail: _Tail,
@@ -367,7 +367,7 @@ def _overfilled(rules: Lead, source_start: int, filler_end: int) -> PartitionHal
     )
 
 
-async def _timestamp(here: Beginning, start: int) -> int:
+async def _timestamp(here: SourceStart, start: int) -> int:
     """Returns the timestamp of the source's first record, so that look-ups by time find that and not filler. If there
     is none: the present time."""
     try:

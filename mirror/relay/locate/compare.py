@@ -15,13 +15,21 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.stamped import is_stamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.runs import foreign
-from mirror.relay.locate.superseded import Lost, Superseded, records_of
-from mirror.relay.locate.survivors import DIFFERENT, Compared, Likeness, as_sent, compare, old_messages, same_batch
+from mirror.relay.locate.superseded import LostRecord, Superseded, records_of
+from mirror.relay.locate.survivors import (
+    DIFFERENT,
+    ComparedRecords,
+    Likeness,
+    as_sent,
+    compare,
+    old_messages,
+    same_batch,
+)
 from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
 from mirror.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from mirror.relay.locate.resync import Origin, Readable, ResyncRules
+    from mirror.relay.locate.resync import Readable, ResyncRules, SourceLogStart
 
 NO_EPOCH = -1
 APPENDED = (
@@ -52,7 +60,7 @@ class Comparison:
     """Compares the logs of one partition, for one look at it. Every read may raise NetworkError: cannot be determined
     now."""
 
-    def __init__(self, here: Origin, there: Readable, rules: ResyncRules) -> None:
+    def __init__(self, here: SourceLogStart, there: Readable, rules: ResyncRules) -> None:
         self._here = here
         self._there = there
         self._rules = rules
@@ -190,7 +198,7 @@ class Comparison:
         segment = await self._here.read(header.base_offset)
         return bool(segment.batches) and segment.batches[0][0] == header
 
-    async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> Compared:
+    async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> ComparedRecords:
         if found is None:
             return DIFFERENT
         rules = self._rules
@@ -431,7 +439,7 @@ class _Back:
         self._first: int | None = None
         self._blame = blame
         self._superseded = Superseded(here, rules.opening)
-        self._lost: Lost | None = None
+        self._lost: LostRecord | None = None
 
     async def take(self, header: BatchHeader, batch: memoryview, passed: frozenset[int] = frozenset()) -> None:
         """Takes the next of these batches, in offset order. ``passed``: offsets at which markers are right."""
@@ -446,7 +454,7 @@ class _Back:
         # batches are not copied in pieces.
         cleaned = self._rules.terms.compacted and (in_pieces or header.base_offset >= self._start)
         if self._lost is None and (self._blame or not cleaned):
-            self._lost = Lost(at, "")
+            self._lost = LostRecord(at, "")
         if self._lost is None:
             await self._superseded.take(header, batch, at, self._until, passed)
         if self._lost is not None and (self._blame or not self._rules.accept_loss):
@@ -472,7 +480,7 @@ class _Back:
             raise self._overfilled(lost)
         return Filled(self._until, accepted=(self._first, self._until))
 
-    def _overfilled(self, lost: Lost) -> PartitionHalted:
+    def _overfilled(self, lost: LostRecord) -> PartitionHalted:
         behind = (
             f"what stands from offset {self._end} on is not where it belongs"
             if self._blame

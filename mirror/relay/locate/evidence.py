@@ -20,7 +20,7 @@ from mirror.records.header import DELETE_HORIZON, NO_LEADER_EPOCH, BatchHeader
 from mirror.relay.halts import halt
 
 
-class Asked(Protocol):
+class EvidenceSource(Protocol):
     """The source's log. See ``net.logs.log.PartitionLog``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
@@ -69,7 +69,7 @@ class Known(NamedTuple):
     topic is noted, nothing is harmless: the destination holds records of the previous topic."""
 
 
-async def vouch(here: Asked, known: Known, unseen: Unseen) -> int:
+async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
     """Checks that the source still has what was copied, though the destination cannot show it.
 
     Returns:
@@ -120,7 +120,7 @@ def _told(known: Known, unseen: Unseen, detail: str) -> str:
     return f"{known.name}: {unseen.why}, so nothing before offset {unseen.end} can be compared; {detail}"
 
 
-async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied) -> bool:
+async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> bool:
     """Returns True if the epoch under which it was read ends at or after the end of all that was copied, not only of
     the note. Halts if it ends before that of the note."""
     if note.leader_epoch < 0:
@@ -142,7 +142,7 @@ async def _ask_epoch(here: Asked, known: Known, unseen: Unseen, note: LastCopied
     return found.offset >= unseen.end
 
 
-async def _compare(here: Asked, known: Known, unseen: Unseen, note: LastCopied) -> tuple[int, bool]:
+async def _compare(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> tuple[int, bool]:
     """Returns ``(epoch, same)``. ``epoch``: the leader epoch of the source's batch before the end, if that is the batch
     copied last, otherwise -1. ``same``: the source still has the batch copied last."""
     last = note.digest_at - 1

@@ -7,14 +7,14 @@ from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
 
 
-class Source(Protocol):
+class BatchesSource(Protocol):
     """The source's log, as far as it is asked here."""
 
     async def batch_at(self, offset: int, /) -> tuple[BatchHeader, bytes] | None:
         """See ``PartitionLog``."""
 
 
-async def batch_holding(here: Source, terms: Terms, offset: int, *, source_start: int, source_end: int) -> int:
+async def batch_holding(here: BatchesSource, terms: Terms, offset: int, *, source_start: int, source_end: int) -> int:
     """Returns the base offset of the source batch that holds ``offset`` behind its first one. ``NOT_INSIDE``: there is
     none, batches are not copied in pieces, or it does not stand where it says. No checksum covers base offsets, so the
     batch before it has to end there, or before a gap in a compacted topic.

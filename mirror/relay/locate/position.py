@@ -23,7 +23,7 @@ from mirror.relay.holes.markers import ByMarkers, ByTransactions, MarkerRun, Mar
 from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
 from mirror.relay.locate.owners import Owners
-from mirror.relay.locate.resync import Found, Rest, Resync, ResyncRules, barrier, standing_still
+from mirror.relay.locate.resync import Rest, Resync, ResyncResult, ResyncRules, barrier, standing_still
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
@@ -174,7 +174,7 @@ class Locator:
 
     async def _resync(
         self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, settle: bool
-    ) -> Found:
+    ) -> ResyncResult:
         """Returns the position. A source that deletes records that are due has overtaken us only if something was
         copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
         while True:
@@ -192,7 +192,7 @@ class Locator:
                     raise
                 partition.begin_again()
 
-    async def _go_over_gap(self, partition: Partition, here: SourceLog, found: Found) -> Found:
+    async def _go_over_gap(self, partition: Partition, here: SourceLog, found: ResyncResult) -> ResyncResult:
         """Returns the position with a fill of the gap without a cause right there, if an operator has accepted it: this
         once, or up to the offset that the owner who began with it has written down."""
         gaps_to = partition.claim.pin.gaps_to if partition.claim.pin is not None else 0
@@ -281,7 +281,7 @@ class Locator:
         if begins:
             await self.flows.check_new(partition, begun=True)
 
-    async def _trim(self, partition: Partition, there: PartitionLog, found: Found) -> int:
+    async def _trim(self, partition: Partition, there: PartitionLog, found: ResyncResult) -> int:
         """Trims leading filler that a kill -9 of the destination's brokers brought back. Returns the new log start."""
         return await trim(
             there,

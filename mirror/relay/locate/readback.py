@@ -22,7 +22,7 @@ REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """The batch that was acknowledged. ``newest_ms``: its max timestamp. ``rewritten``: it was made here, of records of
     the source's batch."""
 
@@ -48,7 +48,7 @@ class ReadBack:
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
         The window stays at 1 until the batch is known to be as it was sent."""
-        sent = Sent(
+        sent = SentBatch(
             base_offset,
             checksum_of(batch[0]),  # the hot path builds plain tuples: no names
             batch[2],
@@ -57,7 +57,7 @@ class ReadBack:
         )
         self._relay.work(partition, self._read_back(partition, sent, partition.positions))
 
-    async def _read_back(self, partition: Partition, sent: "Sent", position: int) -> None:
+    async def _read_back(self, partition: Partition, sent: "SentBatch", position: int) -> None:
         stopped = await attempted(self._compare(partition, sent, position))
         if partition.positions != position:
             return
@@ -82,7 +82,7 @@ class ReadBack:
                 return
             await asyncio.sleep(CUT_POLL_S)
 
-    async def _compare(self, partition: Partition, sent: "Sent", position: int) -> None:
+    async def _compare(self, partition: Partition, sent: "SentBatch", position: int) -> None:
         """Compares the batch at the destination with what was sent.
 
         Raises:

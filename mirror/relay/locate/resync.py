@@ -135,7 +135,7 @@ class ResyncRules:
         return same_owner(header.producer_id, self.owner)
 
 
-class Found(NamedTuple):
+class ResyncResult(NamedTuple):
     """The result of a resync: the offset at which the partition goes on, and what was learned on the way."""
 
     offset: int
@@ -216,7 +216,7 @@ def _unsettled(there: Readable, end: int) -> Unreachable:
     return Unreachable(f"{there.name} ends at {end} now, and does not stand still: somebody writes to it")
 
 
-class Origin(Readable, Protocol):
+class SourceLogStart(Readable, Protocol):
     """The source's log. ``floor``: its log start offset, as of the last ``start``; a batch may hold it."""
 
     floor: int
@@ -225,14 +225,14 @@ class Origin(Readable, Protocol):
 class Resync:
     """One look at both logs of a partition. ``run`` once."""
 
-    def __init__(self, here: Origin, there: Writable, rules: ResyncRules, log: EventLog) -> None:
+    def __init__(self, here: SourceLogStart, there: Writable, rules: ResyncRules, log: EventLog) -> None:
         self._here = here
         self._there = there
         self._rules = rules
         self._log = log
         self._comparison = Comparison(here, there, rules)
 
-    async def run(self, *, settle: bool) -> Found:
+    async def run(self, *, settle: bool) -> ResyncResult:
         """Returns the position, proven as far as it can be.
 
         Args:
@@ -278,7 +278,7 @@ class Resync:
         if not proof.proven:
             detail = f"{rules.name}: {proof.why}, so nothing before offset {end} can be compared"
             self._log.warning("prefix_unproven", detail=detail)
-        return Found(
+        return ResyncResult(
             offset=end,
             identity=continued(tail, known, rules, end),
             coordinator_epoch=coordinator_epoch(known, rules),

@@ -19,7 +19,7 @@ MOST_STRANGERS = 16
 """Foreign batches that are read back to find where they begin. With more of them, the message says "at least"."""
 
 
-class Run(Protocol):
+class RunsLog(Protocol):
     """The part of the destination's log that this module needs."""
 
     @property
@@ -45,7 +45,7 @@ class Own(Protocol):
         """Returns True if the batch is the flow's data."""
 
 
-async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> None:
+async def check_run(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> None:
     """Checks that nobody else has written within the epoch of the log's last data batch.
 
     Args:
@@ -70,7 +70,7 @@ async def check_run(there: Run, last: BatchHeader, log_start: int, own: Own) -> 
 
 
 async def _halted(
-    there: Run, begin: int, before: BatchHeader | None, last: BatchHeader, log_start: int, own: Own
+    there: RunsLog, begin: int, before: BatchHeader | None, last: BatchHeader, log_start: int, own: Own
 ) -> PartitionHalted:
     """Returns the halt for the batch ``before`` the run that begins at ``begin``, which should not stand there."""
     misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
@@ -100,7 +100,7 @@ def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
     return stop
 
 
-async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) -> str:
+async def _strangers(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> str:
     """Returns, for messages, the offsets that others have written, up to and including the batch ``last``."""
     first, least = last, ""
     for _ in range(MOST_STRANGERS):
@@ -113,7 +113,7 @@ async def _strangers(there: Run, last: BatchHeader, log_start: int, own: Own) ->
     return f"{least}offsets {first.base_offset} to {last.last_offset}"
 
 
-async def _straight_from(there: Run, low: int, last: BatchHeader) -> int:
+async def _straight_from(there: RunsLog, low: int, last: BatchHeader) -> int:
     """Returns, by bisection, the first offset of the batches whose sequences fit the last one's. All batches behind a
     fitting one fit, too."""
     high = last.base_offset
@@ -127,7 +127,7 @@ async def _straight_from(there: Run, low: int, last: BatchHeader) -> int:
     return high
 
 
-async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
+async def _at(there: RunsLog, offset: int, last: BatchHeader) -> BatchHeader:
     """Returns the batch that holds ``offset``, or the next one, at most ``last``."""
     if offset >= last.base_offset:
         return last
@@ -139,7 +139,7 @@ async def _at(there: Run, offset: int, last: BatchHeader) -> BatchHeader:
     return found[0]
 
 
-async def _before(there: Run, offset: int, log_start: int) -> BatchHeader | None:
+async def _before(there: RunsLog, offset: int, log_start: int) -> BatchHeader | None:
     """Returns the batch that holds the offset before ``offset``; None if the log does not have it, or no longer."""
     if offset <= log_start:
         return None

@@ -37,7 +37,7 @@ LACKING_TOLD_EVERY_S = 60.0
 """A missing right is logged so often, whatever number of partitions lacks it."""
 
 
-class Seat:
+class LocatingSeat:
     """One of the seats at a broker. It is given back while its partition only waits, so that thousands of partitions
     whose logs' ends have to stand still do so at the same time."""
 
@@ -166,7 +166,7 @@ class Seeking:
         there = _led(relay.destination, partition.destination, partition.index)
         if seats.locked():
             partition.wait(f"{AT_ONCE} other positions are looked for at {there}")
-        async with Seat(seats) as seat:
+        async with LocatingSeat(seats) as seat:
             partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(since)
             if takeover:

@@ -29,7 +29,7 @@ MOST_KEYS = 200_000
 _DIGEST_SIZE = 16
 
 
-class Source(Protocol):
+class RecordsSource(Protocol):
     """The part of the source's log that this module needs."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
         """Returns whole batches, starting with the one that holds ``offset``."""
 
 
-class Lost(NamedTuple):
+class LostRecord(NamedTuple):
     """A record that is not shown to be superseded."""
 
     offset: int
@@ -53,13 +53,13 @@ class Lost(NamedTuple):
 class Superseded:
     """For one look at a partition: call ``take`` with each batch that was filled, in offset order, then ``lost``."""
 
-    def __init__(self, here: Source, opening: asyncio.Lock) -> None:
+    def __init__(self, here: RecordsSource, opening: asyncio.Lock) -> None:
         """``opening``: held while a batch is open, so that memory is bounded."""
         self._here = here
         self._opening = opening
         self._waiting: dict[bytes, int] = {}
         """Digest of a key -> offset of the last record with this key that was filled."""
-        self._lost: Lost | None = None
+        self._lost: LostRecord | None = None
         self._room = MOST_OPENED
 
     async def take(
@@ -70,7 +70,7 @@ class Superseded:
         base = header.base_offset
         self._room -= header.size
         if self._lost is None and self._room < 0:
-            self._lost = Lost(base, f"more than {MOST_OPENED} bytes were filled")
+            self._lost = LostRecord(base, f"more than {MOST_OPENED} bytes were filled")
         if self._lost is not None:
             return
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON else None
@@ -83,11 +83,11 @@ class Superseded:
                     if number % STEPS == 0:
                         await asyncio.sleep(0)
             except NotOpened as error:
-                self._lost = Lost(base, str(error))
+                self._lost = LostRecord(base, str(error))
 
     def _wait_for(self, record: Record, *, expired: bool) -> None:
         if record.key is None:
-            self._lost = self._lost or Lost(record.offset, "it has no key")
+            self._lost = self._lost or LostRecord(record.offset, "it has no key")
             return
         key = _digest(record.key)
         if record.value is None and expired:
@@ -95,9 +95,9 @@ class Superseded:
         else:
             self._waiting[key] = record.offset
         if len(self._waiting) > MOST_KEYS:
-            self._lost = self._lost or Lost(record.offset, f"more than {MOST_KEYS} keys were filled")
+            self._lost = self._lost or LostRecord(record.offset, f"more than {MOST_KEYS} keys were filled")
 
-    async def lost(self, behind: int) -> Lost | None:
+    async def lost(self, behind: int) -> LostRecord | None:
         """Returns the first record for whose key no later one is found; None if all are superseded.
 
         Only records that are still to be copied count as later ones. They are searched for right behind what was filled
@@ -115,7 +115,9 @@ class Superseded:
             reached = await self._look_from(max(reached, end - (reached - behind)), behind)
         if self._lost is None and self._waiting:
             offset = min(self._waiting.values())
-            self._lost = Lost(offset, f"no later record of its key was found from offset {behind} up to {reached}")
+            self._lost = LostRecord(
+                offset, f"no later record of its key was found from offset {behind} up to {reached}"
+            )
         return self._lost
 
     async def _look_from(self, at: int, behind: int) -> int:

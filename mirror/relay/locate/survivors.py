@@ -38,14 +38,14 @@ class Likeness(Enum):
     """Nothing to compare: there is no record that both still have, or it cannot be read."""
 
 
-class Compared(NamedTuple):
+class ComparedRecords(NamedTuple):
     """The result of a comparison. ``why``: what could not be compared."""
 
     likeness: Likeness
     why: str = ""
 
 
-SAME, DIFFERENT = Compared(Likeness.SAME), Compared(Likeness.DIFFERENT)
+SAME, DIFFERENT = ComparedRecords(Likeness.SAME), ComparedRecords(Likeness.DIFFERENT)
 
 
 def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
@@ -79,7 +79,7 @@ async def compare(
     gaps: bool = False,
     pieces: bool = False,
     append_times: bool = False,
-) -> Compared:
+) -> ComparedRecords:
     """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
 
     Args:
@@ -98,7 +98,11 @@ async def compare(
         return SAME
     base = mine.base_offset
     if other.base_offset > mine.last_offset:
-        return Compared(Likeness.NOTHING, f"the source has compacted the batch at {base} away") if gaps else DIFFERENT
+        return (
+            ComparedRecords(Likeness.NOTHING, f"the source has compacted the batch at {base} away")
+            if gaps
+            else DIFFERENT
+        )
     if pieces and is_piece(mine, other):
         return await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps, timed=timed)
     if (other.base_offset, other.last_offset) != (base, mine.last_offset) or not (cleaned(mine) or cleaned(other)):
@@ -108,9 +112,11 @@ async def compare(
             both = opened(mine, payload), opened(other, whole[HEADER_SIZE:])
             found = await in_common(*(both if timed else map(timeless, both)))
         except NotOpened as error:
-            return Compared(Likeness.NOTHING, str(error))
+            return ComparedRecords(Likeness.NOTHING, str(error))
     if found is not None and not found.both:
-        return Compared(Likeness.NOTHING, f"the log cleaners have left no record of the batch at {base} on both sides")
+        return ComparedRecords(
+            Likeness.NOTHING, f"the log cleaners have left no record of the batch at {base} on both sides"
+        )
     return DIFFERENT if found is None else SAME
 
 
@@ -128,7 +134,7 @@ def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
 async def _compare_piece(
     mine: BatchHeader, payload: bytes, other: BatchHeader, whole: bytes, *, opening: asyncio.Lock, gaps: bool,
     timed: bool,
-) -> Compared:  # fmt: skip
+) -> ComparedRecords:  # fmt: skip
     """Compares a piece with the same offsets of the original, record by record: keys, values and headers as stored,
     and, if ``timed``, the times that consumers see. It was made with all records that the original had there."""
     async with opening:
@@ -141,13 +147,13 @@ async def _compare_piece(
             both = placed_records(mine, payload), inside
             found = await in_common(*(both if timed else map(timeless, both)))
         except NotOpened as error:
-            return Compared(Likeness.NOTHING, str(error))
+            return ComparedRecords(Likeness.NOTHING, str(error))
     if found is None or (found.missing and not cleaned(mine)):
         return DIFFERENT
     if found.both < mine.record_count and not gaps:
         return DIFFERENT
     if not found.both:
-        return Compared(
+        return ComparedRecords(
             Likeness.NOTHING, f"the log cleaners have left no record of the batch at {mine.base_offset} on both sides"
         )
     return SAME

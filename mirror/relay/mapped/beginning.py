@@ -9,7 +9,7 @@ from mirror.net.coordinator import Ownership
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.compare.lockstep import is_fence, lost_from
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import Chunk
+from mirror.offsetmap.entries.chunks import MapChunk
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.maps import joined_map
@@ -27,7 +27,7 @@ from mirror.relay.mapped.strays import SCAN_BYTES, first_own
 from mirror.relay.partition.partition import Partition
 
 
-class Start(NamedTuple):
+class ReadingStart(NamedTuple):
     """The offsets from which both logs are read. Everything before them was copied."""
 
     source: int
@@ -79,7 +79,7 @@ class Beginning:
         self._own = own
         self._bounds = bounds
 
-    async def find(self, before: Before, owner: Ownership | None) -> Start:
+    async def find(self, before: Before, owner: Ownership | None) -> ReadingStart:
         """Returns where to begin.
 
         Raises:
@@ -87,13 +87,13 @@ class Beginning:
                 checkpoint.
             NetworkError: a log cannot be read.
         """
-        checkpoint = self._accounts.checkpoint(self._partition.side)
+        checkpoint = self._accounts.checkpoint(self._partition.subject)
         if checkpoint is None:
             await self._check_unwritten(before, owner)
-            return Start(self._bounds.source_start, -1, self._bounds.end, None)
+            return ReadingStart(self._bounds.source_start, -1, self._bounds.end, None)
         return await self._start_from(checkpoint, before)
 
-    async def _start_from(self, checkpoint: Checkpoint, before: Before) -> Start:
+    async def _start_from(self, checkpoint: Checkpoint, before: Before) -> ReadingStart:
         """Returns the checkpoint's position, or, if the destination lost what came before it, the last point of the map
         that it still has."""
         end = self._bounds.end
@@ -109,18 +109,18 @@ class Beginning:
         if others:
             return await self._start_anew(others, checkpoint, before)
         try:
-            chunks = self._accounts.linked(self._partition.side, gone_to=self._bounds.log_start)
+            chunks = self._accounts.linked(self._partition.subject, gone_to=self._bounds.log_start)
         except MapError as error:
             if self._rules.accept_loss:
                 # Reading both logs gives the same result, and takes longer.
-                return Start(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
+                return ReadingStart(self._bounds.source_start, -1, self._bounds.log_start, None, anew=True)
             detail = f"{self._state.topic} lacks a part of the offset map of {self._rules.name}: {error}"
             raise halt(HaltReason.MAP_LOST, detail) from error
         runs = joined_map(self._state.topic, open_tail(chunks))
         runs.truncate(checkpoint.source_offset)
         last = runs[-1] if len(runs) else None
         if not await self.lost(last):
-            return Start(
+            return ReadingStart(
                 checkpoint.source_offset,
                 checkpoint.source_epoch,
                 min(checkpoint.destination_offset, end),
@@ -165,7 +165,9 @@ class Beginning:
                 return True
         return False
 
-    async def _start_anew(self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before) -> Start:
+    async def _start_anew(
+        self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before
+    ) -> ReadingStart:
         """Returns a start from which all that the source has is copied, behind what the destination has: an operator
         has resumed the partition, which accepts the current topics. If a new destination topic has batches of ours
         already, they were sent before anybody noticed the change. They would be there twice, which resuming alone does
@@ -174,7 +176,7 @@ class Beginning:
         ``others``: the logs whose topics are not the checkpoint's, each with the detail for messages.
         """
         told = "; ".join(others.values())
-        start = Start(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
+        start = ReadingStart(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
         if self._rules.accept_loss:
             return start
         pin = self._partition.claim.pin
@@ -194,14 +196,14 @@ class Beginning:
         """Returns True if the destination has lost what was acknowledged last."""
         return last is not None and await lost_from(self._there, last.destination_end, self._own, self._bounds.end)
 
-    async def _before_loss(self, runs: OffsetMap, chunks: Sequence[Chunk]) -> Start:
+    async def _before_loss(self, runs: OffsetMap, chunks: Sequence[MapChunk]) -> ReadingStart:
         own, log_start, end = self._own, self._bounds.log_start, self._bounds.end
         known = [*runs, *(chunk.map[0] for chunk in chunks if chunk.sealed and len(chunk.map))]
         for run in sorted(known, reverse=True):
             gone = max(0, log_start - run.destination)
             if gone < run.length and not await lost_from(self._there, run.destination + gone + 1, own, end):
-                return Start(run.source + gone, -1, run.destination + gone, None)
-        return Start(min(chunk.since for chunk in chunks), -1, log_start, None)
+                return ReadingStart(run.source + gone, -1, run.destination + gone, None)
+        return ReadingStart(min(chunk.since for chunk in chunks), -1, log_start, None)
 
     async def _check_unwritten(self, before: Before, owner: Ownership | None) -> None:
         """Checks that there is no trace of copies, since there is no checkpoint. Batches of ours are a trace, in the
@@ -247,10 +249,11 @@ class Beginning:
     def _is_copied_elsewhere(self) -> bool:
         """Returns True if the flow has an account of this source partition in another destination topic: the group's
         note may be about that copy (``topic.rename`` was changed)."""
-        side = self._partition.side
+        subject = self._partition.subject
         return any(
-            (other.topic, other.partition) == (side.topic, side.partition) and other.destination != side.destination
-            for other in self._state.ledger.sides
+            (other.topic, other.partition) == (subject.topic, subject.partition)
+            and other.destination != subject.destination
+            for other in self._state.ledger.subjects
         )
 
 
@@ -259,7 +262,7 @@ def _id_of(log: PartitionLog) -> str | None:
     return id_text(log.topic.topic_id)
 
 
-def open_tail(chunks: Sequence[Chunk]) -> list[Chunk]:
+def open_tail(chunks: Sequence[MapChunk]) -> list[MapChunk]:
     """Returns the chunks behind the last sealed one, in order."""
     sealed = max((at for at, chunk in enumerate(chunks) if chunk.sealed), default=-1)
     return list(chunks[sealed + 1 :])

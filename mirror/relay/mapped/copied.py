@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import CHUNK_RUNS, Chunk, ChunkId, Order
+from mirror.offsetmap.entries.chunks import CHUNK_RUNS, ChunkId, MapChunk, Order
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
@@ -47,7 +47,7 @@ class Between(NamedTuple):
     end: int
 
 
-class Mark(Protocol):
+class LastBatch(Protocol):
     """The last batch of a record set. See ``relay.partition.cursor.Mark``."""
 
     @property
@@ -67,7 +67,7 @@ class OpenMap:
 
     def __init__(
         self,
-        side: Side,
+        subject: Subject,
         *,
         writer: str,
         order: Order,
@@ -77,8 +77,8 @@ class OpenMap:
         gone_to: int = 0,
     ) -> None:
         """``start``: runs that are taken over from others' chunks, from source offset ``since`` on. ``follows`` and
-        ``gone_to``: see ``Chunk``."""
-        self.side = side
+        ``gone_to``: see ``MapChunk``."""
+        self.subject = subject
         self.writer = writer
         self.order = order
         self.since = since
@@ -86,7 +86,7 @@ class OpenMap:
         self.gone_to = gone_to
         self._open = OffsetMap()
         self._number = 0
-        self._sealed: list[Chunk] = []
+        self._sealed: list[MapChunk] = []
         self._changed = True
         for run in start or ():
             self.landed(*run)
@@ -121,7 +121,7 @@ class OpenMap:
         """The last run, which may still grow."""
         return self._open[-1] if len(self._open) else None
 
-    def unwritten(self) -> list[Chunk]:
+    def unwritten(self) -> list[MapChunk]:
         """Returns the chunks to write, as of now. The last of them is the open one."""
         return [*self._sealed, self._chunk(OffsetMap(self._open), sealed=False)]
 
@@ -129,15 +129,15 @@ class OpenMap:
         """Marks the open chunk as unwritten, because what was written may be gone."""
         self._changed = True
 
-    def written(self, chunks: list[Chunk]) -> None:
+    def written(self, chunks: list[MapChunk]) -> None:
         """Records that these chunks, which ``unwritten`` returned, are written."""
         self._sealed = [chunk for chunk in self._sealed if chunk not in chunks]
         *_, newest = chunks
         self._changed = newest.number != self._number or newest.map != self._open
 
-    def _chunk(self, runs: OffsetMap, *, sealed: bool) -> Chunk:
-        return Chunk(
-            side=self.side,
+    def _chunk(self, runs: OffsetMap, *, sealed: bool) -> MapChunk:
+        return MapChunk(
+            subject=self.subject,
             writer=self.writer,
             order=self.order,
             number=self._number,
@@ -150,7 +150,7 @@ class OpenMap:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Copied:
+class CopiedRuns:
     """The record of what was acknowledged of a partition since it was taken over. It outlives doubts."""
 
     open_map: OpenMap
@@ -176,7 +176,7 @@ class Copied:
     """True if the partition was still ours after the first checkpoint. Nothing is sent before that is written down."""
     last: LastCopied = NOTHING
     """The note of what was copied last, as of the last look at both logs."""
-    marks: Sequence[Mark] = ()
+    marks: Sequence[LastBatch] = ()
     """The partition's marks: record sets that were put on their way since."""
     between: deque[Between] = field(default_factory=deque)
     """Places that were not looked at yet. Nothing that landed behind them is written down before they are."""
@@ -251,7 +251,7 @@ class Copied:
     def checkpoint(self, at_ms: int, *, closed: bool = False) -> Checkpoint:
         """Returns the checkpoint as of now. ``at_ms``: the time. ``closed``: nothing will be sent behind it."""
         return Checkpoint(
-            side=self.open_map.side,
+            subject=self.open_map.subject,
             writer=self.open_map.writer,
             order=self.open_map.order,
             source_offset=self.source,
@@ -274,11 +274,11 @@ class Copied:
         self.open_map.again()
         self.at = (-1, -1, False)
 
-    def unwritten(self) -> list[Chunk]:
+    def unwritten(self) -> list[MapChunk]:
         """Returns the chunks of the map to write, as of now."""
         return self.open_map.unwritten() if self.open_map.changed else []
 
-    def written(self, chunks: list[Chunk], checkpoint: Checkpoint) -> None:
+    def written(self, chunks: list[MapChunk], checkpoint: Checkpoint) -> None:
         """Records that these are written, which ``unwritten`` and ``checkpoint`` returned."""
         if chunks:
             self.open_map.written(chunks)
@@ -288,12 +288,12 @@ class Copied:
 class Unwritten(NamedTuple):
     """The state of a partition at one moment, as it is written down."""
 
-    copied: Copied
-    chunks: list[Chunk]
+    copied: CopiedRuns
+    chunks: list[MapChunk]
     checkpoint: Checkpoint
 
     @classmethod
-    def of(cls, copied: Copied, *, closed: bool = False) -> "Unwritten":
+    def of(cls, copied: CopiedRuns, *, closed: bool = False) -> "Unwritten":
         """Returns the account as of now. ``closed``: nothing will be sent behind it."""
         at_ms = round(time.time() * 1000)
         return cls(copied, copied.unwritten(), copied.checkpoint(at_ms, closed=closed))
@@ -315,7 +315,7 @@ async def save(state: Memory, accounts: Sequence[Unwritten], *, forget: Iterable
 
 
 async def write_down(
-    state: Memory, accounts: Iterable[Copied], *, forget: Iterable[bytes] = (), closed: Collection[Copied] = ()
+    state: Memory, accounts: Iterable[CopiedRuns], *, forget: Iterable[bytes] = (), closed: Collection[CopiedRuns] = ()
 ) -> None:
     """Saves these partitions as they are now, if they have changed. ``closed``: nothing more will be sent of these;
     they are saved in any case."""

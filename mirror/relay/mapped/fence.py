@@ -15,7 +15,7 @@ from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Marker, PartitionLog, Producer
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import Remembered
 from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
@@ -65,14 +65,14 @@ async def look_before(there: PartitionLog, log: EventLog) -> Before:
     return Before(end, known)
 
 
-class Ending(Protocol):
+class DestinationEnd(Protocol):
     """The part of the destination's log that ``noted`` needs."""
 
     async def true_end(self) -> int:
         """Returns the current log end, replicated or not."""
 
 
-async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end: int) -> Before:
+async def noted(state: Memory, subject: Subject, before: Before, there: DestinationEnd, *, end: int) -> Before:
     """Writes down what the leader remembers before the fence makes it forget. If another worker fenced and got no
     further, the result includes what that one has written down. It did so before it fenced, so a read of the internal
     topic after the look finds it. ``end``: of the log at the look.
@@ -81,7 +81,7 @@ async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end
         NetworkError: it is not certain that it was written.
     """
     await state.load()
-    checkpoint, known = state.ledger.checkpoint(side), state.ledger.remembered(side)
+    checkpoint, known = state.ledger.checkpoint(subject), state.ledger.remembered(subject)
     # A note with a later end is of somebody who has looked since, or of a log that has lost its end.
     lost = known is not None and known.end > end and known.end > await there.true_end()
     if (
@@ -91,7 +91,7 @@ async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end
         or (known.producer_id, known.epoch) != (checkpoint.identity.producer_id, checkpoint.identity.epoch)
         or _supersedes(before, known)
     ):
-        await note(state, side, before, lost=lost)
+        await note(state, subject, before, lost=lost)
         return before
     producer = Producer(known.producer_id, known.epoch, known.last_sequence)
     # Behind its fence, the producer has written nothing more. Otherwise all behind that look is yet to be looked at.
@@ -99,24 +99,24 @@ async def noted(state: Memory, side: Side, before: Before, there: Ending, *, end
     return Before(end if final else known.end, [*(before.known or ()), producer], final=final)
 
 
-async def note(state: Memory, side: Side, before: Before, *, lost: bool = False) -> None:
+async def note(state: Memory, subject: Subject, before: Before, *, lost: bool = False) -> None:
     """Writes down how much the last checkpoint's producer has written, if that is known, unless the checkpoint itself
     or a note that knows more says so. ``lost``: such a note is of a log that has lost its end since.
 
     Raises:
         NetworkError: it is not certain that it was written.
     """
-    checkpoint = state.ledger.checkpoint(side)
+    checkpoint = state.ledger.checkpoint(subject)
     if checkpoint is None or checkpoint.closed:
         return
     producer_id, epoch = checkpoint.identity.producer_id, checkpoint.identity.epoch
-    last, known = before.last_sequence(producer_id, epoch), state.ledger.remembered(side)
+    last, known = before.last_sequence(producer_id, epoch), state.ledger.remembered(subject)
     same = known is not None and (known.producer_id, known.epoch) == (producer_id, epoch)
     if known is not None and same and not lost and not before.complete and not _supersedes(before, known):
         return
     if last is not None:
         remembered = Remembered(
-            side=side,
+            subject=subject,
             producer_id=producer_id,
             epoch=epoch,
             last_sequence=last,

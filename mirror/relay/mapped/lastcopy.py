@@ -13,8 +13,8 @@ from typing import NamedTuple
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.compare.alignment import Alignment, Differs
-from mirror.offsetmap.compare.looks import Batch, Fit, fit
-from mirror.offsetmap.compare.pieces import Spot, fits_at, rows_of
+from mirror.offsetmap.compare.looks import ComparedBatch, Fit, fit
+from mirror.offsetmap.compare.pieces import PiecePlace, fits_at, rows_of
 from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
@@ -192,7 +192,7 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Or
 
 async def _piece(
     sides: Sides, original: tuple[BatchHeader, bytes], copy: tuple[BatchHeader, bytes], source_end: int
-) -> Spot | None:
+) -> PiecePlace | None:
     """Returns where in the original the copy fits as a piece that ends at ``source_end``; None if it does not."""
     length = copy[0].last_offset_delta + 1
     start = source_end - length - original[0].base_offset
@@ -208,9 +208,9 @@ def _ends(header: BatchHeader, offset: int) -> bool:
     return header.next_offset == offset
 
 
-def _look(found: tuple[BatchHeader, bytes], *, append_times: bool = False) -> Batch:
+def _look(found: tuple[BatchHeader, bytes], *, append_times: bool = False) -> ComparedBatch:
     header, batch = found
-    return Batch.of(header, memoryview(batch), append_times=append_times)
+    return ComparedBatch.of(header, memoryview(batch), append_times=append_times)
 
 
 def _truncated(sides: Sides, detail: str) -> PartitionHalted:

@@ -30,8 +30,8 @@ from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Rest, ResyncRules, barrier
-from mirror.relay.mapped.beginning import Beginning, Start, open_tail
-from mirror.relay.mapped.copied import Between, Copied, OpenMap, write_down
+from mirror.relay.mapped.beginning import Beginning, ReadingStart, open_tail
+from mirror.relay.mapped.copied import Between, CopiedRuns, OpenMap, write_down
 from mirror.relay.mapped.fence import look_before
 from mirror.relay.mapped.reading import Reading
 from mirror.relay.mapped.strays import first_own
@@ -85,7 +85,7 @@ class MappedLocator(Locator):
             location = await look.again(partition.queue.copied)
             if location is not None:
                 return location
-        if not has_map(self.state.ledger, partition.side):
+        if not has_map(self.state.ledger, partition.subject):
             await self.flows.check_new(partition)
         return await look.anew()
 
@@ -142,7 +142,7 @@ class _Look:
         self._takeover = Takeover(locator.owners, locator.state, partition, there, rules.owner, locator.log)
         self._reading = Reading(partition, here, there, rules, locator.log)
 
-    async def again(self, copied: Copied) -> Location | None:
+    async def again(self, copied: CopiedRuns) -> Location | None:
         """Locates the partition after doubt, if it was ours all the time: reads on from what was acknowledged. Returns
         None if it has to be taken over again, because the destination lost some of that, or has more than that."""
         if copied.astray:
@@ -157,7 +157,7 @@ class _Look:
         end = await reading.begin()
         if await self._beginning(copied.own).lost(copied.open_map.last):
             return None
-        start = Start(copied.source, copied.source_epoch, copied.destination, copied.identity)
+        start = ReadingStart(copied.source, copied.source_epoch, copied.destination, copied.identity)
         await reading.check_end(copied.source)
         step = reading.follow(start, copied.own, noted=copied.note(), checkpoint=None)
         await reading.advance(step, end)
@@ -177,7 +177,7 @@ class _Look:
         copied.last = checked.copied
         return await self._location(copied, source_end)
 
-    def _still_ours(self, step: LockStep, copied: Copied) -> Identity:
+    def _still_ours(self, step: LockStep, copied: CopiedRuns) -> Identity:
         """Returns the next identity, checked to continue our own batches and not those of an owner who came while both
         logs were read. That owner's identity would be taken for ours, and its fence keeps out nobody who has it."""
         identity, ours = step.identity, copied.identity
@@ -193,9 +193,9 @@ class _Look:
         before, fenced = await self._takeover.fence()
         accounts = self._takeover.accounts
         owner = partition.claim.ownership
-        side = partition.side
-        known = checkpoint = accounts.checkpoint(side)
-        own = {self._rules.owner, *accounts.own(side)}
+        subject = partition.subject
+        known = checkpoint = accounts.checkpoint(subject)
+        own = {self._rules.owner, *accounts.own(subject)}
         if owner is not None:
             own.add(owner.producer_id)
         end = await reading.begin()
@@ -227,13 +227,13 @@ class _Look:
         checked = await reading.check_copied(copied.open_map.last, copied.source, copied.own, noted)
         copied.source_epoch, copied.last = checked
         if partition.claim.trusted is not None:
-            await self._locator.skips.write(side, [(*partition.claim.trusted, UNPROVEN)])
+            await self._locator.skips.write(subject, [(*partition.claim.trusted, UNPROVEN)])
         for lost in step.lost:
-            await self._locator.skips.write(side, [(*lost, NEVER_ARRIVED)])
+            await self._locator.skips.write(subject, [(*lost, NEVER_ARRIVED)])
         if checkpoint is None and not step.copies:
             await self._locator.due.overtaken(partition, start.source)
         await write_down(state, [copied])
-        if not has_map(accounts, side):
+        if not has_map(accounts, subject):
             # Another flow may have begun at the same moment: each writes its own first entry and looks then.
             await self._locator.flows.check_new(partition, begun=True)
         await self._takeover.confirm()
@@ -250,7 +250,7 @@ class _Look:
             self._locator.tell_level(partition, level, copied.source)
         return (await self._location(copied, source_end))._replace(accepted=given_up)
 
-    async def _check_remade(self, step: LockStep, start: Start, checkpoint: Checkpoint | None) -> None:
+    async def _check_remade(self, step: LockStep, start: ReadingStart, checkpoint: Checkpoint | None) -> None:
         """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since
         all before that was copied. Records that the source has deleted from there on count as skipped. None: it was not
         lost.
@@ -270,10 +270,10 @@ class _Look:
             )
         if due < start.source:
             lost = due, start.source
-            await self._locator.skips.write(self._partition.side, [(*lost, DELETED)])
+            await self._locator.skips.write(self._partition.subject, [(*lost, DELETED)])
             self._partition.claim.overtaken.append(lost)
 
-    async def _go_over_gap(self, copied: Copied) -> tuple[int, int] | None:
+    async def _go_over_gap(self, copied: CopiedRuns) -> tuple[int, int] | None:
         """Goes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
         once. The gap is written down as skipped, and with the checkpoint that follows. Returns it, or None."""
         partition, source_start = self._partition, self._reading.bounds.source_start
@@ -281,7 +281,7 @@ class _Look:
             return None
         gap = await gap_behind(self._here, copied.source, self._rules.name, self._locator.settings)
         if gap is not None:
-            await self._locator.skips.write(partition.side, [(*gap, ON_GAP)])
+            await self._locator.skips.write(partition.subject, [(*gap, ON_GAP)])
             copied.source, copied.source_epoch = gap[1], NO_LEADER_EPOCH
         return gap
 
@@ -318,13 +318,13 @@ class _Look:
         return Identity(computed, max(epochs, default=-1) + 1, 0)
 
     def _account(
-        self, step: LockStep, start: Start, identity: Identity, own: frozenset[int]
-    ) -> tuple[Copied, list[bytes]]:
+        self, step: LockStep, start: ReadingStart, identity: Identity, own: frozenset[int]
+    ) -> tuple[CopiedRuns, list[bytes]]:
         """Returns this worker's account of the partition, which begins with what was found, and the keys of what it
         replaces."""
-        ledger, side = self._takeover.accounts, self._partition.side
-        before, chunks = ledger.checkpoints(side), ledger.chunks(side)
-        kept = ledger.linked(side, gone_to=self._reading.bounds.log_start) if before and not start.anew else []
+        ledger, subject = self._takeover.accounts, self._partition.subject
+        before, chunks = ledger.checkpoints(subject), ledger.chunks(subject)
+        kept = ledger.linked(subject, gone_to=self._reading.bounds.log_start) if before and not start.anew else []
         tail = open_tail(kept)
         runs = joined_map(self._locator.state.topic, tail)
         runs.truncate(start.source)
@@ -333,7 +333,7 @@ class _Look:
         orders = [one.order for one in before] + [one.order for one in chunks]
         takeover = 1 + max((order.takeover for order in orders), default=0)
         open_map = OpenMap(
-            side,
+            subject,
             writer=uuid.uuid4().hex[:16],
             order=Order(takeover, identity.producer_id, identity.epoch),
             since=min([start.source, *(run.source for run in runs)]),
@@ -341,7 +341,7 @@ class _Look:
             follows=kept[-len(tail) - 1].id if len(kept) > len(tail) else None,
             gone_to=max([self._reading.bounds.log_start, *(chunk.gone_to for chunk in kept)]),
         )
-        copied = Copied(
+        copied = CopiedRuns(
             open_map=open_map,
             source=step.source_offset,
             source_epoch=step.source_epoch,
@@ -355,21 +355,21 @@ class _Look:
             unused=self._is_unused(step, start),
         )
         needed = {one.id for one in kept[: len(kept) - len(tail)]}
-        rest = [one for one in [*chunks, *ledger.void(side)] if one.id not in needed]
+        rest = [one for one in [*chunks, *ledger.void(subject)] if one.id not in needed]
         forget = [one.key() for one in before] + [one.key() for one in rest]
         halted = self._locator.due.note(self._partition)
         if halted is not None and halted.copied.offset < step.source_offset:
             forget.append(halted.key())
         return copied, list(dict.fromkeys(forget))
 
-    def _is_unused(self, step: LockStep, start: Start) -> bool:
+    def _is_unused(self, step: LockStep, start: ReadingStart) -> bool:
         """Returns True if nothing was ever copied, neither by what was written down, nor by what was found behind that.
         Copies that are gone from the destination move the position, too."""
-        checkpoint = self._takeover.accounts.checkpoint(self._partition.side)
+        checkpoint = self._takeover.accounts.checkpoint(self._partition.subject)
         before = checkpoint is None or bool(start.remade) or checkpoint.unused
         return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
 
-    async def _location(self, copied: Copied, source_end: int) -> Location:
+    async def _location(self, copied: CopiedRuns, source_end: int) -> Location:
         return Location(
             offset=copied.source,
             identity=copied.identity,

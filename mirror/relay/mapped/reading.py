@@ -21,7 +21,7 @@ from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.resync import ResyncRules, barrier
-from mirror.relay.mapped.beginning import ReadBounds, Start
+from mirror.relay.mapped.beginning import ReadBounds, ReadingStart
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
 from mirror.relay.partition.partition import Partition
@@ -59,7 +59,7 @@ class Reading:
 
     def follow(
         self,
-        start: Start,
+        start: ReadingStart,
         own: Collection[int],
         *,
         noted: LastCopied | None,

@@ -15,7 +15,7 @@ from mirror.net.errors import Damaged, NetworkError, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.mapped.copied import Between, Copied, Unwritten
+from mirror.relay.mapped.copied import Between, CopiedRuns, Unwritten
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 
@@ -38,18 +38,18 @@ class Strays:
         self._relay = relay
         self._write = write
         self._looking: dict[int, asyncio.Task[None]] = {}
-        self._waiting: set[Copied] = set()
+        self._waiting: set[CopiedRuns] = set()
         self._stale: set[str] = set()
         """Topics whose leaders may have changed."""
 
-    def concerns(self, copied: Copied) -> bool:
+    def concerns(self, copied: CopiedRuns) -> bool:
         """Returns True if the partition has to be looked at, or is being looked at, before it may be written down."""
         return bool(copied.between) or copied.astray or copied in self._waiting
 
-    def look(self, partitions: Iterable[Partition], *, closed: Collection[Copied]) -> None:
+    def look(self, partitions: Iterable[Partition], *, closed: Collection[CopiedRuns]) -> None:
         """Looks at those partitions that are not being looked at yet, and has them written down. ``closed``: nothing
         more will be sent of these."""
-        by_node: defaultdict[int, list[tuple[Partition, Copied]]] = defaultdict(list)
+        by_node: defaultdict[int, list[tuple[Partition, CopiedRuns]]] = defaultdict(list)
         for partition in partitions:
             copied = partition.queue.copied
             assert copied is not None, partition.name
@@ -74,7 +74,7 @@ class Strays:
         for task in self._looking.values():
             task.cancel()
 
-    async def _look(self, some: list[tuple[Partition, Copied]], closed: Collection[Copied]) -> None:
+    async def _look(self, some: list[tuple[Partition, CopiedRuns]], closed: Collection[CopiedRuns]) -> None:
         looked: list[Partition] = []
         accounts: list[Unwritten] = []
         try:
@@ -95,7 +95,7 @@ class Strays:
             with suppress(NetworkError):  # the cluster is away, which is reported elsewhere
                 await self._relay.destination.refresh(sorted(stale))
 
-    async def _is_clear(self, partition: Partition, copied: Copied) -> bool:
+    async def _is_clear(self, partition: Partition, copied: CopiedRuns) -> bool:
         places = list(copied.between)
         try:
             _, there = self._relay.locator.logs(partition)

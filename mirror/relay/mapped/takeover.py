@@ -40,31 +40,31 @@ class Takeover:
         now = await look_before(there, self._log)
         before = now.after(partition.claim.before)
         if owner is not None:
-            before = await noted(state, partition.side, before, there, end=now.end)
+            before = await noted(state, partition.subject, before, there, end=now.end)
         self._keep(before)
         after = await self._fence_own(before)
         fenced, complete = after is not None, after is not None and after.complete
         before = self._keep(after or before)
         await state.load()
         ours = owner.producer_id if owner is not None and fenced else self._computed
-        old = others(state.ledger.checkpoints(partition.side), ours)
+        old = others(state.ledger.checkpoints(partition.subject), ours)
         if old:
             # If an id is the next owner's instead, fencing it would make the leader forget what that owner has written.
             await self._check_owner()
             # These markers make the leader forget as well, and an account may have come since the last note.
-            await note(state, partition.side, before)
+            await note(state, partition.subject, before)
             after = await fence_others(there, before, old, self._log)
             fenced = fenced and after is not None
             complete = complete and after is not None and (after.complete or after is before)
             before = self._keep(after or before)
             await state.load()
         before = self._keep(before, complete=fenced and complete)
-        self.accounts = state.ledger.of(partition.side)
+        self.accounts = state.ledger.of(partition.subject)
         if not await self._owners.owns(partition) or self._is_fenced(owner):
             # The accounts loaded may be another owner's by now; an account of ours would supersede them.
             raise NotOurs(self._partition.name)
         if before.complete:
-            await note(state, partition.side, before)
+            await note(state, partition.subject, before)
         return before, fenced
 
     async def _fence_own(self, before: Before) -> Before | None:
@@ -99,6 +99,6 @@ class Takeover:
 
     def _is_fenced(self, owner: Ownership | None) -> bool:
         """Returns True if an account tells of a later owner, which brokers before 3.0 do not."""
-        accounts = self._state.ledger.checkpoints(self._partition.side)
+        accounts = self._state.ledger.checkpoints(self._partition.subject)
         known = [Ownership(one.identity.producer_id, one.identity.epoch) for one in accounts]
         return owner is not None and any(one.producer_id == owner.producer_id and one > owner for one in known)

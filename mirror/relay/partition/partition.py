@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.reasons import UNPLACED
 from mirror.records.admit import Cause, Terms
 from mirror.relay.halts import Halted
@@ -73,9 +73,9 @@ class Partition:
         return f"{self.topic}-{self.index}"
 
     @property
-    def side(self) -> Side:
+    def subject(self) -> Subject:
         """As the internal topic names it."""
-        return Side(self.topic, self.index, self.destination)
+        return Subject(self.topic, self.index, self.destination)
 
     @property
     def counts(self) -> Counts:

@@ -14,7 +14,7 @@ from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay.hot.freshness import Freshness
 from mirror.relay.hot.native import new_outbox
-from mirror.relay.mapped.copied import Copied, Jump
+from mirror.relay.mapped.copied import CopiedRuns, Jump
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.tally import Counts, Tally
 
@@ -25,7 +25,7 @@ IN_DOUBT = -(1 << 63) - 1
 """``acknowledged`` while in doubt: no base offset of an answer, 64 bits with a sign, can match it."""
 
 
-class Sent:
+class SentPayload:
     """Takes the place of a sent batch's records when their frame is needed elsewhere. Only their size is kept."""
 
     __slots__ = ("_size",)
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     head: bytes
     """Partition index, record set size and the restamped header, as the Produce request carries them."""
     payload: memoryview
-    """The records, borrowed from the frame they were fetched in. ``Sent``: they were sent and are not needed."""
+    """The records, borrowed from the frame they were fetched in. ``SentPayload``: they were sent and are not needed."""
     records: int
     """Offsets that it takes: lastOffsetDelta + 1."""
     frame: Frame | None
@@ -158,7 +158,7 @@ class Queue:
         self.filled = 0
         """Offsets filled by this process since the partition was adopted; with ``offsets: mapped``, offsets passed."""
         self.tally = Tally()
-        self.copied: Copied | None = None
+        self.copied: CopiedRuns | None = None
         """With ``offsets: mapped``: what was acknowledged since the takeover, and where it is."""
 
     # -- positions -----------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Queue:
         """The former owner copied up to here, by its commit; -1: not known."""
         self.reached = offset
 
-    def keep_account(self, copied: Copied | None) -> None:
+    def keep_account(self, copied: CopiedRuns | None) -> None:
         """With ``offsets: mapped``: where acknowledged batches are noted from now on; None: nowhere."""
         self.copied = copied
 
@@ -254,7 +254,7 @@ class Queue:
         """It is not among those that have something to send any more."""
         self.queued = False
 
-    def landed(self, copied: Copied, base_offset: int) -> Batch:
+    def landed(self, copied: CopiedRuns, base_offset: int) -> Batch:
         """With ``offsets: mapped``: the oldest batch under way was appended at ``base_offset``. Returns the batch."""
         batch: Batch = self.in_flight.popleft()
         copied.landed(base_offset, batch[2])

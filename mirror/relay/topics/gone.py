@@ -53,7 +53,9 @@ class GoneTopics:
             # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
             await self._source.check_denied(lost)
         self._tell(before[name].source for name in lost)
-        copied = {side.topic for side in self._state.ledger.known if side.destination == self._into(side.topic)}
+        copied = {
+            subject.topic for subject in self._state.ledger.known if subject.destination == self._into(subject.topic)
+        }
         self.shown = await self._standing(
             sorted(
                 name

@@ -20,7 +20,7 @@ LOOK_EVERY_S = 3.0
 end."""
 
 
-class Ends(Asking):
+class SourceEnds(Asking):
     """The source's ends of all partitions of a process."""
 
     def __init__(self, relay: Orchestrator) -> None:

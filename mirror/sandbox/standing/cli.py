@@ -17,7 +17,7 @@ from mirror.sandbox.cluster import MOST_BROKERS
 from mirror.sandbox.errors import SandboxError
 from mirror.sandbox.kafka.versions import DEFAULT, release
 from mirror.sandbox.standing import keeper, requests, state
-from mirror.sandbox.standing.state import BrokerState, State
+from mirror.sandbox.standing.state import BrokerState, SandboxState
 
 __all__ = ["sandbox"]
 
@@ -143,13 +143,13 @@ def _properties(given: tuple[str, ...]) -> dict[str, str]:
     return properties
 
 
-def _announce(up_now: State) -> None:
+def _announce(up_now: SandboxState) -> None:
     for cluster in up_now["clusters"]:
         click.echo(f"{cluster['name']}: {cluster['bootstrap_servers']}  (Kafka {cluster['version']})")
     click.echo(f"state file: {state.path()}")
 
 
-def _announce_foreground(up_now: State) -> None:
+def _announce_foreground(up_now: SandboxState) -> None:
     _announce(up_now)
     click.echo("running; Ctrl-C ends it", err=True)
 
@@ -164,7 +164,7 @@ def _condition(broker: BrokerState) -> str:
         return "not answering"
 
 
-def _status(found: State | None) -> dict[str, object]:
+def _status(found: SandboxState | None) -> dict[str, object]:
     if found is None:
         return {"up": False, "state_file": str(state.path()), "clusters": []}
     clusters = [
@@ -176,7 +176,7 @@ def _status(found: State | None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(found: State) -> None:
+def _show(found: SandboxState) -> None:
     table = Table("cluster", "version", "broker", "bootstrap.servers", "pid", "condition")
     for cluster in found["clusters"]:
         for broker in cluster["brokers"]:

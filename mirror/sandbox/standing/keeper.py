@@ -1,7 +1,7 @@
 """The process that owns the clusters of ``mirror sandbox up``: in the foreground, or one of its own in the background.
 
 Run as a module it reads a ``Wish`` as JSON from standard input, and answers with one JSON line on standard output:
-the ``State`` once the clusters serve, or ``{"problem": TEXT, "remedy": TEXT}``.
+the ``SandboxState`` once the clusters serve, or ``{"problem": TEXT, "remedy": TEXT}``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.sandbox import logs
-from mirror.sandbox.cluster import Cluster, start_together
+from mirror.sandbox.cluster import SandboxCluster, start_together
 from mirror.sandbox.errors import SandboxError
 from mirror.sandbox.kafka import jars
 from mirror.sandbox.standing import requests, state
-from mirror.sandbox.standing.state import State
+from mirror.sandbox.standing.state import SandboxState
 
 __all__ = ["Wish", "keep", "launch", "shut_down"]
 
@@ -45,14 +45,16 @@ class Wish:
     properties: dict[str, str]
     heap_mb: int
 
-    def build(self) -> list[Cluster]:
+    def build(self) -> list[SandboxCluster]:
         """Returns the clusters, not started.
 
         Raises:
             SandboxError: a value in the wish is invalid.
         """
         return [
-            Cluster(name=name, version=version, brokers=self.brokers, properties=self.properties, heap_mb=self.heap_mb)
+            SandboxCluster(
+                name=name, version=version, brokers=self.brokers, properties=self.properties, heap_mb=self.heap_mb
+            )
             for name, version in self.clusters.items()
         ]
 
@@ -61,7 +63,7 @@ class _EndedBySignal(BaseException):
     """SIGTERM or SIGINT: unwinds from wherever the keeper is, so that everything is closed on the way."""
 
 
-def keep(wish: Wish, *, ready: Callable[[State], None]) -> None:
+def keep(wish: Wish, *, ready: Callable[[SandboxState], None]) -> None:
     """Start the clusters, call ``ready``, and keep them until SIGTERM or SIGINT, answering requests (``requests``).
     Main thread only.
 
@@ -87,7 +89,7 @@ def _end(*_: object) -> None:
     raise _EndedBySignal
 
 
-def launch(wish: Wish) -> State:
+def launch(wish: Wish) -> SandboxState:
     """Start a keeper in the background and wait until its clusters serve.
 
     Raises:
@@ -123,11 +125,11 @@ def launch(wish: Wish) -> State:
     if "problem" in answer:
         keeper.wait()
         raise SandboxError(answer["problem"], answer["remedy"])
-    up: State = json.loads(line)
+    up: SandboxState = json.loads(line)
     return up
 
 
-def shut_down() -> State:
+def shut_down() -> SandboxState:
     """End the sandbox that is up: its keeper, its brokers and their data. Returns its last state.
 
     Raises:

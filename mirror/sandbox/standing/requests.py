@@ -1,6 +1,6 @@
 """Requests to a keeper while its clusters run: one JSON object a line, over a Unix socket beside the state file.
 
-    {"do": "start" | "restart", "cluster": NAME, "broker": N}      answered with the new ``State``
+    {"do": "start" | "restart", "cluster": NAME, "broker": N}      answered with the new ``SandboxState``
 
 or with ``{"problem": TEXT, "remedy": TEXT}``. The socket, like its folder, belongs to this user alone.
 """
@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypedDict
 
 from mirror.sandbox.broker import START_TIMEOUT_S, STOP_TIMEOUT_S, Broker
-from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.cluster import SandboxCluster
 from mirror.sandbox.errors import SandboxError
 from mirror.sandbox.standing import state
-from mirror.sandbox.standing.state import State
+from mirror.sandbox.standing.state import SandboxState
 
-__all__ = ["Request", "ask", "serve"]
+__all__ = ["SandboxRequest", "ask", "serve"]
 
 _MARGIN_S = 10.0
 
 
-class Request(TypedDict):
+class SandboxRequest(TypedDict):
     """One request. ``do``: ``start``, or ``restart``."""
 
     do: str
@@ -44,7 +44,7 @@ def _short_path() -> Iterator[str]:
         os.close(folder)
 
 
-def serve(clusters: list[Cluster], *, ready: Callable[[], None]) -> None:
+def serve(clusters: list[SandboxCluster], *, ready: Callable[[], None]) -> None:
     """Call ``ready`` once the socket listens, then answer requests one at a time until a signal's exception ends it."""
     with contextlib.ExitStack() as closing, socket.socket(socket.AF_UNIX) as server:
         with _short_path() as path:
@@ -61,7 +61,7 @@ def serve(clusters: list[Cluster], *, ready: Callable[[], None]) -> None:
                     lines.write(json.dumps(_answer(clusters, json.loads(lines.readline()))) + "\n")
 
 
-def _answer(clusters: list[Cluster], request: Request) -> object:
+def _answer(clusters: list[SandboxCluster], request: SandboxRequest) -> object:
     try:
         _do(request["do"], _broker(clusters, request["cluster"], request["broker"]))
     except SandboxError as error:
@@ -77,7 +77,7 @@ def _do(what: str, broker: Broker) -> None:
     broker.start()
 
 
-def _broker(clusters: list[Cluster], name: str, node_id: int) -> Broker:
+def _broker(clusters: list[SandboxCluster], name: str, node_id: int) -> Broker:
     brokers = {(cluster.name, broker.node_id): broker for cluster in clusters for broker in cluster.brokers}
     found = brokers.get((name, node_id))
     if found is None:
@@ -86,7 +86,7 @@ def _broker(clusters: list[Cluster], name: str, node_id: int) -> Broker:
     return found
 
 
-def ask(request: Request) -> State:
+def ask(request: SandboxRequest) -> SandboxState:
     """Send a request to the keeper of the sandbox that is up; returns the state afterwards.
 
     Raises:
@@ -107,5 +107,5 @@ def ask(request: Request) -> State:
         raise SandboxError(f"the sandbox's keeper does not answer: {error}", "see `mirror sandbox status`") from error
     if "problem" in answer:
         raise SandboxError(answer["problem"], answer["remedy"])
-    up: State = answer
+    up: SandboxState = answer
     return up

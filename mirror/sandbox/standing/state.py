@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TypedDict
 
 from mirror.sandbox.children import guardian
-from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.cluster import SandboxCluster
 from mirror.sandbox.errors import SandboxError
 
 __all__ = [
-    "BrokerState", "ClusterState", "State",
+    "BrokerState", "ClusterState", "SandboxState",
     "already_up", "describe", "exclusive", "keeper_alive", "none_up", "path", "read", "write",
 ]  # fmt: skip
 
@@ -42,7 +42,7 @@ class ClusterState(TypedDict):
     brokers: list[BrokerState]
 
 
-class State(TypedDict):
+class SandboxState(TypedDict):
     """The contents of the state file, as JSON of this shape.
 
     ``keeper_started`` (clock ticks since boot) distinguishes the keeper from a later process with the same id.
@@ -76,7 +76,7 @@ def path() -> Path:
     return folder / "sandbox.json"
 
 
-def describe(clusters: list[Cluster]) -> State:
+def describe(clusters: list[SandboxCluster]) -> SandboxState:
     """Returns the state of running clusters that this process keeps."""
     return {
         "keeper_pid": os.getpid(),
@@ -104,7 +104,7 @@ def describe(clusters: list[Cluster]) -> State:
     }
 
 
-def write(state: State) -> None:
+def write(state: SandboxState) -> None:
     """Write the state file atomically."""
     target = path()
     made = target.with_suffix(".new")
@@ -112,7 +112,7 @@ def write(state: State) -> None:
     made.replace(target)
 
 
-def read() -> State | None:
+def read() -> SandboxState | None:
     """Returns the state of the sandbox that is up; None if none is (a file whose keeper was killed is ignored).
 
     Raises:
@@ -120,7 +120,7 @@ def read() -> State | None:
     """
     target = path()
     try:
-        state: State = json.loads(target.read_text())
+        state: SandboxState = json.loads(target.read_text())
         return state if keeper_alive(state) else None
     except FileNotFoundError:
         return None
@@ -128,7 +128,7 @@ def read() -> State | None:
         raise SandboxError(f"{target} is not the state of a sandbox: {error}", "remove that file") from error
 
 
-def keeper_alive(state: State) -> bool:
+def keeper_alive(state: SandboxState) -> bool:
     """Returns True if the process that keeps the clusters still runs."""
     return guardian.start_time(state["keeper_pid"]) == state["keeper_started"]
 

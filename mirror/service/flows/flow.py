@@ -39,7 +39,7 @@ class _Line:
         return self._child.send(kind, flow=self._flow, **fields)
 
 
-class Flow:
+class RunningFlow:
     """One flow, from its start until it is removed."""
 
     def __init__(self, told: Handover, *, commands: Commands, fail_fast: bool = False) -> None:

@@ -11,11 +11,11 @@ from typing import Protocol
 from mirror import DISTRIBUTION
 from mirror.net.security.options import SecurityOptions
 from mirror.service.commands import Commands
-from mirror.service.flows.flow import Flow
+from mirror.service.flows.flow import RunningFlow
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
-from mirror.service.http.server import HTML, JSON, Request, Response
+from mirror.service.http.server import HTML, JSON, HttpRequest, Response
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, resume
 from mirror.service.telemetry.status import as_html
 
@@ -23,7 +23,7 @@ from mirror.service.telemetry.status import as_html
 class Served(Protocol):
     """The supervisor, as far as the pages need it."""
 
-    flows: dict[str, Flow]
+    flows: dict[str, RunningFlow]
     processes: WorkerProcesses
     reloading: Reloading
     address: str
@@ -38,7 +38,7 @@ class Pages:
         self._served = served
         self._version = _version()
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Response:
         """Returns the answer to a request; called in the event loop."""
         match request.method, request.path:
             case "GET", ("metrics",):
@@ -56,7 +56,7 @@ class Pages:
             case _:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
 
-    def _about(self, request: Request) -> Response:
+    def _about(self, request: HttpRequest) -> Response:
         """Returns a page about all flows, or with ``?flow=NAME`` about one."""
         try:
             flows = self._chosen(request.query)
@@ -70,7 +70,7 @@ class Pages:
             case _:
                 return Response(HTTPStatus.OK, as_html(self._status(flows)).encode(), HTML)
 
-    def _chosen(self, query: Mapping[str, str]) -> list[Flow]:
+    def _chosen(self, query: Mapping[str, str]) -> list[RunningFlow]:
         """Returns the flow that the query names, or all.
 
         Raises:
@@ -86,7 +86,7 @@ class Pages:
             )
         return [flows[name]]
 
-    def _status(self, flows: Sequence[Flow]) -> Status:
+    def _status(self, flows: Sequence[RunningFlow]) -> Status:
         """Returns the status object that the pages show."""
         served = self._served
         return status(flows, served.processes.workers, version=self._version, address=served.address, pid=os.getpid())
@@ -111,7 +111,7 @@ class Pages:
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         return Response(HTTPStatus.OK, b"healthy\n")
 
-    def _ready(self, flows: Sequence[Flow]) -> Response:
+    def _ready(self, flows: Sequence[RunningFlow]) -> Response:
         """Tells whether these flows do their work: a line for each reason why not, or else a line for each remark."""
         several = len(flows) > 1
         reasons = not_ready(flows, several=several)
@@ -160,7 +160,7 @@ def _version() -> str:
         return "unknown"
 
 
-def _protected(flows: Sequence[Flow]) -> dict[str, SecurityOptions]:
+def _protected(flows: Sequence[RunningFlow]) -> dict[str, SecurityOptions]:
     """Returns how the connections to each cluster are protected."""
     found: dict[str, SecurityOptions] = {}
     for flow in flows:

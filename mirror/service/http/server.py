@@ -35,7 +35,7 @@ class ListenFailed(Exception):
     """The server cannot listen on the address; the message says why and what to do."""
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request. ``path`` in parts, unquoted."""
 
     method: str
@@ -57,7 +57,7 @@ class Server:
     def __init__(
         self,
         listen: tuple[str, int],
-        answer: Callable[[Request], Awaitable[Response]],
+        answer: Callable[[HttpRequest], Awaitable[Response]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._listen = listen
@@ -95,7 +95,7 @@ class Server:
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server = None
 
-    def _respond(self, request: Request) -> Response:
+    def _respond(self, request: HttpRequest) -> Response:
         """Returns the event loop's answer; called in a thread of the server."""
         coroutine = self._run(request)
         try:
@@ -104,7 +104,7 @@ class Server:
             coroutine.close()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, b"the supervisor does not answer\n")
 
-    async def _run(self, request: Request) -> Response:
+    async def _run(self, request: HttpRequest) -> Response:
         return await self._answer(request)
 
 
@@ -129,7 +129,7 @@ def _remedy(error: Exception) -> str:
 class _Handler(BaseHTTPRequestHandler):
     """Reads one request, and either refuses it or has it answered."""
 
-    respond: Callable[[Request], Response]
+    respond: Callable[[HttpRequest], Response]
     own_host_only = True
     timeout = SILENCE_S
     server_version = "mirror"
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         parts = urlsplit(self.path)
         path = tuple(unquote(part) for part in parts.path.strip("/").split("/"))
-        self._send(type(self).respond(Request(method, path, dict(parse_qsl(parts.query)))))
+        self._send(type(self).respond(HttpRequest(method, path, dict(parse_qsl(parts.query)))))
 
     def _refuse(self, method: str) -> str | None:
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")

@@ -29,7 +29,7 @@ class FailureLog(EventLog, Protocol):
         """Logs a failure."""
 
 
-class Later(Protocol):
+class TimerHandle(Protocol):
     """The handle that ``asyncio.loop.call_later`` returns."""
 
     def cancel(self) -> None:
@@ -44,14 +44,14 @@ class _Window:
     last: dict[str, object] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
     workers: set[int] = field(default_factory=set)
-    timer: Later | None = None
+    timer: TimerHandle | None = None
 
 
 class Digest:
     """A logger for workers' lines. ``call_later`` is by default that of the running event loop."""
 
     def __init__(
-        self, log: FailureLog, *, call_later: "Callable[[float, Callable[[], None]], Later] | None" = None
+        self, log: FailureLog, *, call_later: "Callable[[float, Callable[[], None]], TimerHandle] | None" = None
     ) -> None:
         self._log = log
         self._call_later = call_later or asyncio.get_running_loop().call_later

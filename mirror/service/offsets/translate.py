@@ -15,7 +15,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
@@ -106,7 +106,7 @@ class Translator:
         async with self._stack as stack:
             self.source = await self._open(stack, self._alias, self._flow.source)
             self.destination = await self._open(stack, self._alias_there, self._flow.destination)
-            self.state = State(self.destination, self._flow.id, lean=self.exact)
+            self.state = InternalTopic(self.destination, self._flow.id, lean=self.exact)
             if not (self._lazy or self.exact) and not await self.state.open(create=False):
                 raise NotTranslated(
                     f"cluster {self._alias_there} has no topic {self.state.topic}: the flow has copied nothing yet, "

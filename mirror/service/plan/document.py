@@ -9,7 +9,7 @@ from typing import Any
 from mirror.service.commands import Commands
 from mirror.service.plan.fix import Act
 from mirror.service.plan.model import ClusterFacts
-from mirror.service.plan.report import NAMED, Report, Row, State, TopicRow
+from mirror.service.plan.report import NAMED, PlanRow, Prospect, Report, TopicRow
 
 VERSION = 1
 
@@ -47,7 +47,7 @@ def _flow(report: Report, acts: list[Act], commands: Commands, *, fixed: bool) -
         "source": _cluster(flow.source),
         "destination": _cluster(flow.destination),
         "topics": len(report.topics),
-        "partitions": {state.value: states[state] for state in State},
+        "partitions": {state.value: states[state] for state in Prospect},
         "to_copy": {
             "offsets": estimate.need.offsets,
             "bytes": round(estimate.need.size),
@@ -70,7 +70,7 @@ def _flow(report: Report, acts: list[Act], commands: Commands, *, fixed: bool) -
     }
 
 
-def _row(row: Row, commands: Commands) -> dict[str, Any]:
+def _row(row: PlanRow, commands: Commands) -> dict[str, Any]:
     finding = row.finding
     where = row.only
     return {
@@ -93,7 +93,7 @@ def _topic(row: TopicRow) -> dict[str, Any]:
         "destination": facts.pair.destination,
         "state": row.state.value,
         "partitions": facts.partitions,
-        "states": {state.value: row.states[state] for state in State if row.states[state]},
+        "states": {state.value: row.states[state] for state in Prospect if row.states[state]},
         "offsets": row.need.offsets,
         "bytes": round(row.need.size),
         "disk_bytes": round(row.need.disk),

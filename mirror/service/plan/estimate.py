@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mirror.foretold import Line
 from mirror.service.plan.checks.flows import quota_rate
-from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.model import ClusterFacts, FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 from mirror.service.texts import duration_text
 
 MARKER_BYTES = 78
@@ -58,7 +58,7 @@ class Need:
 
 
 @dataclass(slots=True)
-class Estimate:
+class CopyingEstimate:
     """All of a flow.
 
     Attributes:
@@ -162,18 +162,18 @@ def _rate(flow: FlowFacts) -> tuple[float, str]:
     return rate, told
 
 
-def disk(flow: FlowFacts, needed: float) -> Iterator[Finding]:
+def disk(flow: FlowFacts, needed: float) -> Iterator[PlanFinding]:
     """P33."""
     room = usable(flow.destination)
     if room is None:
-        yield Finding(
+        yield PlanFinding(
             Line.DISK,
             Level.TOLD,
             f"the brokers of {flow.destination.name} do not tell how much room they have (Describe on the cluster; "
             "Kafka 3.3)",
         )
     elif needed > room:
-        yield Finding(
+        yield PlanFinding(
             Line.DISK,
             Level.WARNS,
             f"the copy takes about {needed / 1e9:,.1f} GB on all replicas, and the brokers of {flow.destination.name} "
@@ -188,7 +188,9 @@ def usable(cluster: ClusterFacts) -> int | None:
     return sum(one.usable for one in disks) if disks and all(one.usable >= 0 for one in disks) else None
 
 
-def source_retention(flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s: float | None) -> Iterator[Finding]:
+def source_retention(
+    flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s: float | None
+) -> Iterator[PlanFinding]:
     """P24, of a topic whose oldest record that is due has the time ``due_ms`` (ms since 1970; -1: there is none)."""
     value = topic.here.get("retention.ms")
     policy = topic.here.get("cleanup.policy") or "delete"
@@ -196,7 +198,7 @@ def source_retention(flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s
         return
     left_s, takes_s = (due_ms + int(value) - flow.now_ms) / 1000, max(LEAST_S, at_least_s or 0.0)
     if left_s < takes_s * MARGIN:
-        yield Finding(
+        yield PlanFinding(
             Line.SOURCE_RETENTION,
             Level.WARNS,
             f"the oldest record that is due is deleted at {flow.source.name} "

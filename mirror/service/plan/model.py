@@ -27,7 +27,7 @@ class Level(IntEnum):
     """The partition would halt, or not begin."""
 
 
-class Finding(NamedTuple):
+class PlanFinding(NamedTuple):
     """What one check found. ``reason``: that of the halt which would follow; empty if none would."""
 
     line: Line

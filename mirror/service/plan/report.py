@@ -9,14 +9,14 @@ from mirror.foretold import Line
 from mirror.reasons import ELSEWHERE
 from mirror.service.plan import estimate
 from mirror.service.plan.checks import batches, flows, partitions, rights, topics
-from mirror.service.plan.estimate import Estimate, Need
-from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.estimate import CopyingEstimate, Need
+from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 
 NAMED = 20
 """Partitions that a row names."""
 
 
-class State(Enum):
+class Prospect(Enum):
     """What would become of a partition, from the best to the worst."""
 
     FITS = "fits"
@@ -26,8 +26,8 @@ class State(Enum):
     REFUSED = "refused"
 
 
-_GRAVEST = {Level.REFUSED: State.REFUSED, Level.UNKNOWN: State.UNKNOWN, Level.WARNS: State.WARNS}
-_ORDER = list(State)
+_GRAVEST = {Level.REFUSED: Prospect.REFUSED, Level.UNKNOWN: Prospect.UNKNOWN, Level.WARNS: Prospect.WARNS}
+_ORDER = list(Prospect)
 _OTHERS = frozenset({
     Line.PREFIX, Line.LOOP, Line.OTHER_FLOW, Line.HALTED, Line.RECREATED, Line.UNPROVEN, Line.CHECKPOINT,
 })  # fmt: skip
@@ -35,12 +35,12 @@ _OTHERS = frozenset({
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class PlanRow:
     """One finding about partitions of a topic; ``topic`` empty: about the flow. ``partitions``: how many;
     ``named``: the first of them; ``finding``: that of the first."""
 
     topic: str
-    finding: Finding
+    finding: PlanFinding
     partitions: int = 0
     named: list[int] = field(default_factory=list)
 
@@ -64,15 +64,15 @@ class TopicRow:
     none; ``holds``: whether the destination topic holds records, or may."""
 
     facts: TopicFacts
-    states: Counter[State] = field(default_factory=Counter)
+    states: Counter[Prospect] = field(default_factory=Counter)
     need: Need = field(default_factory=Need)
     due_ms: int = -1
     holds: bool = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> Prospect:
         """The worst of its partitions'."""
-        return max(self.states, key=_ORDER.index, default=State.FITS)
+        return max(self.states, key=_ORDER.index, default=Prospect.FITS)
 
 
 class Report:
@@ -87,8 +87,8 @@ class Report:
     def __init__(self, flow: FlowFacts, found: Iterable[TopicFacts]) -> None:
         self.flow = flow
         self.topics = {each.name: TopicRow(facts=each) for each in found}
-        self.estimate = Estimate()
-        self._rows: dict[tuple[str, Line, Level, str], Row] = {}
+        self.estimate = CopyingEstimate()
+        self._rows: dict[tuple[str, Line, Level, str], PlanRow] = {}
         self._of_topics: dict[str, Level] = {}
         for check in (*flows.CHECKS, rights.of_flow):
             for finding in check(flow):
@@ -112,7 +112,7 @@ class Report:
         self.topics[topic.name].holds |= bool(one.unknown) or one.there_end > one.there_start
         made = topic.created or (topic.grown and one.index >= topic.partitions_there)
         row = self.topics[topic.name]
-        row.states[_GRAVEST.get(gravest, State.CREATED if made else State.FITS)] += 1
+        row.states[_GRAVEST.get(gravest, Prospect.CREATED if made else Prospect.FITS)] += 1
         if gravest is Level.REFUSED:
             return  # nothing of it is copied
         row.need.add(self.estimate.count(self.flow, topic, one))
@@ -129,8 +129,8 @@ class Report:
         for row in self.topics.values():
             for finding in estimate.source_retention(flow, row.facts, row.due_ms, self.estimate.at_least_s):
                 self._add(row.facts.name, finding, count=row.facts.partitions)
-                for state in (State.FITS, State.CREATED):
-                    row.states[State.WARNS] += row.states.pop(state, 0)
+                for state in (Prospect.FITS, Prospect.CREATED):
+                    row.states[Prospect.WARNS] += row.states.pop(state, 0)
 
     def _tell_changes(self) -> None:
         """Tells what is changed of destination topics that are the mirror's copies, as far as was seen. Others are left
@@ -145,13 +145,13 @@ class Report:
                 row.facts = replace(row.facts, grown=False)
                 more = row.facts.partitions - row.facts.partitions_there
                 self._add(name, topics.not_grown(self.flow, row.facts), count=more)
-                row.states[State.REFUSED] += row.states.pop(State.CREATED, 0)
+                row.states[Prospect.REFUSED] += row.states.pop(Prospect.CREATED, 0)
 
-    def _add(self, topic: str, finding: Finding, *, index: int = -1, count: int = 1) -> None:
+    def _add(self, topic: str, finding: PlanFinding, *, index: int = -1, count: int = 1) -> None:
         key = topic, finding.line, finding.level, finding.reason
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = Row(topic=topic, finding=finding)
+            row = self._rows[key] = PlanRow(topic=topic, finding=finding)
         elif index < 0 and finding != row.finding:
             row.finding = _joined(row.finding, finding)
         row.partitions += 1 if index >= 0 else count if topic else 0
@@ -161,7 +161,7 @@ class Report:
     # -- what it comes to --------------------------------------------------------------------------------------------
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PlanRow]:
         """All rows: the gravest first, then by line and topic."""
         return sorted(
             self._rows.values(), key=lambda row: (-row.finding.level, row.finding.line.id, row.topic, row.named)
@@ -177,13 +177,15 @@ class Report:
         """Those of ``found`` at whose destination nothing stands that may be somebody else's. Topics that would be
         created, and nothing copied into them, are left out."""
         strange = {row.topic for row in self.rows if row.finding.level is Level.REFUSED and row.finding.line in _OTHERS}
-        useless = {name for name, row in self.topics.items() if row.facts.created and {*+row.states} == {State.REFUSED}}
+        useless = {
+            name for name, row in self.topics.items() if row.facts.created and {*+row.states} == {Prospect.REFUSED}
+        }
         return [each for each in self.found if each.name not in strange | useless]
 
     @property
-    def partitions(self) -> Counter[State]:
+    def partitions(self) -> Counter[Prospect]:
         """The partitions by state."""
-        found: Counter[State] = Counter()
+        found: Counter[Prospect] = Counter()
         for row in self.topics.values():
             found.update(row.states)
         return +found
@@ -194,7 +196,7 @@ class Report:
         return max((row.finding.level for row in self._rows.values()), default=Level.TOLD)
 
 
-def _joined(first: Finding, more: Finding) -> Finding:
+def _joined(first: PlanFinding, more: PlanFinding) -> PlanFinding:
     """Returns a finding that says what both say, of one line and one topic or flow."""
     if more.detail in first.detail:
         return first

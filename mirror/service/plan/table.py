@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from mirror.service.commands import Commands
 from mirror.service.plan.fix import Act
 from mirror.service.plan.model import Level
-from mirror.service.plan.report import Report, Row, State
+from mirror.service.plan.report import PlanRow, Prospect, Report
 from mirror.service.telemetry.status import size_text
 from mirror.service.texts import aligned, duration_text
 
@@ -41,7 +41,7 @@ def _summary(report: Report) -> list[str]:
     need, states = estimate.need, report.partitions
     of_topics = [row.state for row in report.topics.values()]
     rows = [
-        ("topics", _states({state: of_topics.count(state) for state in State})),
+        ("topics", _states({state: of_topics.count(state) for state in Prospect})),
         ("partitions", _states(states)),
         ("to copy", _to_copy(report)),
         ("duration", _duration(report)),
@@ -57,15 +57,15 @@ def _summary(report: Report) -> list[str]:
     return [head, "", *(f"  {name:<{width}}  {value}" for name, value in rows)]
 
 
-def _states(counts: Mapping[State, int]) -> str:
+def _states(counts: Mapping[Prospect, int]) -> str:
     words = {
-        State.FITS: "fit",
-        State.CREATED: "are created",
-        State.WARNS: "with warnings",
-        State.UNKNOWN: "not known",
-        State.REFUSED: "refused",
+        Prospect.FITS: "fit",
+        Prospect.CREATED: "are created",
+        Prospect.WARNS: "with warnings",
+        Prospect.UNKNOWN: "not known",
+        Prospect.REFUSED: "refused",
     }
-    told = ", ".join(f"{counts[state]:,} {words[state]}" for state in State if counts.get(state))
+    told = ", ".join(f"{counts[state]:,} {words[state]}" for state in Prospect if counts.get(state))
     return f"{sum(counts.values()):,}" + (f": {told}" if told else "")
 
 
@@ -93,7 +93,7 @@ def _acts(acts: Iterable[Act], *, fixed: bool) -> list[str]:
     return ["", head, *(f"  {act.told}" + (f": FAILED, {act.failed}" if act.failed else "") for act in found)]
 
 
-def _table(rows: Iterable[Row], commands: Commands) -> list[str]:
+def _table(rows: Iterable[PlanRow], commands: Commands) -> list[str]:
     head = ("", "line", "topic", "partitions")
     found: list[tuple[tuple[str, str, str, str], list[str]]] = []
     for row in rows:
@@ -111,7 +111,7 @@ def _table(rows: Iterable[Row], commands: Commands) -> list[str]:
     return lines
 
 
-def _partitions(row: Row) -> str:
+def _partitions(row: PlanRow) -> str:
     if not row.partitions:
         return ""
     named = ", ".join(map(str, row.named[:5]))

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.compare.alignment import Differs
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.translation import Translation
 from mirror.reasons import ELSEWHERE
@@ -23,7 +23,7 @@ AT_ONCE = 64
 Key = tuple[str, int]
 
 
-class Spot(NamedTuple):
+class DestinationPlace(NamedTuple):
     """The place at the destination of an offset of the source.
 
     Attributes:
@@ -44,7 +44,7 @@ class Spot(NamedTuple):
 class Copy(Protocol):
     """The copy of one partition."""
 
-    def spot(self, offset: int) -> Spot:
+    def spot(self, offset: int) -> DestinationPlace:
         """Returns the place of one of the source's offsets. Pure."""
 
 
@@ -55,15 +55,15 @@ class ExactCopy(NamedTuple):
     end: int
     source_start: int
 
-    def spot(self, offset: int) -> Spot:
+    def spot(self, offset: int) -> DestinationPlace:
         """Returns the place of one of the source's offsets."""
         if self.end < self.source_start:
             # What stands before the source's first record is filler, which is deleted.
-            return Spot(-1, why=NOT_YET)
+            return DestinationPlace(-1, why=NOT_YET)
         if offset > self.end:
-            return Spot(self.end, behind=True, exact=False)
+            return DestinationPlace(self.end, behind=True, exact=False)
         # Below the log's start a consumer would be reset to anywhere; nothing is left to be read before it.
-        return Spot(max(offset, self.start), exact=offset >= self.start)
+        return DestinationPlace(max(offset, self.start), exact=offset >= self.start)
 
 
 class MappedCopy(NamedTuple):
@@ -71,14 +71,14 @@ class MappedCopy(NamedTuple):
 
     translation: Translation
 
-    def spot(self, offset: int) -> Spot:
+    def spot(self, offset: int) -> DestinationPlace:
         """Returns the place of one of the source's offsets."""
         known = self.translation
         behind = offset > known.source_end
         place = known.to_destination(min(offset, known.source_end))
         assert place is not None, "all up to the source's end is copied"
         exact = place.exact and not behind and place.offset >= known.log_start
-        return Spot(max(place.offset, known.log_start), behind, exact)
+        return DestinationPlace(max(place.offset, known.log_start), behind, exact)
 
 
 class NoCopy(NamedTuple):
@@ -87,15 +87,15 @@ class NoCopy(NamedTuple):
     why: str
     failed: bool = False
 
-    def spot(self, offset: int) -> Spot:
+    def spot(self, offset: int) -> DestinationPlace:
         """Returns why not."""
-        return Spot(-1, why=self.why, failed=self.failed)
+        return DestinationPlace(-1, why=self.why, failed=self.failed)
 
 
 NOT_YET = "not copied yet"
 
 
-class Copies:
+class FlowCopies:
     """The copies of a flow's partitions, as of the last ``renew``."""
 
     def __init__(self, translator: Translator) -> None:
@@ -123,7 +123,7 @@ class Copies:
         found = await asyncio.gather(*(self._look(*key) for key in wanted))
         self._found.update(zip(wanted, found, strict=True))
 
-    def spot(self, topic: str, partition: int, offset: int) -> Spot:
+    def spot(self, topic: str, partition: int, offset: int) -> DestinationPlace:
         """Returns the place of an offset of a partition that was looked at."""
         return self._found[topic, partition].spot(offset)
 
@@ -144,8 +144,8 @@ class Copies:
             except NetworkError as error:
                 return NoCopy(str(error), failed=True)
 
-    def _side(self, topic: str, partition: int) -> Side:
-        return Side(topic, partition, self._translator.destination_of(topic))
+    def _side(self, topic: str, partition: int) -> Subject:
+        return Subject(topic, partition, self._translator.destination_of(topic))
 
     async def _exact(self, topic: str, partition: int) -> Copy:
         translator = self._translator

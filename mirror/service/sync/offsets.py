@@ -15,8 +15,8 @@ from mirror.relay.assignment import read_committed
 from mirror.relay.partition.claim import Committed
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
-from mirror.service.sync.copies import Copies, Spot
-from mirror.service.sync.plan import GroupPlan, GroupState, Key, Wanted, decide
+from mirror.service.sync.copies import DestinationPlace, FlowCopies
+from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
 from mirror.wire.errors import ErrorCode
 
@@ -36,7 +36,7 @@ IN_USE = frozenset(
 """The refusals of a commit for a group that somebody has joined meanwhile."""
 _ACTIVE = "it has members at the destination"
 _ANOTHER_KIND = "a group of another kind has this name at the destination"
-_NOWHERE = Spot(-1)
+_NOWHERE = DestinationPlace(-1)
 _RIGHTS = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -54,7 +54,7 @@ class OffsetsSync:
         self._flow = flow
         self._settings = settings
         self._translator = translator
-        self._copies = Copies(translator)
+        self._copies = FlowCopies(translator)
         self._here = Groups(translator.source)
         self._there = Groups(translator.destination)
         self._share_here = ShareGroups(translator.source)
@@ -97,16 +97,18 @@ class OffsetsSync:
                 plans.append(plan)
         return plans
 
-    def _rows(self, found: Offsets) -> Iterator[Wanted]:
+    def _rows(self, found: Offsets) -> Iterator[WantedOffset]:
         """Yields the offsets of mirrored topics, without a place yet. Those of other mirrors' groups are their own."""
         selection = self._flow.selection
         for (topic, partition), one in sorted(found.items()):
             # librdkafka counts the end of a C string as a part of the metadata.
             noted = read_committed(one.offset, one.metadata.rstrip("\0"))
             if selection.selects(topic) and noted == Committed(one.offset):
-                yield Wanted(topic, partition, one.offset, selection.destination_of(topic), _NOWHERE, one.metadata)
+                yield WantedOffset(
+                    topic, partition, one.offset, selection.destination_of(topic), _NOWHERE, one.metadata
+                )
 
-    def _placed(self, row: Wanted) -> Wanted:
+    def _placed(self, row: WantedOffset) -> WantedOffset:
         return row._replace(spot=self._copies.spot(row.topic, row.partition, row.offset))
 
     # -- the destination -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from mirror.net.admin.groups import SHARE, CommittedOffset
-from mirror.service.sync.copies import Spot
+from mirror.service.sync.copies import DestinationPlace
 
 NO_GROUP = (
     "no group of the source has offsets of mirrored topics, or none is selected (groups, groups.exclude), or the "
@@ -39,14 +39,14 @@ class GroupState(Enum):
     """The destination has what the source has."""
 
 
-class Wanted(NamedTuple):
+class WantedOffset(NamedTuple):
     """The group's offset of one source partition, and where that is at the destination."""
 
     topic: str
     partition: int
     offset: int
     into: str
-    spot: Spot
+    spot: DestinationPlace
     metadata: str = ""
 
 
@@ -73,7 +73,7 @@ class GroupPlan:
 
     group: str
     kind: str = ""
-    rows: list[Wanted] = field(default_factory=list)
+    rows: list[WantedOffset] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     state: GroupState = GroupState.IN_STEP
     why: str = ""
@@ -103,7 +103,7 @@ def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping
         now: what it has committed at the destination.
         sources: destination partition -> the source partitions that go into it, where there are several.
     """
-    into: dict[Key, list[Wanted]] = {}
+    into: dict[Key, list[WantedOffset]] = {}
     for row in plan.rows:
         into.setdefault((row.into, row.partition), []).append(row)
     held: list[str] = []

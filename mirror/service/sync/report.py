@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mirror.service.sync.acls import AclsPlan
-from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, WantedOffset
 from mirror.service.texts import aligned
 
 TO_MOVE, IN_STEP = "to_move", GroupState.IN_STEP.value
@@ -82,7 +82,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _row(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> tuple[str, ...]:
+def _row(plan: GroupPlan, row: WantedOffset, move: Move | None, *, applied: bool) -> tuple[str, ...]:
     there, now = (str(move.to.offset), str(move.now) if move.now >= 0 else "-") if move else ("-", "-")
     return (
         plan.group, row.topic, str(row.partition), str(row.offset), row.into, there, now,
@@ -90,7 +90,7 @@ def _row(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> t
     )  # fmt: skip
 
 
-def _note(plan: GroupPlan, row: Wanted, move: Move | None, *, applied: bool) -> str:
+def _note(plan: GroupPlan, row: WantedOffset, move: Move | None, *, applied: bool) -> str:
     if move is None or plan.state in (GroupState.FAILED, GroupState.ACTIVE):
         return row.spot.why or plan.why
     if move.to.offset == move.now:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from mirror.relay.stats import Skipped
+from mirror.relay.stats import GivenUp
 from mirror.service.telemetry.accounts import Account, Totals
 from mirror.service.telemetry.backlog import Backlog
-from mirror.service.telemetry.rows import Gone, Row
+from mirror.service.telemetry.rows import Gone, PartitionRow
 
 if TYPE_CHECKING:
     from mirror.relay.assignment import Key
@@ -44,8 +44,8 @@ class WorkerView:
     restarts: int = 0
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    rows: dict[Key, Row] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    rows: dict[Key, PartitionRow] = field(default_factory=dict)
+    skipped: list[GivenUp] = field(default_factory=list)
     clusters: dict[str, bool] = field(default_factory=dict)
     """Cluster -> True if it answers this worker, as last reported."""
     silent: list[tuple[str, str, float]] = field(default_factory=list)
@@ -90,9 +90,9 @@ class Fleet:
         """Number of partitions of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
         self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
-        self._left_halted: dict[Key, Row] = {}
+        self._left_halted: dict[Key, PartitionRow] = {}
         """The last row of each partition that was halted when it was let go here."""
-        self._ended_skipped: list[Skipped] = []
+        self._ended_skipped: list[GivenUp] = []
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Fleet:
         worker.unassigned = snapshot["unassigned"]
         worker.silent = [tuple(each) for each in snapshot["silent"]]
         worker.unreached = snapshot["unreached"]
-        worker.skipped = [Skipped(*each) for each in snapshot["skipped"]]
+        worker.skipped = [GivenUp(*each) for each in snapshot["skipped"]]
         worker.unmatched = snapshot["unmatched"] or []
         worker.gone_topics = snapshot["gone_topics"]
         self.flow_partitions = snapshot["flow_partitions"]
@@ -130,7 +130,7 @@ class Fleet:
             key = gone.topic, gone.partition
             self._accounts[key].told(process, gone.stint)
             self._leave(worker.rows.pop(key, None))
-        for row in map(Row.read, snapshot["partitions"]):
+        for row in map(PartitionRow.read, snapshot["partitions"]):
             self._left_halted.pop(row.key, None)
             self._accounts[row.key].told(process, row.stint)
             self._backlogs[row.key].seen(row.source_end, row.position, worker.heard_at)
@@ -162,7 +162,7 @@ class Fleet:
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
 
-    def _leave(self, row: Row | None) -> None:
+    def _leave(self, row: PartitionRow | None) -> None:
         """Keeps the row of a halted partition that a worker here no longer has: it stays halted, whoever gets it."""
         if row is not None and row.reason:
             self._left_halted[row.key] = row
@@ -170,7 +170,7 @@ class Fleet:
     # -- state -------------------------------------------------------------------------------------------------------
 
     @property
-    def rows(self) -> Iterator[tuple[WorkerView, Row]]:
+    def rows(self) -> Iterator[tuple[WorkerView, PartitionRow]]:
         """Every partition that is copied here now, once. A quiet worker's partitions may be another's by now, and if
         their lag was 0, it is not known any more (None)."""
         quiet = {number for number, worker in self.workers.items() if worker.quiet_s}
@@ -199,12 +199,12 @@ class Fleet:
         return dict(Counter(row.state for _, row in self.rows))
 
     @property
-    def halted(self) -> list[Row]:
+    def halted(self) -> list[PartitionRow]:
         """The partitions that have stopped with a reason."""
         return [row for _, row in self.rows if row.reason]
 
     @property
-    def left_halted(self) -> list[Row]:
+    def left_halted(self) -> list[PartitionRow]:
         """Partitions that were halted when a worker here last had them, and that no worker here has now. Empty unless
         nobody holds some of the flow's partitions, as happens when the source is away."""
         if not self.unassigned:
@@ -225,13 +225,13 @@ class Fleet:
         """Number of partitions whose lag is not known, including those that nobody holds."""
         return sum(row.lag_records is None for _, row in self.rows) + (self.unassigned or 0)
 
-    def lag_seconds(self, row: Row, now: float) -> float | None:
+    def lag_seconds(self, row: PartitionRow, now: float) -> float | None:
         """Returns how long the oldest record that is not copied is known to wait, in seconds; 0 if none waits, None if
         that is not known."""
         return None if row.lag_records is None else self._backlogs[row.key].seconds(now) if row.lag_records else 0.0
 
     @property
-    def skipped(self) -> list[Skipped]:
+    def skipped(self) -> list[GivenUp]:
         """Source offsets that were not copied by decision, in the order of the decisions. Workers also report what was
         skipped before their process began, so each range is shown once, and as the one who knows most of it has it."""
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]

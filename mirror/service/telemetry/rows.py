@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Row(NamedTuple):
+class PartitionRow(NamedTuple):
     """One partition that the worker has."""
 
     topic: str
@@ -51,7 +51,7 @@ class Row(NamedTuple):
         return self.topic, self.partition
 
     @classmethod
-    def read(cls, values: Sequence[Any]) -> Row:
+    def read(cls, values: Sequence[Any]) -> PartitionRow:
         """Restores the tuple from JSON."""
         return cls._make([*values[:-1], Stint._make(values[-1])])
 

@@ -14,7 +14,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.service.telemetry.accounts import Stint
 from mirror.service.telemetry.gc_stats import Pauses
-from mirror.service.telemetry.rows import Gone, Row, resident_bytes
+from mirror.service.telemetry.rows import Gone, PartitionRow, resident_bytes
 
 FRESH_S = 8.0
 """After this time without news, the last known end of the source no longer says that there is nothing to copy."""
@@ -29,7 +29,7 @@ class Snapshots:
         self._numbers = numbers if numbers is not None else itertools.count(1)
         self._stints: dict[Partition, int] = {}
         """The number of each partition's present stint."""
-        self._told: dict[Key, Row] = {}
+        self._told: dict[Key, PartitionRow] = {}
         self._held: dict[Key, tuple[int, float]] = {}
         """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
         self._at_rest: dict[Partition, tuple[Any, ...]] = {}
@@ -105,10 +105,10 @@ class Snapshots:
             partition.queue.filled,
         )
 
-    def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
+    def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> PartitionRow:
         halted, waiting = partition.halted, partition.waiting
         lag = partition.lag
-        return Row(
+        return PartitionRow(
             *key,
             partition.phase.value,
             # A lag of 0 is not known any more if the source's end was heard of too long ago.

@@ -7,7 +7,7 @@ from collections import Counter
 
 from mirror.audit.model import Side
 from mirror.audit.spark.session import LocalSession
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.faults.grid import Grid
 from tests.audit.faults.random import LENGTH, grown, unlike
 from tests.patience import PATIENT
@@ -31,8 +31,8 @@ def main(count: int, seed: int) -> int:
             seeds = range(seed + rounds * TOPICS, seed + (rounds + 1) * TOPICS)
             rounds += 1
             with (
-                Cluster(name="source", properties=PATIENT, quick=True) as source,
-                Cluster(name="destination", properties=PATIENT, quick=True) as destination,
+                SandboxCluster(name="source", properties=PATIENT, quick=True) as source,
+                SandboxCluster(name="destination", properties=PATIENT, quick=True) as destination,
             ):
                 grid = Grid({Side.SOURCE: source, Side.DESTINATION: destination}, length=LENGTH)
                 due = grown(grid, {f"seed-{one}": one for one in seeds})

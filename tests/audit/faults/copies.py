@@ -11,7 +11,7 @@ from mirror.records.content.opening import Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.restamp import restamp
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import CODECS, batches_of
 from tests.audit.exact import LAYOUT, transactions
 from tests.audit.faults.segments import Unit, bases
@@ -155,7 +155,7 @@ def among_others(source: Iterable[Unit], due: Callable[[int], bool]) -> list[Uni
 # -- what real clients write -----------------------------------------------------------------------------------------
 
 
-def write_plain(cluster: Cluster, topics: Sequence[str]) -> None:
+def write_plain(cluster: SandboxCluster, topics: Sequence[str]) -> None:
     """``BATCHES`` batches of 3 to 5 records to each, no two records alike; the codecs in turn."""
     for codec, chosen in _by_codec(topics).items():
         producer = _producer(cluster, codec, chosen)
@@ -169,7 +169,7 @@ def write_plain(cluster: Cluster, topics: Sequence[str]) -> None:
             producer.flush()
 
 
-def write_keyed(cluster: Cluster, topics: Sequence[str]) -> None:
+def write_keyed(cluster: SandboxCluster, topics: Sequence[str]) -> None:
     """A batch to each for each of ``KEYS``."""
     for codec, chosen in _by_codec(topics).items():
         producer = _producer(cluster, codec, chosen)
@@ -186,7 +186,7 @@ def _by_codec(topics: Sequence[str]) -> Mapping[str, Sequence[str]]:
     return {codec: topics[at :: len(CODECS)] for at, codec in enumerate(CODECS) if topics[at :: len(CODECS)]}
 
 
-def _producer(cluster: Cluster, codec: str, topics: Sequence[str]) -> Producer:
+def _producer(cluster: SandboxCluster, codec: str, topics: Sequence[str]) -> Producer:
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec, "linger.ms": 60_000}
     )
@@ -195,12 +195,12 @@ def _producer(cluster: Cluster, codec: str, topics: Sequence[str]) -> Producer:
     return producer
 
 
-def written(cluster: Cluster, topic: str) -> Copy:
+def written(cluster: SandboxCluster, topic: str) -> Copy:
     """What is there now, as it is stored."""
     return Copy(topic, [Unit(raw) for raw in batches_of(cluster, topic)])
 
 
-def write_transactions(cluster: Cluster, topics: Sequence[str]) -> None:
+def write_transactions(cluster: SandboxCluster, topics: Sequence[str]) -> None:
     """See ``tests.audit.exact.transactions``."""
     if topics:
         transactions(cluster, *topics, codec="zstd")

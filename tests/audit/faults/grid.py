@@ -16,12 +16,12 @@ from mirror.audit.model import AuditRequest, Finding, Side
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import Chunk, Order
-from mirror.offsetmap.entries.keys import Side as MapSide
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.chunks import MapChunk, Order
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.identity import Identity
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, endpoint
 from tests.audit.faults import copies, old
 from tests.audit.faults.copies import OWNER, Copy
@@ -31,7 +31,7 @@ from tests.audit.prepare.test_moving import READING, At
 
 FLOW = "source->destination"
 TIMEOUT_S = 60
-Pair = Mapping[Side, Sandbox]
+Pair = Mapping[Side, SandboxCluster]
 MAPPED = (Shape.MAPPED, Shape.OLD_MAPPED)
 OLD = (Shape.OLD, Shape.OLD_MAPPED)
 
@@ -172,7 +172,7 @@ def _always(_index: int) -> bool:
     return True
 
 
-def create_all(cluster: Sandbox, topics: Mapping[str, Shape], old_versions: Sequence[str] = ()) -> None:
+def create_all(cluster: SandboxCluster, topics: Mapping[str, Shape], old_versions: Sequence[str] = ()) -> None:
     """One partition each. Cleaners find nothing to do: a log that has one segment is not cleaned. ``old_versions``: of
     the formats of those of old shapes, in turn."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -186,7 +186,7 @@ def create_all(cluster: Sandbox, topics: Mapping[str, Shape], old_versions: Sequ
         future.result(TIMEOUT_S)
 
 
-def _await_leaders(cluster: Sandbox, topics: Sequence[str]) -> None:
+def _await_leaders(cluster: SandboxCluster, topics: Sequence[str]) -> None:
     """A broker answers a moment before it leads all of its partitions again."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     deadline = time.monotonic() + TIMEOUT_S
@@ -197,25 +197,25 @@ def _await_leaders(cluster: Sandbox, topics: Sequence[str]) -> None:
         assert time.monotonic() < deadline, f"no leader of {wanted}"
 
 
-async def _write_maps(cluster: Sandbox, mapped: Sequence[Copy]) -> None:
+async def _write_maps(cluster: SandboxCluster, mapped: Sequence[Copy]) -> None:
     """In the flow's internal topic."""
     if not mapped:
         return
     async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(cluster))) as opened:
-        state = State(opened, FLOW)
+        state = InternalTopic(opened, FLOW)
         await state.open()
         order = Order(1, OWNER, 0)
         for copy in mapped:
-            side = MapSide(copy.topic, 0, there(copy.topic, mapped=True))
+            side = Subject(copy.topic, 0, there(copy.topic, mapped=True))
             offsets = OffsetMap()
             for run in copy.runs:
                 offsets.append(*run)
             await state.save(
                 [
                     Checkpoint(
-                        side=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
+                        subject=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
                         destination_offset=offsets.destination_end, identity=Identity(OWNER, 0, offsets.source_end),
                     ),
-                    Chunk(side=side, writer="w", order=order, number=0, since=0, map=offsets),
+                    MapChunk(subject=side, writer="w", order=order, number=0, since=0, map=offsets),
                 ]
             )  # fmt: skip

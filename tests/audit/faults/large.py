@@ -20,7 +20,7 @@ from crc32c import crc32c
 from mirror.audit.model import Side
 from mirror.records.content.opening import Record as Old
 from mirror.records.header import CRC_AT, CRC_FROM, MAGIC_AT
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.audit.faults.segments import folder
 from tests.legacy.samples import messages_of
@@ -138,7 +138,7 @@ def logs(shape: str, batches: int) -> dict[Side, Iterator[bytes]]:
     }
 
 
-def lay(cluster: Cluster, topic: str, log: Iterator[bytes]) -> None:
+def lay(cluster: SandboxCluster, topic: str, log: Iterator[bytes]) -> None:
     """The log in the file of the topic's only partition, while the broker is down."""
     policy = "compact" if topic.endswith("cleaned") else "delete"
     old: Any = {"message_format_version": OLD_FORMAT} if cluster.version == OLD_VERSION else {}
@@ -204,8 +204,8 @@ def tried(shape: str, batches: int) -> str:
     """
     versions: Any = {"version": OLD_VERSION} if shape.startswith("old") else {}
     with (
-        Cluster(name="source", properties=PATIENT, quick=True, **versions) as source,
-        Cluster(name="destination", properties=PATIENT, quick=True) as destination,
+        SandboxCluster(name="source", properties=PATIENT, quick=True, **versions) as source,
+        SandboxCluster(name="destination", properties=PATIENT, quick=True) as destination,
         tempfile.TemporaryDirectory() as name,
     ):
         both = {Side.SOURCE: source, Side.DESTINATION: destination}

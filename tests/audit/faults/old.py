@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from mirror.audit.model import Kind, Side, Span
 from mirror.legacy import BatchSpan, Converted, LegacySpan, cut, up_convert
 from mirror.records.header import MAGIC, TRANSACTIONAL, BatchHeader, Codec
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import edited
 from tests.audit.faults import kinds
 from tests.audit.faults.copies import OWNER, Copy, markers, records_of, rewritten, stamped
@@ -39,7 +39,7 @@ def sizes() -> list[int]:
     return [3 + at % 3 for at in range(len(BATCHES) + len(NEW))]
 
 
-def write(cluster: Cluster, topics: list[str]) -> None:
+def write(cluster: SandboxCluster, topics: list[str]) -> None:
     """``BATCHES`` to each, and ``NEW`` once the broker stores them as they come."""
     producers = {
         codec: Producer(
@@ -70,7 +70,7 @@ def _write(producers: dict[str, Producer], topics: list[str], batches: range) ->
         producer.flush(WAIT_S)
 
 
-def _await_new(producer: Producer, cluster: Cluster, topic: str) -> None:
+def _await_new(producer: Producer, cluster: SandboxCluster, topic: str) -> None:
     """The last change of a format comes last. A topic of its own shows when it is there."""
     probe = f"{topic}-probe"
     producer.produce(probe, b"probe", partition=0)
@@ -84,14 +84,14 @@ def _await_new(producer: Producer, cluster: Cluster, topic: str) -> None:
         assert time.monotonic() < deadline, "the format does not change back"
 
 
-def _last(cluster: Cluster, producer: Producer, topic: str) -> BatchSpan | LegacySpan:
+def _last(cluster: SandboxCluster, producer: Producer, topic: str) -> BatchSpan | LegacySpan:
     producer.produce(topic, b"probe", partition=0)
     producer.flush(WAIT_S)
     time.sleep(0.05)
     return list(cut(memoryview(raw(cluster, topic, 0))))[-1]
 
 
-def written(cluster: Cluster, topic: str, *, by_entry: bool = False) -> Copy:
+def written(cluster: SandboxCluster, topic: str, *, by_entry: bool = False) -> Copy:
     """What is there: a unit for each batch that was written, as the mirror could have copied it; ``by_entry``: one for
     each message or batch that is stored."""
     view = memoryview(raw(cluster, topic, 0))

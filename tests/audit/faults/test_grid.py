@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit.model import Side
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.faults.grid import Grid, Seen, in_order
 from tests.audit.faults.healthy import HEALTHY, Healthy
 from tests.audit.faults.kinds import Fault, Shape, Told, of_shapes
@@ -26,7 +26,9 @@ def test_there_are_enough() -> None:
     assert {fault.shape for fault in FAULTS} == {one.shape for one in HEALTHY_COPIES} == set(SHAPES)
 
 
-def test_the_grid(source_cluster: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str) -> None:
+def test_the_grid(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str
+) -> None:
     """
     1. A topic for each kind of fault and each kind of healthy copy, written by librdkafka; a true copy of each, with
        offsets of the source's or of its own.
@@ -49,7 +51,7 @@ sides were taken for each other where one side lies so far that they meet by cha
 
 
 def test_random_faults(
-    source_cluster: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str
 ) -> None:
     """Several in each copy: each is found, and nothing else. `make audit-faults` draws thousands."""
     grid = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster}, length=LENGTH)

@@ -19,7 +19,7 @@ from mirror.legacy import Converted, cut, messages, up_convert
 from mirror.records.content.opening import Record
 from mirror.records.header import BatchHeader
 from mirror.records.identity import producer_id
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create, endpoint
 from tests.audit.exact import Batch, Markers, Step, append
 from tests.audit.faults.grid import Grid, Seen, create_all
@@ -45,9 +45,9 @@ RECORDS = sum(sizes()[: len(BATCHES)])
 
 
 @pytest.fixture(scope="module")
-def old() -> Iterator[Cluster]:
+def old() -> Iterator[SandboxCluster]:
     """The last Kafka but one that writes old formats where it is told to."""
-    with Cluster(name="old", version=VERSION, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="old", version=VERSION, properties=PROPERTIES, quick=True, heap_mb=512) as cluster:
         yield cluster
 
 
@@ -57,8 +57,8 @@ def test_there_are_enough() -> None:
 
 
 def test_the_grid(
-    old: Cluster,
-    destination_cluster: Cluster,
+    old: SandboxCluster,
+    destination_cluster: SandboxCluster,
     spark: SparkSession,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -104,7 +104,9 @@ def check_counts(grid: Grid, healthy: Mapping[str, Seen]) -> None:
             assert (one.batches, one.records, one.detail) == (MESSAGES, RECORDS, WHY), name
 
 
-def test_records_as_a_consumer_reads_them(old: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_as_a_consumer_reads_them(
+    old: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     1. Of magic 1, of magic 0, and of today: the same records as librdkafka's consumer gets, in all they hold.
     2. Mutation: what is shared with the mirror passes over a record of each wrapper.
@@ -127,7 +129,7 @@ def test_records_as_a_consumer_reads_them(old: Cluster, topic_name: str, monkeyp
 
 
 def test_what_the_mirror_itself_makes_of_them(
-    old: Cluster, destination_cluster: Cluster, spark: SparkSession, topic_name: str, tmp_path: Path
+    old: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Topics of magic 1 and of magic 0 with batches of today behind them, and one out of whose wrappers, and from
@@ -162,12 +164,12 @@ def test_what_the_mirror_itself_makes_of_them(
     assert {counts[topic] for topic in shapes} == {RECORDS}
 
 
-def test_a_source_of_kafka_0_10(destination_cluster: Cluster, spark: SparkSession, topic_name: str) -> None:
+def test_a_source_of_kafka_0_10(destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str) -> None:
     """
     1. A broker that knows no batches, no transactions, no topic ids and no configs; a copy of what clients wrote there.
     2. It is identical. With one record less, that is missing.
     """
-    with Cluster(name="ancient", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as ancient:
+    with SandboxCluster(name="ancient", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as ancient:
         servers = ancient.bootstrap_servers
         topics = [f"{topic_name}-{what}" for what in ("same", "less")]
         load.create_topics(servers, {topic: (1, {}) for topic in topics})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.audit.judge.classify import Place, Scene, codec_name, header_changes, joined, named
+from mirror.audit.judge.classify import PlacedBatch, Scene, codec_name, header_changes, joined, named
 from mirror.audit.model import BatchRow, Finding, Kind, Span, TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -40,19 +40,19 @@ def end_of(found: Log) -> int:
     return max((entry.last_offset + 1 for entry in found.values()), default=0)
 
 
-def findings(source: Log, destination: Log, others: Iterable[Place] = ()) -> list[Finding]:
+def findings(source: Log, destination: Log, others: Iterable[PlacedBatch] = ()) -> list[Finding]:
     """As the job does it: rows that differ within the audited offsets, with all places of their contents."""
     audited = Span(0, min(end_of(source), end_of(destination)))
     ours = {base: found for base, found in source.items() if base < audited.end}
     theirs = {base: found for base, found in destination.items() if base < audited.end}
     equal = {base for base in ours.keys() & theirs.keys() if ours[base] == theirs[base] and ours[base].crc_ok}
-    in_source: dict[tuple[object, ...], list[Place]] = {}
-    for place in [*(Place(KEY, found) for found in source.values()), *others]:
+    in_source: dict[tuple[object, ...], list[PlacedBatch]] = {}
+    for place in [*(PlacedBatch(KEY, found) for found in source.values()), *others]:
         in_source.setdefault(place.row.content, []).append(place)
-    in_tail: dict[tuple[object, ...], list[Place]] = {}
+    in_tail: dict[tuple[object, ...], list[PlacedBatch]] = {}
     for base, found in destination.items():
         if base >= audited.end:
-            in_tail.setdefault(found.content, []).append(Place(KEY, found))
+            in_tail.setdefault(found.content, []).append(PlacedBatch(KEY, found))
     return classify(
         Scene(
             key=KEY,
@@ -147,7 +147,7 @@ def test_one_in_anothers_place() -> None:
 
 
 def test_a_batch_of_another_partition() -> None:
-    elsewhere = Place(TopicPartition("t", 3), row(40, "X"))
+    elsewhere = PlacedBatch(TopicPartition("t", 3), row(40, "X"))
     found = findings(log("abc"), log("aXc"), [elsewhere])
     assert {finding.kind for finding in found} == {Kind.MISROUTED, Kind.MISSING}
     (misrouted,) = [finding for finding in found if finding.kind is Kind.MISROUTED]

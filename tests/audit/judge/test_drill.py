@@ -1,7 +1,7 @@
 """Which chunks are looked at again, and where damage cuts them."""
 
 from mirror.audit.judge.drill import by_content, drill_down
-from mirror.audit.judge.regions import Chunk
+from mirror.audit.judge.regions import DifferingChunk
 from mirror.audit.model import BatchRow, Finding, Kind, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 
@@ -26,7 +26,7 @@ def damaged(start: int, end: int) -> Finding:
     )  # fmt: skip
 
 
-def told(found: dict[TopicPartition, list[Chunk]]) -> list[tuple[int, int, bool, bool]]:
+def told(found: dict[TopicPartition, list[DifferingChunk]]) -> list[tuple[int, int, bool, bool]]:
     """Start, end, whether it is the first, whether it is certain that something differs."""
     (chunks,) = found.values()
     return [(chunk.where.start, chunk.where.end, chunk.where.first, chunk.certain) for chunk in chunks]

@@ -16,19 +16,19 @@ from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import Chunk, Order
-from mirror.offsetmap.entries.keys import Side as MapSide
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.chunks import MapChunk, Order
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import restamp
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create, edited, endpoint
 from tests.audit.exact import Batch, steps_of, transactions
 from tests.records.builders import kafka_batch
 
-Pair = tuple[Sandbox, Sandbox]
+Pair = tuple[SandboxCluster, SandboxCluster]
 Batches = list[bytes]
 Change = Callable[[Batches], Sequence[bytes]]
 FLOW = "source->destination"
@@ -66,7 +66,7 @@ def test_a_log_that_lost_its_beginning() -> None:
 # -- real clusters --------------------------------------------------------------------------------------------------
 
 
-def due(source: Sandbox, topic: str) -> Batches:
+def due(source: SandboxCluster, topic: str) -> Batches:
     """The batches that are copied."""
     return [step.data for step in steps_of(source, topic) if isinstance(step, Batch)]
 
@@ -82,10 +82,10 @@ def copy_mapped(pair: Pair, topic: str, there: str, *, change: Change = list, wr
 
 async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int) -> OffsetMap:
     owner = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topic, partition=0)
-    side, order = MapSide(topic, 0, there), Order(1, owner, 0)
+    side, order = Subject(topic, 0, there), Order(1, owner, 0)
     offsets = OffsetMap()
     async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(pair[1]))) as opened:
-        state = State(opened, FLOW)
+        state = InternalTopic(opened, FLOW)
         await state.open()
         await opened.refresh([there])
         leader = opened.leader(there, 0)
@@ -105,10 +105,10 @@ async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], wr
                 await state.save(
                     [
                         Checkpoint(
-                            side=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
+                            subject=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
                             destination_offset=offsets.destination_end, identity=identity,
                         ),
-                        Chunk(side=side, writer="w", order=order, number=0, since=0, map=OffsetMap(offsets)),
+                        MapChunk(subject=side, writer="w", order=order, number=0, since=0, map=OffsetMap(offsets)),
                     ]
                 )  # fmt: skip
     return offsets
@@ -130,8 +130,8 @@ def of(result: AuditResult, topic: str) -> list[Finding]:
 @pytest.mark.broker
 @pytest.mark.spark
 def test_copies_with_offsets_of_their_own(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     spark: SparkSession,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,

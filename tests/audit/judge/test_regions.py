@@ -3,7 +3,7 @@
 from mirror.audit.judge.regions import (
     FIRST_CHUNKS,
     MOST_APART,
-    Chunk,
+    DifferingChunk,
     Window,
     before,
     followed,
@@ -21,9 +21,9 @@ KEY = TopicPartition("t", 0)
 WHOLE = of_bounds(Bounds(topic="t", partition=0, source=Span(0, 1_000), destination=Span(0, 990)))
 
 
-def chunk(start: int, batches: int = 3) -> Chunk:
+def chunk(start: int, batches: int = 3) -> DifferingChunk:
     """Of ten offsets."""
-    return Chunk(Range("t", 0, start, start + 10, start == 0, 10), batches)
+    return DifferingChunk(Range("t", 0, start, start + 10, start == 0, 10), batches)
 
 
 def row(base: int, name: str, crc_ok: bool = True) -> BatchRow:

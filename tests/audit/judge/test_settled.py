@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.audit.judge.changed.cleaned import Opened, settled
+from mirror.audit.judge.changed.cleaned import OpenedBatches, settled
 from mirror.audit.judge.fills import Explained
 from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 
@@ -25,14 +25,14 @@ def only(at: Side | None, *offsets: int, excused: bool = True) -> list[RecordDif
     return [RecordDifference(offset, at, excused, 10) for offset in offsets]
 
 
-def opened(*differences: RecordDifference, here: Iterable[Hole] = (), there: Iterable[Hole] = ()) -> Opened:
+def opened(*differences: RecordDifference, here: Iterable[Hole] = (), there: Iterable[Hole] = ()) -> OpenedBatches:
     """Cleaners work on both sides."""
-    return Opened(
+    return OpenedBatches(
         differences=sorted(differences), cleaned=BOTH, here=Explained(here), there=Explained(there)
     )  # fmt: skip
 
 
-def judged(ours: BatchRow | None, theirs: BatchRow | None, told: Opened) -> list[Told]:
+def judged(ours: BatchRow | None, theirs: BatchRow | None, told: OpenedBatches) -> list[Told]:
     """What is said; that rows are taken out if, and only if, something is."""
     source = {ours.base_offset: ours} if ours else {}
     destination = {theirs.base_offset: theirs} if theirs else {}
@@ -94,7 +94,7 @@ def test_a_batch_that_is_gone() -> None:
         "in part", "aborted data", "a record that nobody looked at", "a key of its own", "a marker in its place",
     ],
 )  # fmt: skip
-def test_what_no_cleaner_explains(ours: BatchRow | None, theirs: BatchRow | None, told: Opened) -> None:
+def test_what_no_cleaner_explains(ours: BatchRow | None, theirs: BatchRow | None, told: OpenedBatches) -> None:
     assert judged(ours, theirs, told) == []
 
 

@@ -12,7 +12,7 @@ from mirror.audit.prepare import patience
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.estimate import bytes_per_offset
 from mirror.records.header import Codec
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, endpoint, fill
 from tests.legacy.samples import messages_of, records_from, wrapper_of
 from tests.records.builders import kafka_batch, raw_batch
@@ -83,7 +83,7 @@ def test_sizes_of_old_formats_are_estimated_from_their_offsets() -> None:
     assert bytes_per_offset(memoryview(alone + kafka_batch(base_offset=4))) is not None
 
 
-def request(source: Cluster, destination: Cluster, *topics: str, **more: object) -> AuditRequest:
+def request(source: SandboxCluster, destination: SandboxCluster, *topics: str, **more: object) -> AuditRequest:
     """Without waiting for a mirror that does not run."""
     return AuditRequest(
         flow="a->b", source=endpoint(source, "a"), destination=endpoint(destination, "b"), topics=topics,
@@ -96,7 +96,7 @@ class TestFreezing:
     """Bounds of real topics."""
 
     def test_topics_and_partitions_that_one_side_lacks(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str
+        self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
     ) -> None:
         here, there, absent = (f"{topic_name}-{name}" for name in ("here", "there", "absent"))
         create(source_cluster, here, partitions=3)
@@ -119,7 +119,7 @@ class TestFreezing:
         assert set(frozen.destination_topic_ids) == {here, there}
 
     def test_topics_that_are_named_and_not_there(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str
+        self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
     ) -> None:
         """At either side: there is no verdict. Beside others that are there, too."""
         both, here, there = (f"{topic_name}-{name}" for name in ("both", "here", "there"))
@@ -133,7 +133,7 @@ class TestFreezing:
                     asyncio.run(_prepare(request(source_cluster, destination_cluster, *asked)))
 
     def test_topics_are_selected_by_name_and_never_internal(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str
+        self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
     ) -> None:
         for cluster in (source_cluster, destination_cluster):
             for name in ("x", "y"):
@@ -146,7 +146,11 @@ class TestFreezing:
             asyncio.run(_prepare(request(source_cluster, destination_cluster, selects=lambda name: name[0] == "_")))
 
     def test_a_broker_that_restarts(
-        self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        source_cluster: SandboxCluster,
+        destination_cluster: SandboxCluster,
+        topic_name: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """1. With the destination down, the audit waits, and begins when it is up. 2. Mutation: at once, it fails."""
         for cluster in (source_cluster, destination_cluster):
@@ -166,7 +170,9 @@ class TestFreezing:
         assert [known.key for known in asyncio.run(_prepare(wanted)).frozen.bounds] == [(topic_name, 0)]
         up.join()
 
-    def test_bounds_and_estimates(self, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str) -> None:
+    def test_bounds_and_estimates(
+        self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+    ) -> None:
         for cluster in (source_cluster, destination_cluster):
             create(cluster, topic_name)
         fill(source_cluster, topic_name, batches=6)

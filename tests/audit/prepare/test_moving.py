@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Span
 from mirror.audit.prepare import moving, plan
-from mirror.audit.spark.progress import Progress
+from mirror.audit.spark.progress import JobProgress
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import Change, batches_of, copy, create, delete_before, edited, endpoint, fill
 from tests.audit.exact import transactions
 from tests.audit.judge.test_mapped import copy_mapped, due
@@ -18,19 +18,19 @@ from tests.audit.judge.test_mapped import request as mapped_request
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-Pair = tuple[Sandbox, Sandbox]
+Pair = tuple[SandboxCluster, SandboxCluster]
 READING = "reading and comparing both clusters"
 LOOKING = "looking at the batches that differ"
 ELSEWHERE = "looking for them elsewhere"
 
 
 @pytest.fixture
-def pair(source_cluster: Sandbox, destination_cluster: Sandbox) -> Pair:
+def pair(source_cluster: SandboxCluster, destination_cluster: SandboxCluster) -> Pair:
     """The two clusters."""
     return source_cluster, destination_cluster
 
 
-class At(Progress):
+class At(JobProgress):
     """Does something when the audit comes to a stage, once."""
 
     def __init__(self, stage: str, does: Callable[[], None]) -> None:

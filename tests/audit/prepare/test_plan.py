@@ -12,8 +12,8 @@ from mirror.audit.prepare.plan import (
     MIB,
     MOST_TASKS,
     TASK_BYTES,
-    Estimate,
     Range,
+    ReadingEstimate,
     bundled,
     chunk_range,
     from_json,
@@ -25,12 +25,12 @@ from mirror.audit.prepare.plan import (
 
 SPANS = st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 30)).map(lambda pair: Span(pair[0], pair[0] + pair[1]))
 ESTIMATES = st.lists(st.tuples(SPANS, st.integers(0, 1 << 42)), max_size=12).map(
-    lambda found: [Estimate(TopicPartition("t", index), span, size) for index, (span, size) in enumerate(found)]
+    lambda found: [ReadingEstimate(TopicPartition("t", index), span, size) for index, (span, size) in enumerate(found)]
 )
 
 
 @given(estimates=ESTIMATES, parallelism=st.integers(1, 64))
-def test_ranges_cover_every_offset_once(estimates: list[Estimate], parallelism: int) -> None:
+def test_ranges_cover_every_offset_once(estimates: list[ReadingEstimate], parallelism: int) -> None:
     tasks = plan(estimates, parallelism)
     assert all(tasks)
     ranges = [wanted for task in tasks for wanted in task]
@@ -61,11 +61,11 @@ def test_tasks_are_large_but_every_core_has_work(total: int, parallelism: int, s
 
 
 def test_a_large_partition_is_cut_and_small_ones_are_bundled() -> None:
-    large = plan([Estimate(TopicPartition("t", 0), Span(100, 1_100), 1_280 * MIB)], 2)
+    large = plan([ReadingEstimate(TopicPartition("t", 0), Span(100, 1_100), 1_280 * MIB)], 2)
     assert [[(wanted.start, wanted.end) for wanted in task] for task in large] == [
         [(start, start + 100)] for start in range(100, 1_100, 100)
     ]
-    small = plan([Estimate(TopicPartition("t", p), Span(0, 10), MIB) for p in range(32)], 2)
+    small = plan([ReadingEstimate(TopicPartition("t", p), Span(0, 10), MIB) for p in range(32)], 2)
     assert [len(task) for task in small] == [16, 16]
 
 

@@ -4,22 +4,22 @@ import asyncio
 
 import pytest
 
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, Skipped, Span, TopicPartition
+from mirror.audit.model import AuditRequest, Bounds, Endpoint, SkippedRange, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
-from mirror.offsetmap.entries.checkpoint import Skipped as Written
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.passed import PassedOver
+from mirror.offsetmap.entries.checkpoint import SkippedOffsets as Written
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.passed import PassedOverOffsets
 from mirror.offsetmap.internal.memory import state_topic
-from mirror.offsetmap.internal.topic import State
-from mirror.sandbox import Cluster as Sandbox
+from mirror.offsetmap.internal.topic import InternalTopic
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create, endpoint
 
 pytestmark = pytest.mark.broker
 
 
-def test_decisions_of_the_audited_partitions(destination_cluster: Sandbox, topic_name: str) -> None:
+def test_decisions_of_the_audited_partitions(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. The flow has no internal topic: nothing was decided, as far as is known.
     2. Ranges are written down: those of audited partitions are told, in words; not one of another destination topic.
@@ -32,23 +32,27 @@ def test_decisions_of_the_audited_partitions(destination_cluster: Sandbox, topic
 
 
 async def _decisions(
-    sandbox: Sandbox, flow: str, there: Endpoint, request: AuditRequest, audited: list[Bounds]
+    sandbox: SandboxCluster, flow: str, there: Endpoint, request: AuditRequest, audited: list[Bounds]
 ) -> None:
     async with await Cluster.open("b", cluster_options(there)) as cluster:
         assert await skipped(cluster, audited, request) == Decisions()
-        state = State(cluster, flow)
+        state = InternalTopic(cluster, flow)
         await state.open()
-        sides = (Side("t", 1, "t"), Side("t", 2, "t"), Side("t", 0, "renamed"))
-        written, *others = (Written(side=side, start=3, end=5, cause="on.gap", at_ms=0) for side in sides)
+        sides = (Subject("t", 1, "t"), Subject("t", 2, "t"), Subject("t", 0, "renamed"))
+        written, *others = (Written(subject=side, start=3, end=5, cause="on.gap", at_ms=0) for side in sides)
         await state.save([written, *others])
         assert await skipped(cluster, audited, request) == Decisions(
-            (Skipped("t", 1, Span(3, 5), "could not be copied; going on without them was accepted", written.at_ms),)
+            (
+                SkippedRange(
+                    "t", 1, Span(3, 5), "could not be copied; going on without them was accepted", written.at_ms
+                ),
+            )
         )
         ids = {"t": "1" * 32}, {"t": "2" * 32}
         of_now, of_another = (
-            PassedOver(
-                side=Side("t", 1, "t"), writer="w", offsets=(offset, offset + 4), leader_epoch=0, source_id="1" * 32,
-                destination_id=there, cause="oversize", at_ms=0,
+            PassedOverOffsets(
+                subject=Subject("t", 1, "t"), writer="w", offsets=(offset, offset + 4), leader_epoch=0,
+                source_id="1" * 32, destination_id=there, cause="oversize", at_ms=0,
             )
             for offset, there in ((3, "2" * 32), (4, "3" * 32))
         )  # fmt: skip

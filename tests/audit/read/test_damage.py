@@ -11,7 +11,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.model import AuditRequest, Kind, Side, Span
 from mirror.audit.prepare import plan
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Broker, Cluster
+from mirror.sandbox import Broker, SandboxCluster
 from tests.audit.clusters import Batches, batches_of, copy, create, endpoint, fill
 from tests.audit.exact import copy_exact
 
@@ -36,8 +36,8 @@ def damage(path: Path, batches: Batches, byte: int) -> None:
 
 
 def test_damage_on_disk(
-    source_cluster: Cluster,
-    destination_cluster: Cluster,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     spark: SparkSession,
     topic_name: str,
 ) -> None:
@@ -90,8 +90,8 @@ def test_damage_on_disk(
 
 
 def test_a_transaction_index_that_is_gone(
-    source_cluster: Cluster,
-    destination_cluster: Cluster,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     spark: SparkSession,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -9,7 +9,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.model import Side, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import PLAIN, Rules, sorted_out
-from mirror.audit.read.ranges import Piece, RangeCoverage, cut_records
+from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records
 from mirror.audit.read.rows import Runs, digester, make_block, read_headers
 from mirror.audit.read.witness import Witness, check_chain
 from mirror.records.header import CONTROL, HEADER_SIZE, TRANSACTIONAL
@@ -114,7 +114,7 @@ LOG = [data(0, flags=0), data(5), marker(10), data(14, flags=0), marker(19, COMM
 ABORTED = [(7, 5)]
 
 
-def cut(start: int, end: int, *, first: bool = False) -> Piece:
+def cut(start: int, end: int, *, first: bool = False) -> RangePiece:
     """One range of LOG."""
     body = memoryview(b"".join(LOG))
     return cut_records(body, 0, len(body), Range("t", 0, start, end, first, 100), start, COMMITTED, ABORTED)

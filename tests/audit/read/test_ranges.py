@@ -3,9 +3,9 @@
 import pytest
 
 from mirror.audit.prepare.plan import Range
-from mirror.audit.read.ranges import LISTED_GAPS, Piece, RangeCoverage, cut_records
+from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage, RangePiece, cut_records
 from mirror.records.header import BatchHeader
-from mirror.records.scan import Place
+from mirror.records.scan import BatchPlace
 from tests.records.builders import raw_batch
 
 
@@ -19,13 +19,13 @@ def wanted(start: int, end: int, *, first: bool = False) -> Range:
     return Range("t", 0, start, end, first, 1_000)
 
 
-def cut(record_set: bytes, of: Range, due: int | None = None) -> Piece:
+def cut(record_set: bytes, of: Range, due: int | None = None) -> RangePiece:
     """In a frame that has other bytes around the records."""
     body = memoryview(b"xx" + record_set + b"yyy")
     return cut_records(body, 2, 2 + len(record_set), of, of.start if due is None else due)
 
 
-def bases(piece: Piece) -> list[int]:
+def bases(piece: RangePiece) -> list[int]:
     """Of the batches that are the range's."""
     found: list[int] = piece.headers["base_offset"].tolist()
     return found
@@ -37,7 +37,7 @@ LOG = b"".join(batch(base) for base in (0, 5, 10, 15))
 def test_all_batches_inside() -> None:
     piece = cut(LOG, wanted(0, 20))
     assert bases(piece) == [0, 5, 10, 15]
-    assert [place.size for place in piece.places if isinstance(place, Place)] == [101] * 4
+    assert [place.size for place in piece.places if isinstance(place, BatchPlace)] == [101] * 4
     assert (piece.next_offset, list(piece.gaps), piece.broken) == (20, [], None)
 
 
@@ -118,7 +118,7 @@ def test_the_coverage_adds_up() -> None:
     coverage = RangeCoverage()
     coverage.take(cut(LOG[: len(batch(0))], wanted(0, 40)))
     coverage.take(cut(batch(10) + batch(15), wanted(0, 40), due=5))
-    coverage.take(Piece.hole(20, 40))
+    coverage.take(RangePiece.hole(20, 40))
     assert (coverage.batches, coverage.records, coverage.bytes) == (3, 15, 303)
     assert (coverage.gap_offsets, coverage.next_offset) == (25, 40)
     again = RangeCoverage.from_json(coverage.to_json())

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from mirror.audit.model import STRADDLES, UNREAD, Side, Span, What
-from mirror.audit.prepare.plan import Copied, Range
+from mirror.audit.prepare.plan import CopiedRange, Range
 from mirror.audit.read import units
 from mirror.audit.read.holes import Rules
-from mirror.audit.read.ranges import Piece, RangeCoverage, Stored, cut_records
+from mirror.audit.read.ranges import RangeCoverage, RangePiece, StoredInstead, cut_records
 from mirror.audit.read.rows import Chunks, digester, make_block
 from mirror.audit.read.selecting import Selector
 from mirror.audit.read.splitting import Splitter
@@ -42,18 +42,18 @@ def copy(*sizes: int) -> bytes:
     return b"".join(found)
 
 
-def split(record_set: bytes, start: int, end: int, *, old: Sequence[Span] = OLD) -> Piece:
+def split(record_set: bytes, start: int, end: int, *, old: Sequence[Span] = OLD) -> RangePiece:
     return split_by(Splitter(old, Span(start, end), first=start == 0), record_set, start, end, start)
 
 
-def split_by(splitter: Splitter, record_set: bytes, start: int, end: int, due: int) -> Piece:
+def split_by(splitter: Splitter, record_set: bytes, start: int, end: int, due: int) -> RangePiece:
     """As the reader does."""
     body = memoryview(record_set)
     of = wanted(start if splitter.stopped is None else splitter.stopped, end, first=True)
     return splitter(cut_records(body, 0, len(body), of, due, RULES), body, due)
 
 
-def seen(record_set: bytes, piece: Piece) -> list[tuple[object, ...]]:
+def seen(record_set: bytes, piece: RangePiece) -> list[tuple[object, ...]]:
     body = memoryview(record_set)
     return rows(make_block(body, piece.places, piece.headers, digester("xxh3_128"), rules=RULES))
 
@@ -64,7 +64,7 @@ def test_the_same_rows_as_at_the_source(sizes: tuple[int, ...], border: int) -> 
     source = messages_of(1, RECORDS)
     there = copy(*sizes)
     found: list[tuple[object, ...]] = []
-    stored = Stored(0, 0)
+    stored = StoredInstead(0, 0)
     for start, end in ((0, border), (border, COUNT)):
         piece = split(there, start, end)
         assert (piece.next_offset, piece.offsets, piece.broken) == (end, end - start, None)
@@ -74,7 +74,7 @@ def test_the_same_rows_as_at_the_source(sizes: tuple[int, ...], border: int) -> 
         assert piece.stored is not None
         stored = stored.plus(piece.stored)
     assert found == rows(block_of(source, wanted(0, COUNT)))
-    assert stored == Stored(len(sizes), len(there))
+    assert stored == StoredInstead(len(sizes), len(there))
 
 
 @pytest.mark.parametrize("room", [1, 3, 4])
@@ -124,7 +124,7 @@ def test_batches_elsewhere_stay_whole() -> None:
     there = copy(5, 7) + kafka_batch(base_offset=COUNT) + kafka_batch(base_offset=COUNT + 3)
     piece = split(there, 0, COUNT + 6)
     assert piece.headers["record_count"].tolist() == [*[1] * COUNT, 3, 3]
-    assert piece.stored == Stored(4, len(there))
+    assert piece.stored == StoredInstead(4, len(there))
     behind = split(there, COUNT + 1, COUNT + 6)
     assert behind.headers["base_offset"].tolist() == [COUNT + 3], "the batch before is another range's"
 
@@ -174,7 +174,7 @@ def test_copies_with_offsets_of_their_own(border: int) -> None:
     for start, end in ((0, border), (border, COUNT)):
         begins, ends = (100 + at if at < 5 else 103 + at for at in (start, end))
         own = tuple(run for run in runs if run.source < end and run.source + run.length > start)
-        where = Copied("there", begins, ends, (), own)
+        where = CopiedRange("there", begins, ends, (), own)
         splitter = Splitter(OLD, Span(start, end), first=start == 0, select=Selector(where))
         piece = cut_records(
             body,

@@ -10,7 +10,7 @@ from mirror.audit.model import OLD_FORMAT, UNREAD, Side, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read import units
 from mirror.audit.read.holes import PLAIN, Rules
-from mirror.audit.read.ranges import MOST_CHANGES, OldSpan, Piece, RangeCoverage, Stored, cut_records
+from mirror.audit.read.ranges import MOST_CHANGES, OldSpan, RangeCoverage, RangePiece, StoredInstead, cut_records
 from mirror.audit.read.rows import Block, digester, make_block
 from mirror.records.content.opening import Record
 from mirror.records.header import MAGIC_AT, Codec
@@ -25,7 +25,7 @@ def wanted(start: int, end: int, *, first: bool = False) -> Range:
     return Range("t", 0, start, end, first, 1_000)
 
 
-def cut(record_set: bytes, of: Range, due: int | None = None, rules: Rules = PLAIN) -> Piece:
+def cut(record_set: bytes, of: Range, due: int | None = None, rules: Rules = PLAIN) -> RangePiece:
     """In a frame that has other bytes around the records."""
     body = memoryview(b"xx" + record_set + b"yyy")
     return cut_records(body, 2, 2 + len(record_set), of, of.start if due is None else due, rules)
@@ -80,7 +80,7 @@ def test_each_record_is_a_row(magic: int, codec: Codec) -> None:
         [8, 10, What.GAP], [11, 12, What.INSIDE], [13, 14, What.INSIDE], [15, 16, What.INSIDE], [17, 20, What.GAP],
     ]  # fmt: skip
     assert (piece.offsets, piece.next_offset, piece.broken) == (13, 21, None)
-    assert piece.stored == Stored(7, len(raw(entries)))
+    assert piece.stored == StoredInstead(7, len(raw(entries)))
     assert list(piece.old) == [OldSpan(0, 21, 7, 13, len(raw(entries)))]
     coverage = RangeCoverage()
     coverage.take(piece)
@@ -139,7 +139,7 @@ def test_batches_of_today_between_them() -> None:
     assert piece.headers["base_offset"].tolist() == [0, 1, 2, 5, 6, 7, 8]
     assert piece.headers["record_count"].tolist() == [1, 1, 3, 1, 1, 1, 3]
     assert [span[:4] for span in piece.old] == [(0, 2, 2, 2), (5, 8, 1, 3)]
-    assert piece.stored == Stored(5, len(whole))
+    assert piece.stored == StoredInstead(5, len(whole))
     assert block_of(whole, wanted(0, 11, first=True)).crc_ok.all()
 
 

@@ -5,9 +5,9 @@ from typing import Any
 from unittest.mock import Mock
 
 from mirror.audit.model import Side, TopicPartition
-from mirror.audit.spark.by_record import Later
+from mirror.audit.spark.by_record import LaterRecords
 from mirror.audit.spark.looking import Looking
-from mirror.audit.spark.progress import Progress
+from mirror.audit.spark.progress import JobProgress
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -18,14 +18,14 @@ class Counting(Looking):
     def __init__(self) -> None:
         scope = Mock()
         scope.frozen.compacted = {Side.SOURCE: {"t"}}
-        super().__init__(Mock(), scope, (), Mock(), 1, Progress())
+        super().__init__(Mock(), scope, (), Mock(), 1, JobProgress())
         self.read: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
         self.kept: list[Any] = []
 
-    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> Later:
+    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
         self.read.append((dict(starts), dict(shifts)))
         self.kept.append(Mock())
-        one: Later = self.kept[-1]
+        one: LaterRecords = self.kept[-1]
         return one
 
     def looked(self, starts: Mapping[TopicPartition, int], shift: int = 0) -> Any:

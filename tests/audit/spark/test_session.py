@@ -17,7 +17,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from mirror.audit.errors import AuditError
 from mirror.audit.spark import jvm
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, fill
 
 SCRIPT = """
@@ -36,7 +36,7 @@ sys.exit(code)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_an_audit_leaves_nothing_behind(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     for cluster in (source_cluster, destination_cluster):
         create(cluster, topic_name)
@@ -199,7 +199,7 @@ sys.exit(audit_flow(request))
 @pytest.mark.broker
 @pytest.mark.spark
 def test_whoever_of_sparks_is_killed_it_is_one_line(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The JVM is killed while it reads, and again while it looks at what differs, and just before it is asked for

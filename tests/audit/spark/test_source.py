@@ -18,7 +18,7 @@ from mirror.audit.spark.compare import read_side
 from mirror.audit.spark.options import BATCHES, SourceOptions
 from mirror.audit.spark.source import KafkaRawBatches, RawBatchReader, TaskPartition
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, endpoint, fill
 
 OPTIONS = SourceOptions(
@@ -74,7 +74,7 @@ def test_one_spark_partition_for_each_task() -> None:
 class TestReading:
     """From a real broker."""
 
-    def options(self, cluster: Cluster, topic: str, end: int, *, fetch_bytes: int = 1 << 20) -> SourceOptions:
+    def options(self, cluster: SandboxCluster, topic: str, end: int, *, fetch_bytes: int = 1 << 20) -> SourceOptions:
         """One range, read by batches."""
         return replace(
             OPTIONS,
@@ -86,7 +86,7 @@ class TestReading:
             fetch_bytes=fetch_bytes,
         )
 
-    def test_small_fetches_bring_the_same_rows(self, source_cluster: Cluster, topic_name: str) -> None:
+    def test_small_fetches_bring_the_same_rows(self, source_cluster: SandboxCluster, topic_name: str) -> None:
         create(source_cluster, topic_name)
         fill(source_cluster, topic_name, codec="gzip", batches=20)
         raw = batches_of(source_cluster, topic_name)
@@ -101,7 +101,7 @@ class TestReading:
         assert all(row["crc_ok"] for row in rows[0][:-1])
         assert rows[0][-1]["note"] is not None
 
-    def test_a_lost_connection_loses_no_batch(self, source_cluster: Cluster, topic_name: str) -> None:
+    def test_a_lost_connection_loses_no_batch(self, source_cluster: SandboxCluster, topic_name: str) -> None:
         """1. Small fetches bring one batch at a time.
         2. After each, the connection is cut, with the next fetch sent ahead on it.
         3. The reader dials again and goes on at the offset that is due.
@@ -129,14 +129,14 @@ class TestReading:
         assert asyncio.run(read()) == [xxhash.xxh3_128_digest(batch[HEADER_SIZE:]) for batch in raw]
         assert (coverage.batches, coverage.bytes) == (len(raw), sum(map(len, raw)))
 
-    def test_offsets_that_are_gone(self, source_cluster: Cluster, topic_name: str) -> None:
+    def test_offsets_that_are_gone(self, source_cluster: SandboxCluster, topic_name: str) -> None:
         create(source_cluster, topic_name)
         options = self.options(source_cluster, topic_name, 10)
         beyond = replace(options, tasks=((Range(topic_name, 0, 5, 10, True, 10),),))
         with pytest.raises(AuditError, match="run the audit again"):
             list(read_task(beyond, beyond.tasks[0]))
 
-    def test_a_recreated_topic(self, source_cluster: Cluster, topic_name: str) -> None:
+    def test_a_recreated_topic(self, source_cluster: SandboxCluster, topic_name: str) -> None:
         create(source_cluster, topic_name)
         options = self.options(source_cluster, topic_name, 10)
         pinned = replace(options, topic_ids={topic_name: "ab" * 16})
@@ -145,7 +145,7 @@ class TestReading:
 
     @pytest.mark.spark
     def test_another_cluster_than_the_one_that_was_frozen(
-        self, source_cluster: Cluster, topic_name: str, spark: SparkSession
+        self, source_cluster: SandboxCluster, topic_name: str, spark: SparkSession
     ) -> None:
         create(source_cluster, topic_name)
         wrong = replace(self.options(source_cluster, topic_name, 10), cluster_id="another")

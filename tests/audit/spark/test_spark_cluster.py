@@ -17,9 +17,9 @@ import pytest
 
 import mirror
 from mirror.audit.errors import AuditError
-from mirror.audit.spark.cluster_session import Found, _check, _is_loopback, _packed
+from mirror.audit.spark.cluster_session import ExecutorPython, _check, _is_loopback, _packed
 from mirror.demo.watch import children
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, fill
 
 HOME = Path(pyspark.__file__).parent
@@ -121,7 +121,11 @@ def held_python(directory: Path) -> tuple[str, Path]:
 @pytest.mark.broker
 @pytest.mark.spark
 def test_an_audit_on_a_spark_cluster(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, spark_cluster: SparkCluster, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    spark_cluster: SparkCluster,
+    tmp_path: Path,
 ) -> None:
     """
     1. ``mirror audit --master``. A worker is killed, and its executor, once that runs Python: its tasks go to the other
@@ -164,7 +168,7 @@ def test_an_audit_on_a_spark_cluster(
 
 def test_what_executors_lack() -> None:
     """By machine and interpreter, once each; and what helps."""
-    here = Found("node-1", "/usr/bin/python3 (3.11)", "mirror.zip", ())
+    here = ExecutorPython("node-1", "/usr/bin/python3 (3.11)", "mirror.zip", ())
     lacks = here._replace(host="node-2", lacking=("xxhash",))
     _check([here, here], "spark://a:1")
     with pytest.raises(AuditError) as error:

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from mirror.demo.data import payload
 from mirror.demo.data.load import Load, create_topics, load_records
-from mirror.demo.data.payload import Record
+from mirror.demo.data.payload import DemoRecord
 from mirror.demo.data.topics import CODECS, TOPICS, TopicPlan
 from mirror.demo.errors import DemoError
 from mirror.records.header import NO_PRODUCER_ID, BatchHeader, Codec
 from mirror.records.scan import scan
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.broker
 
@@ -29,13 +29,13 @@ CODEC_BITS = {codec: int(Codec[codec.upper()]) for codec in CODECS}
 class Loaded:
     """A cluster with the topics of the demo, and what the load said of each."""
 
-    cluster: Cluster
+    cluster: SandboxCluster
     topics: list[TopicPlan]
     written: dict[str, int]
 
 
 @pytest.fixture(scope="module")
-def loaded(source_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def loaded(source_cluster: SandboxCluster, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     topics = [replace(plan, prefix="load-") for plan in TOPICS]
     written = load_records(
         source_cluster.bootstrap_servers, topics, records=RECORDS, folder=tmp_path_factory.mktemp("load")
@@ -43,7 +43,7 @@ def loaded(source_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     return Loaded(source_cluster, topics, written)
 
 
-def headers_of(cluster: Cluster, topic: str) -> list[BatchHeader]:
+def headers_of(cluster: SandboxCluster, topic: str) -> list[BatchHeader]:
     """Of all batches of a topic, read from the broker's segments."""
     headers = []
     for segment in cluster.brokers[0].data_dir.glob(f"{topic}-[0-9]*/*.log"):
@@ -52,7 +52,7 @@ def headers_of(cluster: Cluster, topic: str) -> list[BatchHeader]:
     return headers
 
 
-def messages_of(cluster: Cluster, plan: TopicPlan, count: int) -> Iterator[Message]:
+def messages_of(cluster: SandboxCluster, plan: TopicPlan, count: int) -> Iterator[Message]:
     """The first so many messages of a topic, as a consumer gets them."""
     settings: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.auto.commit": False,
@@ -87,14 +87,16 @@ def test_keys_values_headers_and_nulls_arrive_as_they_are(loaded: Loaded, at: in
     start = at * len(pool) // len(TOPICS)
     sent = Counter(pool[start : start + RECORDS])
     got = Counter(
-        Record(message.key(), message.value(), tuple(message.headers() or ()))
+        DemoRecord(message.key(), message.value(), tuple(message.headers() or ()))
         for message in messages_of(loaded.cluster, plan, RECORDS)
     )
     assert got == sent
     assert any(record.value is None for record in got)
 
 
-def test_producers_stream_until_they_are_stopped(source_cluster: Cluster, tmp_path: Path, topic_name: str) -> None:
+def test_producers_stream_until_they_are_stopped(
+    source_cluster: SandboxCluster, tmp_path: Path, topic_name: str
+) -> None:
     """1. A bulk. 2. More records than that come on their own. 3. What finish() says is what the log holds."""
     plan = replace(TOPICS[3], prefix=f"{topic_name}-")
     with Load(source_cluster.bootstrap_servers, [plan], folder=tmp_path, stream_per_s=500) as load:
@@ -112,7 +114,7 @@ def test_producers_stream_until_they_are_stopped(source_cluster: Cluster, tmp_pa
 
 @pytest.mark.parametrize("client", ["librdkafka", "java"])
 def test_a_load_that_is_left_ends_at_once(
-    source_cluster: Cluster, tmp_path: Path, topic_name: str, client: str
+    source_cluster: SandboxCluster, tmp_path: Path, topic_name: str, client: str
 ) -> None:
     plan = replace(next(plan for plan in TOPICS if plan.client == client), prefix=f"{topic_name}-")
     create_topics(source_cluster.bootstrap_servers, [plan])

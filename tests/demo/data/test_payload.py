@@ -6,15 +6,15 @@ from itertools import islice
 import pytest
 
 from mirror.demo.data import payload
-from mirror.demo.data.payload import NULL_MARKER, Record, console_line
+from mirror.demo.data.payload import NULL_MARKER, DemoRecord, console_line
 
 
 @pytest.fixture(scope="module")
-def records() -> list[Record]:
+def records() -> list[DemoRecord]:
     return payload.pool(2_000)
 
 
-def test_the_first_40_hold_every_kind(records: list[Record]) -> None:
+def test_the_first_40_hold_every_kind(records: list[DemoRecord]) -> None:
     first = records[:40]
     assert any(record.value is None for record in first)
     assert any(record.key is None for record in first)
@@ -23,20 +23,20 @@ def test_the_first_40_hold_every_kind(records: list[Record]) -> None:
     assert any(record.key and record.value and record.headers for record in first)
 
 
-def test_a_null_value_has_a_key_and_sometimes_headers(records: list[Record]) -> None:
+def test_a_null_value_has_a_key_and_sometimes_headers(records: list[DemoRecord]) -> None:
     deletions = [record for record in records if record.value is None]
     assert all(record.key for record in deletions)
     assert any(record.headers for record in deletions)
 
 
-def test_values_are_json_of_some_hundred_bytes_to_some_kilobytes(records: list[Record]) -> None:
+def test_values_are_json_of_some_hundred_bytes_to_some_kilobytes(records: list[DemoRecord]) -> None:
     values = [record.value for record in records if record.value is not None]
     assert all(json.loads(value)["lines"] for value in values)
     assert min(map(len, values)) < 500
     assert 2_000 < max(map(len, values)) < 5_000
 
 
-def test_records_are_distinct_and_repeatable(records: list[Record]) -> None:
+def test_records_are_distinct_and_repeatable(records: list[DemoRecord]) -> None:
     assert payload.pool(100) == records[:100]
     assert payload.pool(100, seed=1) != records[:100]
     values = [record.value for record in records if record.value is not None]
@@ -44,17 +44,17 @@ def test_records_are_distinct_and_repeatable(records: list[Record]) -> None:
 
 
 def test_size_counts_key_value_and_headers() -> None:
-    assert Record(b"key", b"value", (("name", b"1"), ("none", None))).size == 3 + 5 + 5 + 4
-    assert Record(None, None, ()).size == 0
+    assert DemoRecord(b"key", b"value", (("name", b"1"), ("none", None))).size == 3 + 5 + 5 + 4
+    assert DemoRecord(None, None, ()).size == 0
 
 
 def test_a_console_line_holds_headers_key_and_value() -> None:
-    record = Record(b"key", b"value", (("a", b"1"), ("b", None)))
+    record = DemoRecord(b"key", b"value", (("a", b"1"), ("b", None)))
     assert console_line(record) == b"a:1,b:NULL\tkey\tvalue\n"
-    assert console_line(Record(None, None, ())) == b"NULL\tNULL\tNULL\n"
+    assert console_line(DemoRecord(None, None, ())) == b"NULL\tNULL\tNULL\n"
 
 
-def test_every_record_can_be_taken_apart_again(records: list[Record]) -> None:
+def test_every_record_can_be_taken_apart_again(records: list[DemoRecord]) -> None:
     """What the console producer does with a line, undone: no separator hides inside a part."""
     for record in records:
         line = console_line(record)
@@ -66,7 +66,7 @@ def test_every_record_can_be_taken_apart_again(records: list[Record]) -> None:
         assert record.headers == tuple((name, _part(content)) for name, content in pairs)
 
 
-def test_cycle_begins_anywhere_and_goes_round(records: list[Record]) -> None:
+def test_cycle_begins_anywhere_and_goes_round(records: list[DemoRecord]) -> None:
     three = records[:3]
     assert list(islice(payload.cycle(three, start=5), 4)) == [three[2], three[0], three[1], three[2]]
 

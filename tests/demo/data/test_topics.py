@@ -65,7 +65,7 @@ def test_the_smallest_topic_still_has_every_kind_of_record() -> None:
     assert min(records_for(plan, total_bytes=1, record_bytes=1_000) for plan in TOPICS) == 40
 
 
-def _compress(codec: str, records: list[payload.Record]) -> bytes:
+def _compress(codec: str, records: list[payload.DemoRecord]) -> bytes:
     """About what a client makes of these records."""
     body = b"".join(
         bytes(9)

@@ -7,18 +7,18 @@ import pytest
 from rich.console import Console, RenderableType
 
 from mirror.demo.show import dashboard, units
-from mirror.demo.show.dashboard import View
+from mirror.demo.show.dashboard import DashboardView
 from mirror.demo.show.screen import PlainScreen, TerminalScreen
-from mirror.demo.watch.events import Progress
+from mirror.demo.watch.events import ProgressEvent
 
-PROGRESS = Progress(
+PROGRESS = ProgressEvent(
     lag_records=33_067, lag_unknown=0, bytes=182_300_000, bytes_per_s=61_200_000, batches_forwarded=3_210,
     batches_opened=0, partitions={"active": 33, "locating": 2}, cpu_s=2.1, rss_bytes=48_000_000,
 )  # fmt: skip
 
 
-def view(progress: Progress = PROGRESS, *, producing: int = 10) -> View:
-    return View(
+def view(progress: ProgressEvent = PROGRESS, *, producing: int = 10) -> DashboardView:
+    return DashboardView(
         progress=progress, rates=(0, 5, 61), cpu_percent=41.4, pid=4711, written_records=330_000, producing=producing
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mirror.legacy import BatchSpan, Chunk, Converted, LegacySpan, cut, down_convert, messages, up_convert
+from mirror.legacy import BatchSpan, Converted, ConvertedChunk, LegacySpan, cut, down_convert, messages, up_convert
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, CorruptBatch
@@ -47,7 +47,7 @@ def down(data: bytes) -> None:
     record_set, due = _input(data)
     view = memoryview(record_set)
     for magic in (0, 1):
-        chunks: list[Chunk] = []
+        chunks: list[ConvertedChunk] = []
         try:
             chunks += down_convert(view, cut(view), magic=magic, most=MOST, due=due, chunk_bytes=300)
         except (NotOpened, CorruptBatch):
@@ -83,7 +83,7 @@ def _as_old(record: Record, magic: OldMagic) -> Record:
     return record._replace(headers=(), timestamp=record.timestamp if magic else -1)
 
 
-def _read(chunk: Chunk) -> Iterator[Record]:
+def _read(chunk: ConvertedChunk) -> Iterator[Record]:
     """The records of a chunk, whose runs have to say the same."""
     view = memoryview(chunk.messages)
     offsets = []

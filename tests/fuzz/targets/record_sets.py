@@ -5,7 +5,7 @@ from typing import Any
 
 from mirror.records.header import HEADER_SIZE, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import Place, base_offset_at, scan, tail
+from mirror.records.scan import BatchPlace, base_offset_at, scan, tail
 from mirror.relay.hot.native import MODULE, PlainOutbox, is_compiled
 from mirror.relay.hot.plain import PLAIN_ATTRIBUTES, InnerLoop, Taken
 from tests.fuzz.dressing import dressed
@@ -40,7 +40,7 @@ def scan_and_take(data: bytes) -> None:
         _check(view, places, *taken[0])
 
 
-def _places(view: memoryview) -> list[Place]:
+def _places(view: memoryview) -> list[BatchPlace]:
     places = []
     try:
         for place in scan(view):
@@ -67,7 +67,7 @@ def _outbox(form: InnerLoop) -> Any:
     return MODULE.Outbox() if form.compiled and MODULE is not None else PlainOutbox()
 
 
-def _check(view: memoryview, places: list[Place], taken: Taken, put: Put) -> None:
+def _check(view: memoryview, places: list[BatchPlace], taken: Taken, put: Put) -> None:
     """Only whole batches are put, in order; what was intact still is."""
     assert taken.put == len(put) <= len(places)
     for place, (head, records, _) in zip(places, put, strict=False):

@@ -12,7 +12,7 @@ from mirror.net.admin.groups import NOT_READY, CommittedOffset, Groups, Listed, 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.options import ClusterOptions
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.service.kafka_side import create_topic, produce
 
@@ -82,7 +82,7 @@ asyncio.run(ask())
 @pytest.mark.broker
 def test_a_cluster_that_no_group_has_used_before() -> None:
     """Its coordinators are only being made."""
-    with Sandbox(name="source", quick=True) as cluster:
+    with SandboxCluster(name="source", quick=True) as cluster:
         command = [sys.executable, "-c", ASKS, cluster.bootstrap_servers]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "{'g': {}}"), done.stderr
@@ -96,7 +96,7 @@ async def test_each_version(version: str, topic_name: str) -> None:
     2. What they have committed, who is in them. Before Kafka 2.6, the list does not say whether anybody is.
     3. A commit for the one without members; that for the other is refused, with a name.
     """
-    with Sandbox(name="source", quick=True, version=version) as sandbox:
+    with SandboxCluster(name="source", quick=True, version=version) as sandbox:
         servers = sandbox.bootstrap_servers
         create_topic(servers, topic_name)
         produce(servers, topic_name, 10)

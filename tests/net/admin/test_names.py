@@ -9,7 +9,7 @@ from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost
 from mirror.net.options import ClusterOptions
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.metadata import METADATA_VERSIONS, read_topic_codes
 from tests.fakes.broker import FakeCluster
 from tests.service.kafka_side import create_topic
@@ -18,7 +18,7 @@ from tests.service.kafka_side import create_topic
 @pytest.mark.broker
 @pytest.mark.parametrize("most", [METADATA_VERSIONS[1], 12, 9, 8, 4])
 async def test_a_real_broker(
-    source_cluster: Sandbox, topic_name: str, most: int, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster, topic_name: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same topics as kafka-python reads."""
     create_topic(source_cluster.bootstrap_servers, topic_name, partitions=3)

@@ -10,7 +10,7 @@ from mirror.net.metadata import Leader
 from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.scan import NOT_SEEN
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.net.real import consumed, create, log_of, opened, records, transaction
 from tests.records.builders import RECORDS, kafka_batch
@@ -28,7 +28,7 @@ def ours(epoch: int, sequence: int, *, codec: int = 0) -> bytes:
     )
 
 
-async def test_ends_and_batches(sandbox: Sandbox, topic_name: str) -> None:
+async def test_ends_and_batches(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. An empty log begins and ends at 0, and has no batch.
     2. Three batches of another client: the ends, the batch of each offset, several in one read, nothing at the end.
@@ -65,7 +65,7 @@ async def test_ends_and_batches(sandbox: Sandbox, topic_name: str) -> None:
             assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def test_where_an_epoch_ends(sandbox: Sandbox, topic_name: str) -> None:
+async def test_where_an_epoch_ends(sandbox: SandboxCluster, topic_name: str) -> None:
     """That of now at the log's end, a later one nowhere; a leader of another epoch is none."""
     create(sandbox, topic_name)
     records(sandbox, topic_name, ["a", "b", "c"])
@@ -82,7 +82,7 @@ async def test_where_an_epoch_ends(sandbox: Sandbox, topic_name: str) -> None:
         assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def test_read_committed(sandbox: Sandbox, topic_name: str) -> None:
+async def test_read_committed(sandbox: SandboxCluster, topic_name: str) -> None:
     """The aborted transaction is named with its first offset; uncommitted, it is not."""
     create(sandbox, topic_name)
     transaction(sandbox, topic_name, ["a", "b"], commit=False, transactional_id=topic_name)
@@ -100,7 +100,7 @@ async def test_read_committed(sandbox: Sandbox, topic_name: str) -> None:
         assert (await log.read(3, committed=True)).aborted == []
 
 
-async def test_produce(sandbox: Sandbox, topic_name: str) -> None:
+async def test_produce(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Two batches of our identity: each has the base offset that the log gave it, and the producer is remembered.
     2. The first again: its first offset, and nothing appended. One out of order: refused.
@@ -120,7 +120,7 @@ async def test_produce(sandbox: Sandbox, topic_name: str) -> None:
     assert await consumed(sandbox, topic_name, 6, isolation="read_committed") == list(enumerate(values * 2))
 
 
-async def test_markers(sandbox: Sandbox, topic_name: str) -> None:
+async def test_markers(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Data of epoch 0, seven markers of epoch 1, data of epoch 2: each marker takes one offset and is an ABORT.
     2. Data of the epoch before the markers are fenced from then on.
@@ -152,7 +152,7 @@ async def test_markers(sandbox: Sandbox, topic_name: str) -> None:
         assert await consumed(sandbox, topic_name, 13, isolation=isolation) == expected
 
 
-async def test_markers_of_many_partitions(sandbox: Sandbox, topic_name: str) -> None:
+async def test_markers_of_many_partitions(sandbox: SandboxCluster, topic_name: str) -> None:
     """Fifty partitions at once, each with a producer id and a number of its own: every end is right."""
     create(sandbox, topic_name, partitions=50)
     async with opened(sandbox) as cluster:
@@ -164,7 +164,7 @@ async def test_markers_of_many_partitions(sandbox: Sandbox, topic_name: str) -> 
             assert found == [Producer(OURS + 256 * log.index, 1, -1, 0)]
 
 
-async def test_markers_for_a_partition_that_is_not_there(sandbox: Sandbox, topic_name: str) -> None:
+async def test_markers_for_a_partition_that_is_not_there(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. Alone: refused.
     2. Beside one that is there: brokers append the other's marker, and answer neither. Both callers hear of it when the
@@ -185,7 +185,7 @@ async def test_markers_for_a_partition_that_is_not_there(sandbox: Sandbox, topic
         assert await log.true_end() == 3
 
 
-async def test_delete_before(sandbox: Sandbox, topic_name: str) -> None:
+async def test_delete_before(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. The log's start moves into the middle of a batch, and to the end.
     2. Past the end: refused. On a compacted topic: refused.

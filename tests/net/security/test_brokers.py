@@ -13,7 +13,7 @@ from mirror.net.connection import Connection
 from mirror.net.errors import AuthenticationFailed, NetworkError, TlsFailed
 from mirror.net.options import ConnectionOptions
 from mirror.net.security.options import PLAINTEXT, SaslOptions, Secret, SecurityOptions, TlsOptions
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import KEY_PASSWORD, MECHANISMS, MUTUAL, PASSWORD, SASL_PLAIN, SASL_TLS, TLS, Files
 
@@ -27,12 +27,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def brokers(files: Files) -> Iterator[Cluster]:
+def brokers(files: Files) -> Iterator[SandboxCluster]:
     with secured.cluster(files, session_ms=SESSION_MS) as running:
         yield running
 
 
-async def connected(brokers: Cluster, listener: str, security: SecurityOptions) -> Connection:
+async def connected(brokers: SandboxCluster, listener: str, security: SecurityOptions) -> Connection:
     port = brokers.brokers[0].ports[listener] if listener else brokers.brokers[0].port
     options = ConnectionOptions(security=security, request_timeout_s=10.0)
     return await connect("127.0.0.1", port, name="broker 1", options=options)
@@ -46,13 +46,13 @@ async def asked(connection: Connection) -> int:
 
 @pytest.mark.parametrize("listener", [SASL_TLS, SASL_PLAIN])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_each_mechanism(brokers: Cluster, files: Files, listener: str, mechanism: str) -> None:
+async def test_each_mechanism(brokers: SandboxCluster, files: Files, listener: str, mechanism: str) -> None:
     connection = await connected(brokers, listener, secured.security(files, listener, mechanism))
     assert await asked(connection) == 1
     connection.close()
 
 
-async def test_tls(brokers: Cluster, files: Files) -> None:
+async def test_tls(brokers: SandboxCluster, files: Files) -> None:
     """With a certificate of ours and without; the key with a password, and in the certificate's file."""
     for listener in (TLS, MUTUAL):
         connection = await connected(brokers, listener, secured.security(files, listener))
@@ -68,7 +68,7 @@ async def test_tls(brokers: Cluster, files: Files) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_session_is_renewed(brokers: Cluster, files: Files, mechanism: str) -> None:
+async def test_a_session_is_renewed(brokers: SandboxCluster, files: Files, mechanism: str) -> None:
     """KIP-368: the broker ends a connection that is used after its session, and this one is not ended."""
     connection = await connected(brokers, SASL_PLAIN, secured.security(files, SASL_PLAIN, mechanism))
     loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ async def test_a_session_is_renewed(brokers: Cluster, files: Files, mechanism: s
     connection.close()
 
 
-async def test_without_renewal_it_ends(brokers: Cluster, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_renewal_it_ends(brokers: SandboxCluster, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutation: shows that the brokers do ask for it."""
     monkeypatch.setattr("mirror.net.security.sasl.Session._renew_in", lambda *_: None)
     connection = await connected(brokers, SASL_PLAIN, secured.security(files, SASL_PLAIN))
@@ -92,7 +92,7 @@ async def test_without_renewal_it_ends(brokers: Cluster, files: Files, monkeypat
         await asked(connection)
 
 
-async def refused(brokers: Cluster, listener: str, security: SecurityOptions) -> NetworkError:
+async def refused(brokers: SandboxCluster, listener: str, security: SecurityOptions) -> NetworkError:
     """The error, which shows no secret."""
 
     async def tried() -> None:
@@ -107,7 +107,7 @@ async def refused(brokers: Cluster, listener: str, security: SecurityOptions) ->
     return caught.value
 
 
-async def test_who_is_not_accepted(brokers: Cluster, files: Files, tmp_path: Path) -> None:
+async def test_who_is_not_accepted(brokers: SandboxCluster, files: Files, tmp_path: Path) -> None:
     """Each says which side, which mechanism, and what to do."""
     for mechanism in MECHANISMS[:3]:
         wrong = secured.sasl(mechanism, "another")
@@ -123,7 +123,7 @@ async def test_who_is_not_accepted(brokers: Cluster, files: Files, tmp_path: Pat
     assert f"{tmp_path}/gone cannot be read: No such file" in str(error)
 
 
-async def test_who_cannot_be_trusted(brokers: Cluster, files: Files) -> None:
+async def test_who_cannot_be_trusted(brokers: SandboxCluster, files: Files) -> None:
     tls = TlsOptions(ca_file=str(files.ca))
     cases = [
         (TLS, TlsOptions(ca_file=str(files.other_ca)), "ssl.ca.location has to name a file with the authority"),
@@ -148,7 +148,7 @@ async def test_who_cannot_be_trusted(brokers: Cluster, files: Files) -> None:
         assert expected in str(error)
 
 
-async def test_the_wrong_port(brokers: Cluster, files: Files) -> None:
+async def test_the_wrong_port(brokers: SandboxCluster, files: Files) -> None:
     """One that speaks something else than was set."""
     tls = SecurityOptions(tls=TlsOptions(ca_file=str(files.ca)))
     cases = [

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.net.security.certificates import Certificate, NotRead, certificates_of, read_certificate
+from mirror.net.security.certificates import Certificate, NoCertificate, certificates_of, read_certificate
 from mirror.net.security.options import TlsOptions
 from tests.secured import made
 
@@ -59,9 +59,9 @@ def test_what_is_none(garbage: bytes, at: int) -> None:
     for data in (garbage, whole[:at], whole[:at] + garbage):
         try:
             read_certificate(data)
-        except NotRead:
+        except NoCertificate:
             continue
-    with pytest.raises(NotRead):
+    with pytest.raises(NoCertificate):
         read_certificate(whole[:100])
 
 

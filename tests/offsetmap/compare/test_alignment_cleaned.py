@@ -8,7 +8,7 @@ import pytest
 
 from mirror.offsetmap.compare import alignment, looks, survivors
 from mirror.offsetmap.compare.alignment import Alignment, Ambiguous, Differs, NeverArrived
-from mirror.offsetmap.compare.looks import Batch, Fit
+from mirror.offsetmap.compare.looks import ComparedBatch, Fit
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 from tests.net.scripted import OWN, stepped
@@ -204,7 +204,7 @@ async def test_what_may_be_an_earlier_one_is_ambiguous() -> None:
 async def test_by_length_alone_records_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: a batch that was rewritten agrees with any of its length."""
 
-    async def by_length(original: Batch, copy: Batch, _: Any) -> Fit:
+    async def by_length(original: ComparedBatch, copy: ComparedBatch, _: Any) -> Fit:
         same = original.look == copy.look
         rewritten = survivors.cleaned(original.header) or survivors.cleaned(copy.header)
         return Fit.WHOLE if same or (rewritten and original.length == copy.length) else Fit.NONE
@@ -245,7 +245,7 @@ async def test_without_sequences_what_was_lost_is_left_out(monkeypatch: pytest.M
     """The mutation: what a copy does not fit is left out, whoever wrote it."""
     take = Alignment.take
 
-    async def always(self: Alignment, copy: Batch, *, follows: bool) -> bool:
+    async def always(self: Alignment, copy: ComparedBatch, *, follows: bool) -> bool:
         return await take(self, copy, follows=True)
 
     monkeypatch.setattr(Alignment, "take", always)

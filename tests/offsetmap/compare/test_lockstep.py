@@ -13,7 +13,7 @@ from mirror.offsetmap.runs import Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.restamp import restamp
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of, opened, records, transaction
 from tests.records.builders import sealed
 
@@ -58,7 +58,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(source: Sandbox, destination: Sandbox, topic: str) -> AsyncIterator[Pair]:
+async def pair(source: SandboxCluster, destination: SandboxCluster, topic: str) -> AsyncIterator[Pair]:
     """Both with the topic, and ``fill`` at the source."""
     for sandbox in (source, destination):
         create(sandbox, topic)
@@ -67,7 +67,7 @@ async def pair(source: Sandbox, destination: Sandbox, topic: str) -> AsyncIterat
         yield Pair(await log_of(here, topic), await log_of(there, topic))
 
 
-def fill(sandbox: Sandbox, topic: str) -> None:
+def fill(sandbox: SandboxCluster, topic: str) -> None:
     """Seven offsets of data and four of holes: 0-2 data, 3-4 aborted, 5 marker, 6-7 committed, 8 marker, 9-10 data."""
     records(sandbox, topic, ["value 0", "value 1", "value 2"])
     transaction(sandbox, topic, ["aborted 3", "aborted 4"], commit=False, transactional_id=topic)
@@ -83,7 +83,7 @@ async def found(step: LockStep, end: int) -> int:
 
 
 async def test_batches_of_others_and_holes_of_the_source_are_passed_over(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. Others write 4, the flow copies a batch, others write 1, the flow copies the rest.
@@ -114,7 +114,7 @@ async def test_batches_of_others_and_holes_of_the_source_are_passed_over(
 
 
 async def test_without_isolation_aborted_data_is_copied_too(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     async with pair(source_cluster, destination_cluster, topic_name) as both:
         both._originals = Originals(both.source, 0, committed=False)
@@ -124,7 +124,9 @@ async def test_without_isolation_aborted_data_is_copied_too(
         assert list(step.map) == [Run(0, 0, 5), Run(6, 5, 2), Run(9, 7, 2)]
 
 
-async def test_what_is_no_copy_is_told(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_what_is_no_copy_is_told(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. Under another first identity the copies do not begin where they have to: offsets are gone, or repeated.
     2. A batch that differs in its records alone.
@@ -144,7 +146,7 @@ async def test_what_is_no_copy_is_told(source_cluster: Sandbox, destination_clus
 
 
 async def test_copies_that_the_destination_cleaned_away_are_counted_by_their_sequences(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """The first copy is gone (here: deleted, as retention would). What comes next says how much there was before it."""
     async with pair(source_cluster, destination_cluster, topic_name) as both:
@@ -159,7 +161,7 @@ async def test_copies_that_the_destination_cleaned_away_are_counted_by_their_seq
 
 
 async def test_originals_that_the_source_deleted(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """Copies whose originals retention took are passed over, up to the first that the source still has."""
     async with pair(source_cluster, destination_cluster, topic_name) as both:
@@ -177,7 +179,7 @@ async def test_originals_that_the_source_deleted(
 
 
 async def test_a_destination_that_lost_its_end_is_seen(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """By its end; and when others have written there since, by whose batch stands in that place."""
     async with pair(source_cluster, destination_cluster, topic_name) as both:

@@ -7,8 +7,8 @@ import pytest
 
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs
 from mirror.offsetmap.compare.lockstep import LockStep
-from mirror.offsetmap.compare.looks import Batch
-from mirror.offsetmap.compare.pieces import Rows, Spot, fits_at, rows_in, rows_of, spots
+from mirror.offsetmap.compare.looks import ComparedBatch
+from mirror.offsetmap.compare.pieces import PiecePlace, Rows, fits_at, rows_in, rows_of, spots
 from mirror.offsetmap.runs import Run
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
@@ -60,8 +60,8 @@ def moved(some: Rows, by: int) -> Rows:
 
 def test_the_next_records_fit() -> None:
     original = rows(0, 1, 2, 5, 6)
-    assert list(spots(original, 9, 0, rows(0, 1), 2)) == [Spot(0, 2, True)]
-    assert list(spots(original, 9, 3, moved(rows(5, 6), 5), 2)) == [Spot(5, 7, True)]
+    assert list(spots(original, 9, 0, rows(0, 1), 2)) == [PiecePlace(0, 2, True)]
+    assert list(spots(original, 9, 3, moved(rows(5, 6), 5), 2)) == [PiecePlace(5, 7, True)]
 
 
 @pytest.mark.parametrize(
@@ -84,36 +84,36 @@ def test_nothing_is_left() -> None:
 def test_records_that_the_source_has_lost_since() -> None:
     """Of 0 to 3, the first and the third are gone: the copy has all four, and begins before what is left."""
     copy = rows(0, 1, 2, 3)
-    assert list(spots(rows(1, 3), 4, 0, copy, 4)) == [Spot(0, 4, True)]
+    assert list(spots(rows(1, 3), 4, 0, copy, 4)) == [PiecePlace(0, 4, True)]
     assert list(spots(rows(1, 3), 4, 1, copy, 4)) == []
 
 
 def test_equal_records_leave_a_choice() -> None:
     """Two of the copy's equal the one that is left: it may be the copy of either."""
     copy = Rows([0, 1], [b"same", b"same"])
-    assert list(spots(Rows([2], [b"same"]), 4, 0, copy, 2)) == [Spot(1, 3, True), Spot(2, 4, True)]
+    assert list(spots(Rows([2], [b"same"]), 4, 0, copy, 2)) == [PiecePlace(1, 3, True), PiecePlace(2, 4, True)]
 
 
 def test_records_that_the_destination_has_lost_since() -> None:
     original = rows(0, 1, 2, 3)
-    assert fits_at(original, 0, rows(0, 2), 3) == Spot(0, 3, False)
-    assert fits_at(original, 0, rows(0), 1) == Spot(0, 1, True)
+    assert fits_at(original, 0, rows(0, 2), 3) == PiecePlace(0, 3, False)
+    assert fits_at(original, 0, rows(0), 1) == PiecePlace(0, 1, True)
     assert fits_at(rows(0, 1), 0, Rows([0, 1], [b"r0", b"x1"]), 2) is None
 
 
 def test_the_destination_has_lost_the_first_of_them() -> None:
-    assert list(spots(rows(0, 1, 2, 3), 4, 0, rows(1, 2), 3)) == [Spot(0, 3, False)]
-    assert list(spots(rows(0, 1, 2, 3), 4, 0, Rows([], []), 2)) == [Spot(0, 2, False)]
+    assert list(spots(rows(0, 1, 2, 3), 4, 0, rows(1, 2), 3)) == [PiecePlace(0, 3, False)]
+    assert list(spots(rows(0, 1, 2, 3), 4, 0, Rows([], []), 2)) == [PiecePlace(0, 2, False)]
 
 
 def test_what_only_one_side_has_left_speaks_against_nothing() -> None:
-    assert fits_at(rows(1, 2), 0, Rows([0, 1], [b"r0", b"r1"]), 2) == Spot(0, 2, True)
-    assert fits_at(Rows([0, 1], [b"a", b"b"]), 0, Rows([0], [b"a"]), 2) == Spot(0, 2, False)
+    assert fits_at(rows(1, 2), 0, Rows([0, 1], [b"r0", b"r1"]), 2) == PiecePlace(0, 2, True)
+    assert fits_at(Rows([0, 1], [b"a", b"b"]), 0, Rows([0], [b"a"]), 2) == PiecePlace(0, 2, False)
 
 
 def test_nothing_in_common_is_no_proof() -> None:
     """Another log may have a hole where the copy's record was."""
-    assert fits_at(rows(0, 5), 2, rows(0, 1), 2) == Spot(2, 4, False)
+    assert fits_at(rows(0, 5), 2, rows(0, 1), 2) == PiecePlace(2, 4, False)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_rows_are_of_what_consumers_see() -> None:
     """Times of their append are the times of the records; offsets are counted from the first."""
     appended = batch(5, [5, 6, 8], attributes=LOG_APPEND_TIME, max_timestamp=TIME)
     (one, other) = pieces(appended)
-    whole = await rows_of(Batch.of(BatchHeader.read(appended), memoryview(appended)))
+    whole = await rows_of(ComparedBatch.of(BatchHeader.read(appended), memoryview(appended)))
     parts = [await rows_in(BatchHeader.read(each), memoryview(each)[HEADER_SIZE:]) for each in (one, other)]
     assert whole is not None
     assert whole.deltas == [0, 1, 3]

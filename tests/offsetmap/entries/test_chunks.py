@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import NOT_NOTED, Chunk, ChunkId, Order, joined, linked
+from mirror.offsetmap.entries.chunks import NOT_NOTED, ChunkId, MapChunk, Order, joined, linked
 from mirror.offsetmap.entries.entry import read_entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import MapError, MappedOffset, OffsetMap, Run
 from mirror.records.identity import Identity
 
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 
 
 def chunk(
@@ -24,9 +24,9 @@ def chunk(
     gone_to: int = 0,
     since: int = 0,
     sealed: bool = True,
-) -> Chunk:
-    return Chunk(
-        side=SIDE,
+) -> MapChunk:
+    return MapChunk(
+        subject=SIDE,
         writer=writer,
         order=Order(takeover, 1000, takeover),
         number=number,
@@ -49,7 +49,7 @@ LINKED = [*FIRST[:2], *SECOND]
 
 def checkpoint(writer: str = "b", takeover: int = 2) -> Checkpoint:
     return Checkpoint(
-        side=SIDE,
+        subject=SIDE,
         writer=writer,
         order=Order(takeover, 1000, takeover),
         source_offset=100,
@@ -59,7 +59,7 @@ def checkpoint(writer: str = "b", takeover: int = 2) -> Checkpoint:
     )
 
 
-def ledger(*chunks: Chunk) -> Ledger:
+def ledger(*chunks: MapChunk) -> Ledger:
     found = Ledger()
     for one in chunks:
         found.put(one)
@@ -129,5 +129,5 @@ def test_accounts_that_follow_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("one", [FIRST[0], SECOND[1], replace(FIRST[0], follows=NOT_NOTED)])
-def test_what_is_written_is_read(one: Chunk) -> None:
+def test_what_is_written_is_read(one: MapChunk) -> None:
     assert read_entry(one.key(), one.value()) == one

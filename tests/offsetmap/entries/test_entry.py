@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
-from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
+from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.entry import Entry, StateError, read_entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import (
     AcceptedLoop,
     Edge,
-    Flow,
+    FlowEntry,
     Hop,
     KeptHalt,
     LastCopied,
@@ -25,7 +25,7 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 
-SIDE = Side("orders", 3, "all-orders")
+SIDE = Subject("orders", 3, "all-orders")
 
 
 def checkpoint(writer: str = "a", takeover: int = 1, source: int = 7, **changes: object) -> Checkpoint:
@@ -43,17 +43,19 @@ def checkpoint(writer: str = "a", takeover: int = 1, source: int = 7, **changes:
     return Checkpoint(**(fields | changes))  # type: ignore[arg-type]
 
 
-def chunk(writer: str, takeover: int, since: int, *runs: Run, number: int = 0, sealed: bool = False) -> Chunk:
+def chunk(writer: str, takeover: int, since: int, *runs: Run, number: int = 0, sealed: bool = False) -> MapChunk:
     order = Order(takeover, 1000, 4)
-    return Chunk(side=SIDE, writer=writer, order=order, number=number, since=since, map=OffsetMap(runs), sealed=sealed)
+    return MapChunk(
+        subject=SIDE, writer=writer, order=order, number=number, since=since, map=OffsetMap(runs), sealed=sealed
+    )
 
 
-SKIPPED = Skipped(side=SIDE, start=10, end=20, cause="unexplained_gap", at_ms=5)
+SKIPPED = SkippedOffsets(subject=SIDE, start=10, end=20, cause="unexplained_gap", at_ms=5)
 
 
-FLOW = Flow(flow="dc1->dc2", source_cluster="c1", destination_cluster="c2", at_ms=3)
+FLOW = FlowEntry(flow="dc1->dc2", source_cluster="c1", destination_cluster="c2", at_ms=3)
 PIN = Pin(
-    side=SIDE,
+    subject=SIDE,
     source_id="ab" * 16,
     destination_id=None,
     source_cluster="c1",
@@ -61,10 +63,10 @@ PIN = Pin(
     accepted=12,
     at_ms=4,
 )
-HALT = KeptHalt(side=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
-LOOP = AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
+HALT = KeptHalt(subject=SIDE, reason="recreated", detail="d", remedy="r", at_ms=5, source_id="ab" * 16)
+LOOP = AcceptedLoop(subject=SIDE, by="mirror-internal.back", digest="0123456789abcdef")
 UPSTREAM = Upstream(
-    side=SIDE,
+    subject=SIDE,
     hops=(
         Hop(Edge("a->b", "c1", "orders", "c2", "all-orders"), "0123456789abcdef", 8),
         Hop(Edge("é", "c0", "o", "c1", "orders"), "", 9),
@@ -72,7 +74,7 @@ UPSTREAM = Upstream(
     at_ms=7,
 )
 SUSPENDED = Suspended(topic="orders", topic_id="0f" * 16, values={"cleanup.policy": "compact", "retention.ms": None})
-REMEMBERED = Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
+REMEMBERED = Remembered(subject=SIDE, producer_id=1000, epoch=4, last_sequence=-1, end=9, fenced=True)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     ledger.apply(entry.key(), entry.value())
     ledger.apply(entry.key(), None)
     ledger.apply(b"never heard of", None)
-    assert ledger.sides == []
+    assert ledger.subjects == []
     assert list(ledger.skipped()) == []
     assert ledger.checkpoint(SIDE) is None
     assert (ledger.pin(SIDE), ledger.halt(SIDE), ledger.halts, ledger.flows) == (None, None, [], [])
@@ -109,13 +111,13 @@ def test_what_is_written_is_read(entry: Entry) -> None:
 def test_what_flows_and_partitions_are() -> None:
     """The newest of each; of one partition, a pin and a halt; flows by id and source cluster."""
     ledger = Ledger(lean=True)
-    other = replace(HALT, side=Side("a", 0, "a"))
+    other = replace(HALT, subject=Subject("a", 0, "a"))
     for entry in (FLOW, replace(FLOW, source_cluster="c9"), PIN, replace(PIN, source_id="cd" * 16), HALT, other):
         ledger.apply(entry.key(), entry.value())
     assert [one.source_cluster for one in ledger.flows] == ["c1", "c9"]
     assert ledger.pin(SIDE) == replace(PIN, source_id="cd" * 16)
     assert (ledger.halt(SIDE), ledger.halts) == (HALT, [other, HALT])
-    assert ledger.sides == []
+    assert ledger.subjects == []
     ledger.apply(HALT.key(), None)
     assert ledger.halt(SIDE) is None
     assert ledger.pin(SIDE) is not None

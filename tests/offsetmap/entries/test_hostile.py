@@ -13,7 +13,7 @@ from mirror.offsetmap import fields
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry, StateError, read_entry
 from mirror.offsetmap.entries.keys import dump
-from mirror.offsetmap.entries.pins import MOST_HOPS, AcceptedLoop, Flow, KeptHalt, LastCopied, Note, Pin, Suspended
+from mirror.offsetmap.entries.pins import MOST_HOPS, AcceptedLoop, FlowEntry, KeptHalt, LastCopied, Note, Pin, Suspended
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import MapError, Run
 from mirror.records.filler import filler_id
@@ -32,7 +32,7 @@ from tests.offsetmap.entries.test_entry import (
     chunk,
 )
 
-NOTE = Note(side=SIDE, writer="a", source_id="ab" * 16, destination_id=None, copied=LastCopied(7, 2, "ab" * 8, 7))
+NOTE = Note(subject=SIDE, writer="a", source_id="ab" * 16, destination_id=None, copied=LastCopied(7, 2, "ab" * 8, 7))
 ENTRIES: list[Entry] = [
     checkpoint(),
     chunk("a", 1, 0, Run(0, 5, 3), Run(9, 12, 1)),
@@ -41,7 +41,7 @@ ENTRIES: list[Entry] = [
     PIN,
     NOTE,
     HALT,
-    AcceptedLoop(side=SIDE, by="mirror-internal.back", digest="d"),
+    AcceptedLoop(subject=SIDE, by="mirror-internal.back", digest="d"),
     REMEMBERED,
     SUSPENDED,
     UPSTREAM,
@@ -90,8 +90,8 @@ def use(entry: Entry) -> None:
     repr(entry).encode()
     ledger = Ledger()
     ledger.apply(entry.key(), entry.value())
-    assert len(ledger.flows) + len(ledger.halts) + len(list(ledger.skipped())) + len(ledger.sides) <= 1
-    if isinstance(entry, Flow):
+    assert len(ledger.flows) + len(ledger.halts) + len(list(ledger.skipped())) + len(ledger.subjects) <= 1
+    if isinstance(entry, FlowEntry):
         for compute in (producer_id, filler_id):
             assert compute(flow=entry.flow, cluster_id=entry.source_cluster, topic="t", partition=0) > 0
         return
@@ -99,16 +99,16 @@ def use(entry: Entry) -> None:
         assert ledger.suspended(entry.topic) == entry
         return
     with suppress(MapError):  # a checkpoint without its map
-        ledger.map(entry.side)
-    assert ledger.own(entry.side) is not None
-    ledger.checkpoint(entry.side)
+        ledger.map(entry.subject)
+    assert ledger.own(entry.subject) is not None
+    ledger.checkpoint(entry.subject)
     if isinstance(entry, Pin | Note | KeptHalt | Checkpoint):
         for topic_id in (entry.source_id, entry.destination_id):
             assert len(bytes.fromhex(topic_id or "00" * 16)) == 16
     ledger.apply(entry.key(), None)
-    assert ledger.pin(entry.side) is None
-    assert ledger.checkpoints(entry.side) == []
-    assert ledger.notes(entry.side) == []
+    assert ledger.pin(entry.subject) is None
+    assert ledger.checkpoints(entry.subject) == []
+    assert ledger.notes(entry.subject) == []
 
 
 def check(key: bytes, value: bytes) -> bool:

@@ -7,23 +7,23 @@ import pytest
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.entries.entry import StateError, read_entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.passed import DROPPED, MOST_OFFSETS, PassedOver
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.passed import DROPPED, MOST_OFFSETS, PassedOverOffsets
 from mirror.offsetmap.internal.ledger import Ledger
 
-SIDE = Side("orders", 3, "orders")
+SIDE = Subject("orders", 3, "orders")
 
 
-def passed(*offsets: int, **changes: Any) -> PassedOver:
+def passed(*offsets: int, **changes: Any) -> PassedOverOffsets:
     usual: dict[str, Any] = {
         "side": SIDE, "writer": "abc", "offsets": offsets or (7, 9, 1_000), "leader_epoch": 4, "source_id": "0" * 32,
         "destination_id": None, "cause": DROPPED, "at_ms": 1_700_000_000_000,
     }  # fmt: skip
-    return PassedOver(**(usual | changes))
+    return PassedOverOffsets(**(usual | changes))
 
 
 @pytest.mark.parametrize("entry", [passed(), passed(5), passed(*range(MOST_OFFSETS)), passed(leader_epoch=-1)])
-def test_read_as_written(entry: PassedOver) -> None:
+def test_read_as_written(entry: PassedOverOffsets) -> None:
     assert read_entry(entry.key(), entry.value()) == entry
 
 
@@ -44,7 +44,7 @@ def test_what_no_mirror_writes(steps: object) -> None:
 def test_in_the_ledger() -> None:
     """Of one partition or of all, in order; the newest of a key counts, and a tombstone takes it away."""
     ledger = Ledger(lean=True)
-    other = passed(2, side=Side("orders", 4, "orders"))
+    other = passed(2, side=Subject("orders", 4, "orders"))
     late, early, grown = passed(50), passed(7), passed(7, 8)
     for each in (other, late, early, grown):
         ledger.apply(each.key(), each.value())
@@ -55,4 +55,4 @@ def test_in_the_ledger() -> None:
     ledger.apply(late.key(), None)
     assert ledger.passed(SIDE) == [grown]
     assert not ledger.has(late.key())
-    assert ledger.sides == []
+    assert ledger.subjects == []

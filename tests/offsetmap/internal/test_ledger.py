@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsetmap.entries.checkpoint import Skipped
+from mirror.offsetmap.entries.checkpoint import SkippedOffsets
 from mirror.offsetmap.entries.chunks import CHUNK_RUNS, Order
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import (
     Pin,
 )
@@ -26,7 +26,7 @@ def test_the_later_takeover_counts_whatever_a_predecessor_writes_afterwards() ->
         ledger.put(entry)
     assert ledger.checkpoint(SIDE) == checkpoint("b", 2, 40)
     assert ledger.checkpoints(SIDE) == [late, checkpoint("b", 2, 40)]
-    assert ledger.sides == [SIDE]
+    assert ledger.subjects == [SIDE]
     ledger.forget(late.key())
     assert ledger.checkpoints(SIDE) == [checkpoint("b", 2, 40)]
 
@@ -76,11 +76,11 @@ def test_what_was_known_of_a_side_stays_as_it_was() -> None:
     assert known.checkpoint(SIDE) == checkpoint("a")
     assert not known.chunks(SIDE)
     assert known.own(SIDE) == {1000}
-    assert ledger.of(Side("other", 0, "t")).checkpoint(SIDE) is None
+    assert ledger.of(Subject("other", 0, "t")).checkpoint(SIDE) is None
 
 
 def test_skipped_ranges_by_topic() -> None:
-    other = Skipped(side=Side("a", 0, "a"), start=1, end=2, cause="retention_overtook", at_ms=5)
+    other = SkippedOffsets(subject=Subject("a", 0, "a"), start=1, end=2, cause="retention_overtook", at_ms=5)
     ledger = Ledger()
     ledger.put(SKIPPED)
     ledger.put(other)
@@ -149,7 +149,7 @@ AB, CD = "ab" * 16, "cd" * 16
         pytest.param([checkpoint()], (AB, CD), True, id="begun, mapped"),
         pytest.param([checkpoint()], (CD, CD), False, id="of another source topic, mapped"),
         pytest.param(
-            [replace(PIN, side=SIDE._replace(partition=0)), replace(HALT, side=SIDE._replace(partition=1))],
+            [replace(PIN, subject=SIDE._replace(partition=0)), replace(HALT, subject=SIDE._replace(partition=1))],
             (AB, CD),
             False,
             id="another partition has halted",

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.entries.checkpoint import Checkpoint, Skipped
-from mirror.offsetmap.entries.chunks import Chunk, Order
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
+from mirror.offsetmap.entries.chunks import MapChunk, Order
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import KeptHalt, Pin
 from mirror.offsetmap.internal.batches import BATCH_BYTES
 from mirror.offsetmap.internal.memory import StateUnusable, state_topic
-from mirror.offsetmap.internal.topic import Shared, State
+from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, opened, records
 from tests.service.kafka_side import delete_topic
 
@@ -26,7 +26,7 @@ ORDER = Order(1, 2000, 0)
 
 def checkpoint(partition: int, source: int, writer: str = "a") -> Checkpoint:
     return Checkpoint(
-        side=Side("t", partition, "t"),
+        subject=Subject("t", partition, "t"),
         writer=writer,
         order=ORDER,
         source_offset=source,
@@ -37,21 +37,21 @@ def checkpoint(partition: int, source: int, writer: str = "a") -> Checkpoint:
 
 
 @asynccontextmanager
-async def state(sandbox: Sandbox, flow: str, *, lean: bool = False) -> AsyncIterator[State]:
+async def state(sandbox: SandboxCluster, flow: str, *, lean: bool = False) -> AsyncIterator[InternalTopic]:
     """Opened, over connections of its own."""
     async with opened(sandbox) as cluster:
-        found = State(cluster, flow, lean=lean)
+        found = InternalTopic(cluster, flow, lean=lean)
         assert await found.open()
         yield found
 
 
 @broker
-async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """The last of each key, in the order written, also what takes several batches; and what is forgotten is not."""
     flow = f"{topic_name}->there"
     runs = [Run(at * 1000, at * 10_000, 500) for at in range(1000)]
     chunks = [
-        Chunk(side=Side("t", 0, "t"), writer=writer, order=ORDER, number=0, since=0, map=OffsetMap(runs))
+        MapChunk(subject=Subject("t", 0, "t"), writer=writer, order=ORDER, number=0, since=0, map=OffsetMap(runs))
         for writer in ("a", *(f"w{at}" for at in range(1, 50)))
     ]
     assert sum(len(one.value()) for one in chunks) > 2 * BATCH_BYTES
@@ -60,103 +60,105 @@ async def test_what_is_saved_is_there_for_the_next_life(destination_cluster: San
         await first.save([checkpoint(0, 1), *chunks])
         await first.save([checkpoint(0, 2), checkpoint(1, 5)])
         await first.save([], forget=[one.key() for one in chunks[1:]])
-        skipped = Skipped(side=Side("t", 1, "t"), start=3, end=9, cause="unexplained_gap", at_ms=7)
+        skipped = SkippedOffsets(subject=Subject("t", 1, "t"), start=3, end=9, cause="unexplained_gap", at_ms=7)
         await first.save([skipped])
     async with state(destination_cluster, flow) as second:
         ledger = second.ledger
-        assert ledger.checkpoints(Side("t", 0, "t")) == [checkpoint(0, 2)]
-        assert ledger.checkpoint(Side("t", 1, "t")) == checkpoint(1, 5)
-        assert ledger.chunks(Side("t", 0, "t")) == [chunks[0]]
-        assert ledger.map(Side("t", 0, "t")) == OffsetMap(runs)
+        assert ledger.checkpoints(Subject("t", 0, "t")) == [checkpoint(0, 2)]
+        assert ledger.checkpoint(Subject("t", 1, "t")) == checkpoint(1, 5)
+        assert ledger.chunks(Subject("t", 0, "t")) == [chunks[0]]
+        assert ledger.map(Subject("t", 0, "t")) == OffsetMap(runs)
         assert list(ledger.skipped()) == [skipped]
 
 
 @broker
 @pytest.mark.parametrize("rule", [True, False])
 async def test_a_topic_that_no_cluster_can_have(
-    destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch, *, rule: bool
+    destination_cluster: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch, *, rule: bool
 ) -> None:
     """Nothing is written down about it. If it was once, whoever reads it passes over it: it kept a flow from starting,
     with all its other topics."""
     if not rule:
         monkeypatch.setattr("mirror.offsetmap.internal.topic._can_be", lambda _: True)
     flow = f"{topic_name}->there"
-    long = Side("t" * 249, 0, "west." + "t" * 249)
-    halted = KeptHalt(side=long, reason="invalid_topic", detail="", remedy="", at_ms=1)
-    pin = Pin(side=long, source_id="ab" * 16, destination_id=None)
+    long = Subject("t" * 249, 0, "west." + "t" * 249)
+    halted = KeptHalt(subject=long, reason="invalid_topic", detail="", remedy="", at_ms=1)
+    pin = Pin(subject=long, source_id="ab" * 16, destination_id=None)
     async with state(destination_cluster, flow) as first:
         await first.save([halted, pin, checkpoint(0, 2)])
         assert (first.ledger.halt(long) is None) is rule
     async with state(destination_cluster, flow) as second:
         assert (second.ledger.pin(long) is None) is rule
-        found = second.ledger.checkpoint(Side("t", 0, "t"))
+        found = second.ledger.checkpoint(Subject("t", 0, "t"))
         assert found is not None
         assert found.source_offset == 2
 
 
 @broker
 async def test_what_others_write_meanwhile_is_seen_at_the_next_load(
-    destination_cluster: Sandbox, topic_name: str
+    destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     async with state(destination_cluster, topic_name) as one, state(destination_cluster, topic_name) as other:
         await one.save([checkpoint(0, 7)])
-        assert other.ledger.checkpoint(Side("t", 0, "t")) is None
+        assert other.ledger.checkpoint(Subject("t", 0, "t")) is None
         await other.load()
-        assert other.ledger.checkpoint(Side("t", 0, "t")) == checkpoint(0, 7)
+        assert other.ledger.checkpoint(Subject("t", 0, "t")) == checkpoint(0, 7)
 
 
 @broker
-async def test_it_can_be_looked_for_without_being_created(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_it_can_be_looked_for_without_being_created(destination_cluster: SandboxCluster, topic_name: str) -> None:
     async with opened(destination_cluster) as cluster:
-        assert not await State(cluster, topic_name).open(create=False)
+        assert not await InternalTopic(cluster, topic_name).open(create=False)
         await cluster.refresh(None)
         assert state_topic(topic_name) not in cluster.topics
 
 
 @broker
-async def test_a_topic_that_forgets_is_refused(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_topic_that_forgets_is_refused(destination_cluster: SandboxCluster, topic_name: str) -> None:
     create(destination_cluster, state_topic(topic_name), cleanup_policy="delete")
     async with opened(destination_cluster) as cluster:
         with pytest.raises(StateUnusable, match=r"cleanup\.policy=delete"):
-            await State(cluster, topic_name).open()
+            await InternalTopic(cluster, topic_name).open()
 
 
 @broker
-async def test_records_of_others(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_records_of_others(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """Under keys of their own they do no harm; under ours, nothing that is there can be trusted."""
     async with state(destination_cluster, topic_name) as found:
         await found.save([checkpoint(0, 7)])
         records(destination_cluster, found.topic, ["no key"], key="theirs")
         await found.load()
-        assert found.ledger.checkpoint(Side("t", 0, "t")) == checkpoint(0, 7)
+        assert found.ledger.checkpoint(Subject("t", 0, "t")) == checkpoint(0, 7)
         records(destination_cluster, found.topic, ["not ours"], key=checkpoint(0, 7).key().decode())
         with pytest.raises(StateUnusable, match="nobody but a mirror"):
             await found.load()
 
 
 @broker
-async def test_a_topic_made_anew_says_nothing(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_topic_made_anew_says_nothing(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """What was remembered went with the old one: it must not be mixed with what the new one says."""
     async with state(destination_cluster, topic_name) as found:
         await found.save([checkpoint(0, 7)])
         delete_topic(destination_cluster.bootstrap_servers, found.topic)
         create(destination_cluster, found.topic, cleanup_policy="compact")
         await found.load()
-        assert found.ledger.sides == []
+        assert found.ledger.subjects == []
 
 
 @broker
-async def test_without_the_topic_there_is_an_error_in_the_end(source_cluster: Sandbox, topic_name: str) -> None:
+async def test_without_the_topic_there_is_an_error_in_the_end(source_cluster: SandboxCluster, topic_name: str) -> None:
     async with opened(source_cluster) as cluster:
         cluster.options = type(cluster.options)(bootstrap=cluster.options.bootstrap, backoff_ms=1, backoff_max_ms=2)
         with pytest.raises(Unreachable, match=state_topic(topic_name)):
-            await State(cluster, topic_name).load()
+            await InternalTopic(cluster, topic_name).load()
 
 
 @broker
-async def test_many_partitions_share_their_batches_and_loads(destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_many_partitions_share_their_batches_and_loads(
+    destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """A thousand pins at once make a few batches; a thousand loads read them once."""
-    pins = [Pin(side=Side("t", at, "t"), source_id="ab" * 16, destination_id=None) for at in range(1000)]
+    pins = [Pin(subject=Subject("t", at, "t"), source_id="ab" * 16, destination_id=None) for at in range(1000)]
     async with state(destination_cluster, topic_name) as one, state(destination_cluster, topic_name) as other:
         await asyncio.gather(*(one.put(pin) for pin in pins))
         end = await one._log().true_end()
@@ -164,7 +166,7 @@ async def test_many_partitions_share_their_batches_and_loads(destination_cluster
         segment = await one._log().read(0, max_bytes=1 << 24)
         assert len(segment.batches) <= 4
         await asyncio.gather(*(other.load() for _ in pins))
-        assert [other.ledger.pin(pin.side) for pin in pins] == pins
+        assert [other.ledger.pin(pin.subject) for pin in pins] == pins
 
 
 async def test_what_is_shared_began_after_it_was_asked_for() -> None:

@@ -10,13 +10,13 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.entries.chunks import Chunk, Order
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import Flow, KeptHalt, Pin
+from mirror.offsetmap.entries.chunks import MapChunk, Order
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, Pin
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.maps import whole_map
 from mirror.offsetmap.internal.memory import StateUnusable, state_topic
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.restamp import checksum
@@ -25,17 +25,17 @@ from tests.fakes.log import FakeLog
 from tests.records.builders import Record, kafka_batch, raw_batch
 
 FLOW = "west->east"
-SIDE = Side("t", 0, "t")
-HALT = KeptHalt(side=SIDE, reason="retention_overtook", detail="d", remedy="r", at_ms=5)
-PIN = Pin(side=SIDE, source_id=None, destination_id=None)
-FIRST = replace(PIN, side=Side("first", 0, "t"))
+SIDE = Subject("t", 0, "t")
+HALT = KeptHalt(subject=SIDE, reason="retention_overtook", detail="d", remedy="r", at_ms=5)
+PIN = Pin(subject=SIDE, source_id=None, destination_id=None)
+FIRST = replace(PIN, subject=Subject("first", 0, "t"))
 
 
 @asynccontextmanager
-async def two() -> AsyncIterator[tuple[State, State, FakeLog]]:
+async def two() -> AsyncIterator[tuple[InternalTopic, InternalTopic, FakeLog]]:
     """Two workers that have read the topic, and its log."""
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
-        states = State(cluster, FLOW), State(cluster, FLOW)
+        states = InternalTopic(cluster, FLOW), InternalTopic(cluster, FLOW)
         for state in states:
             assert await state.open()
         yield *states, fake.log(state_topic(FLOW))
@@ -76,12 +76,12 @@ async def test_a_tombstone_that_was_cleaned_away_still_counts(*, rule: bool, las
             assert one.ledger.halt(SIDE) is None
             assert one.ledger.pin(SIDE) == PIN
             return
-        with patch.object(State, "_read_on", _whatever_is_missing):
+        with patch.object(InternalTopic, "_read_on", _whatever_is_missing):
             await one.load()
         assert one.ledger.halt(SIDE) == HALT
 
 
-async def _whatever_is_missing(self: State, *_: object) -> bool:
+async def _whatever_is_missing(self: InternalTopic, *_: object) -> bool:
     log = self._log()
     for header, batch in (await log.read(self._next)).batches:
         self._apply(self.ledger, header, batch)
@@ -131,16 +131,16 @@ async def test_a_log_that_lost_its_end(*, grown: int, rule: bool) -> None:
         await other.save([HALT])
         await one.load()
         log.truncate(1)
-        pins = [replace(PIN, side=Side("t", 7 + at, "t")) for at in range(grown)]
+        pins = [replace(PIN, subject=Subject("t", 7 + at, "t")) for at in range(grown)]
         for each in pins:
             await other.save([each])
-        with patch.object(State, "_is_cut", State._is_cut if rule else _never):
+        with patch.object(InternalTopic, "_is_cut", InternalTopic._is_cut if rule else _never):
             await one.load()
-        assert [one.ledger.pin(each.side) for each in pins] == [
+        assert [one.ledger.pin(each.subject) for each in pins] == [
             each if rule or at else None for at, each in enumerate(pins)
         ]
         assert one.ledger.halt(SIDE) == (None if rule else HALT)
-        assert one.ledger.pin(FIRST.side) == FIRST
+        assert one.ledger.pin(FIRST.subject) == FIRST
 
 
 async def _never(*_: object) -> bool:
@@ -177,16 +177,16 @@ async def test_what_was_written_here_and_lost() -> None:
         log.truncate(0)
         await one.save([FIRST])
         await one.load()
-        assert (one.ledger.pin(SIDE), one.ledger.halt(SIDE), one.ledger.pin(FIRST.side)) == (None, None, FIRST)
+        assert (one.ledger.pin(SIDE), one.ledger.halt(SIDE), one.ledger.pin(FIRST.subject)) == (None, None, FIRST)
         await one.save([PIN])
         log.truncate(1)
         await one.load()
-        assert (one.ledger.pin(SIDE), one.ledger.pin(FIRST.side)) == (None, FIRST)
+        assert (one.ledger.pin(SIDE), one.ledger.pin(FIRST.subject)) == (None, FIRST)
 
 
-def of(flow: str, at_ms: int) -> Flow:
+def of(flow: str, at_ms: int) -> FlowEntry:
     """Its word."""
-    return Flow(flow=flow, source_cluster="s", destination_cluster="d", at_ms=at_ms)
+    return FlowEntry(flow=flow, source_cluster="s", destination_cluster="d", at_ms=at_ms)
 
 
 async def test_another_flow_with_the_same_topic() -> None:
@@ -196,7 +196,7 @@ async def test_another_flow_with_the_same_topic() -> None:
     3. A topic that is shared since before: the later of the two is refused.
     """
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
-        one, same, other = (State(cluster, flow) for flow in (FLOW, FLOW, "west_to_east"))
+        one, same, other = (InternalTopic(cluster, flow) for flow in (FLOW, FLOW, "west_to_east"))
         assert one.topic == other.topic
         for state in (one, other):
             assert await state.open()
@@ -207,12 +207,12 @@ async def test_another_flow_with_the_same_topic() -> None:
         await one.load()
         assert one.ledger.flows == [of(FLOW, 5)]
         with pytest.raises(StateUnusable, match=r"set flow\.id: west->east"):
-            await State(cluster, "west_to_east").open()
+            await InternalTopic(cluster, "west_to_east").open()
         await one.put(of("west_to_east", 6))
         assert await same.open()
-        with patch.object(State, "_check_flow", lambda _: None):
-            assert await State(cluster, "west_to_east").open(), "the mutation: they share it in silence"
-        assert await State(cluster, "any", topic=one.topic).open(create=False), "whoever only reads it"
+        with patch.object(InternalTopic, "_check_flow", lambda _: None):
+            assert await InternalTopic(cluster, "west_to_east").open(), "the mutation: they share it in silence"
+        assert await InternalTopic(cluster, "any", topic=one.topic).open(create=False), "whoever only reads it"
 
 
 @pytest.mark.parametrize("codec", range(8))
@@ -242,7 +242,7 @@ def test_maps_that_do_not_fit_together() -> None:
     """Two pieces of one writer's map with the same offsets."""
     order = Order(1, 1000, 0)
     runs = OffsetMap([Run(0, 0, 5)])
-    chunks = [Chunk(side=SIDE, writer="w", order=order, number=at, since=0, map=runs) for at in range(2)]
+    chunks = [MapChunk(subject=SIDE, writer="w", order=order, number=at, since=0, map=runs) for at in range(2)]
     ledger = Ledger()
     ledger.put(chunks[0])
     assert whole_map("mirror-internal.f", ledger, SIDE, gone_to=0) == runs

@@ -11,7 +11,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.logs.leader_requests import EARLIEST, LATEST
 from mirror.raw import TopicPartition, errors
 from mirror.raw.consume import fetching
-from mirror.raw.consume.cursor import Chunk
+from mirror.raw.consume.cursor import FetchedRecords
 from mirror.raw.consume.fetching import UNREADABLE_TRIES, Fetching
 from mirror.raw.settings import ConsumerSettings
 from mirror.wire.errors import ErrorCode
@@ -35,7 +35,7 @@ class Site:
         self.fake = fake
         self.fetching = fetching
 
-    async def take(self) -> list[Chunk]:
+    async def take(self) -> list[FetchedRecords]:
         found = await self.fetching.take(PATIENCE_S)
         assert found
         return found

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition as Place
 
 from mirror.net.options import ClusterOptions
 from mirror.raw import TopicPartition
-from mirror.raw.consume.seat import Seat, _config
+from mirror.raw.consume.seat import GroupSeat, _config
 from mirror.raw.errors import CommitFailed, GroupFailed, InvalidConfig, NotAuthorized, Unavailable, UnknownTopic
 from mirror.raw.settings import ConsumerSettings, read_settings
 
@@ -21,12 +21,12 @@ def settings(**more: Any) -> ConsumerSettings:
     return read_settings(ConsumerSettings, {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **named})
 
 
-def seat_of(**callbacks: Any) -> Seat:
-    return Seat(settings(), OPTIONS, **{"on_assign": print, "on_revoke": print, "on_lost": print, **callbacks})
+def seat_of(**callbacks: Any) -> GroupSeat:
+    return GroupSeat(settings(), OPTIONS, **{"on_assign": print, "on_revoke": print, "on_lost": print, **callbacks})
 
 
 @pytest.fixture
-def seat() -> Iterator[Seat]:
+def seat() -> Iterator[GroupSeat]:
     made = seat_of()
     yield made
     made.close()
@@ -39,7 +39,7 @@ def test_it_fetches_nothing_and_has_the_programs_name() -> None:
     assert (made["enable.auto.commit"], made["fetch.max.bytes"]) == (False, 1_000)
     wrong = settings(session_timeout_ms=9_000_000, max_poll_interval_ms=9_000_000)
     with pytest.raises(InvalidConfig, match=r"group\.id: .*session\.timeout\.ms"):
-        Seat(wrong, OPTIONS, on_assign=print, on_revoke=print, on_lost=print)
+        GroupSeat(wrong, OPTIONS, on_assign=print, on_revoke=print, on_lost=print)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_it_fetches_nothing_and_has_the_programs_name() -> None:
         (KafkaError._FATAL, GroupFailed, "check that no other process has this group.instance.id"),
     ],
 )
-def test_what_the_program_has_to_know(seat: Seat, code: int, kind: type[Exception], told: str) -> None:
+def test_what_the_program_has_to_know(seat: GroupSeat, code: int, kind: type[Exception], told: str) -> None:
     """Said once, by the next poll()."""
     seat._on_error(KafkaError(code))
     with pytest.raises(kind, match=told):
@@ -60,7 +60,7 @@ def test_what_the_program_has_to_know(seat: Seat, code: int, kind: type[Exceptio
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX_POLL_EXCEEDED])
-def test_what_heals(seat: Seat, code: int) -> None:
+def test_what_heals(seat: GroupSeat, code: int) -> None:
     """The fetches meet a cluster that is away as well; who polls too late loses partitions, and is told by on_lost."""
     seat._on_error(KafkaError(code))
     seat.poll(0)
@@ -75,7 +75,7 @@ def test_what_heals(seat: Seat, code: int) -> None:
         (KafkaError._TRANSPORT, CommitFailed, r"commit\(\) again"),
     ],
 )
-def test_commits(seat: Seat, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception], told: str) -> None:
+def test_commits(seat: GroupSeat, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception], told: str) -> None:
     class Client:
         answer: Any = None
 
@@ -101,7 +101,7 @@ def test_commits(seat: Seat, monkeypatch: pytest.MonkeyPatch, code: int, kind: t
     seat.commit({TopicPartition("t", 0): (5, 3)})
 
 
-def test_offsets_that_nobody_tells(seat: Seat) -> None:
+def test_offsets_that_nobody_tells(seat: GroupSeat) -> None:
     with pytest.raises(Unavailable, match="group g: the group's offsets: "):
         seat.committed([TopicPartition("t", 0)], 0.2)
 

@@ -11,7 +11,7 @@ from mirror.raw import RawProducer
 from mirror.raw.errors import BufferFull, NotDelivered, NotSent, OutcomeUnknown, RefusedByBroker
 from mirror.raw.produce.sending import _OTHER_PRODUCER
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import batches_of, create
 from tests.patience import PATIENT
@@ -26,7 +26,7 @@ FORGETTING = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check
 class Site:
     """A cluster behind a proxy."""
 
-    def __init__(self, cluster: Cluster, proxy: Proxy) -> None:
+    def __init__(self, cluster: SandboxCluster, proxy: Proxy) -> None:
         self.cluster = cluster
         self.proxy = proxy
 
@@ -48,7 +48,10 @@ def made(number: int, *, age_ms: int = 0) -> bytes:
 
 @pytest.fixture(scope="module")
 def whole_site() -> Iterator[Site]:
-    with Proxy() as proxy, Cluster(name="behind", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster:
+    with (
+        Proxy() as proxy,
+        SandboxCluster(name="behind", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster,
+    ):
         proxy.attach(cluster)
         yield Site(cluster, proxy)
 
@@ -226,7 +229,10 @@ def test_old_records_are_not_sent_twice(topic_name: str) -> None:
     3. An answer is lost, and the producer forgotten: the batch is not sent again, and its sender is told.
     """
     age_ms = 2 * 24 * 3_600_000
-    with Proxy() as proxy, Cluster(name="forgetful", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster:
+    with (
+        Proxy() as proxy,
+        SandboxCluster(name="forgetful", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster,
+    ):
         proxy.attach(cluster)
         create(cluster, topic_name)
         with Site(cluster, proxy).producer() as producer:
@@ -234,7 +240,7 @@ def test_old_records_are_not_sent_twice(topic_name: str) -> None:
             for number in range(3):
                 producer.send(topic_name, made(number, age_ms=age_ms), partition=0).result(PATIENCE_S)
         assert Site(cluster, proxy).numbers(topic_name) == [0, 1, 2]
-    with Proxy() as proxy, Cluster(
+    with Proxy() as proxy, SandboxCluster(
         name="forgetful", properties={**PATIENT, **FORGETTING}, quick=True, proxied=proxy.ports
     ) as cluster:  # fmt: skip
         proxy.attach(cluster)

@@ -14,7 +14,7 @@ from mirror.records.content.opening import Record as Read
 from mirror.records.content.opening import opened
 from mirror.records.content.ratio import RatioEstimator
 from mirror.records.content.raw import RawRecord, placed_records, raw_records
-from mirror.records.content.rewriting import Oversize, PassedOver, Piece, Splits, alone, rewrite
+from mirror.records.content.rewriting import Oversize, Piece, RecordTooLarge, Splits, alone, rewrite
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.intact import is_intact
 from tests.records.builders import Record, kafka_batch, sealed
@@ -271,7 +271,8 @@ def test_records_over_the_limit_are_passed_over_in_their_places(codec: int) -> N
     header = BatchHeader.read(batch)
     made = list(rewrite(header, batch[HEADER_SIZE:], most_size=1_000, passes_over=1_000))
     shown = [
-        one.offset if isinstance(one, PassedOver) else (one.header.base_offset, one.header.record_count) for one in made
+        one.offset if isinstance(one, RecordTooLarge) else (one.header.base_offset, one.header.record_count)
+        for one in made
     ]
     assert shown == [500, (501, 2), 503, 504, (505, 1), 506]
     check([one for one in made if isinstance(one, Piece)], codec)
@@ -279,7 +280,7 @@ def test_records_over_the_limit_are_passed_over_in_their_places(codec: int) -> N
         header.base_offset + each.offset_delta: alone(header, each).header.size
         for each in raw_records(header, batch[HEADER_SIZE:])
     }
-    assert all(one.size == sizes[one.offset] > 1_000 for one in made if isinstance(one, PassedOver))
+    assert all(one.size == sizes[one.offset] > 1_000 for one in made if isinstance(one, RecordTooLarge))
 
 
 def test_one_record_alone() -> None:

@@ -12,7 +12,7 @@ from mirror.offsetmap.internal.memory import state_topic
 from mirror.relay.durable import writer
 from mirror.relay.durable.loops import Loops
 from mirror.relay.locate import resync
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, records
 from tests.relay.mapping import MappedFlow, anew, mapping, payloads
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.broker
 WRITTEN = 12
 
 
-async def both_ways(stack: AsyncExitStack, one: Sandbox, other: Sandbox, topic: str) -> tuple[MappedFlow, MappedFlow]:
+async def both_ways(
+    stack: AsyncExitStack, one: SandboxCluster, other: SandboxCluster, topic: str
+) -> tuple[MappedFlow, MappedFlow]:
     """A mirror in each direction."""
     there = await stack.enter_async_context(mapping(one, other, topic, mapped=False, flow="there"))
     back = await stack.enter_async_context(mapping(other, one, topic, mapped=False, flow="back"))
@@ -46,7 +48,10 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unseen")
 async def test_the_same_topic_both_ways(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
     1. Mutation: without the rule, every record that is written comes back, again and again, and nothing halts.
@@ -79,7 +84,7 @@ async def test_the_same_topic_both_ways(
 @pytest.mark.usefixtures("unseen")
 @pytest.mark.parametrize("more", [0, 3])
 async def test_it_ends_as_soon_as_it_begins(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, more: int
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, more: int
 ) -> None:
     """
     1. Both mirrors wait at the ends of empty topics; records are written at one side, some of them in between.
@@ -104,7 +109,12 @@ MODES = [(True, True), (False, True)]
 
 @pytest.mark.parametrize(("one_way", "other_way"), MODES)
 async def test_the_second_mirror_halts_before_it_copies(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, *, one_way: bool, other_way: bool
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    *,
+    one_way: bool,
+    other_way: bool,
 ) -> None:
     """
     1. A mirror has copied a topic. One of the same topic the other way starts: it halts before it has copied anything,
@@ -130,8 +140,8 @@ async def test_the_second_mirror_halts_before_it_copies(
 
 @pytest.mark.parametrize(("one_way", "other_way"), MODES)
 async def test_also_when_the_internal_topic_was_made_anew(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -155,8 +165,8 @@ async def test_also_when_the_internal_topic_was_made_anew(
 
 @pytest.mark.parametrize(("one_way", "other_way"), MODES)
 async def test_without_the_look_it_has_no_end(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     unseen: None,
     *,
@@ -176,7 +186,7 @@ async def test_without_the_look_it_has_no_end(
             assert not [*there.log.of("halted"), *back.log.of("halted")]
 
 
-async def _nothing_comes_back(there: MappedFlow, back: MappedFlow, source: Sandbox, topic: str) -> None:
+async def _nothing_comes_back(there: MappedFlow, back: MappedFlow, source: SandboxCluster, topic: str) -> None:
     (halted,) = back.log.of("halted")
     told: dict[str, Any] = halted
     if "is of producer id -1" not in told["detail"]:

@@ -95,7 +95,7 @@ async def test_with_a_restart_in_between(trims: Iterator[list[FakeCluster]], *, 
             large(source, destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == reason
-            await until(lambda: ledger(destination).due(flow.partition().side))
+            await until(lambda: ledger(destination).due(flow.partition().subject))
             assert await flow.relay.drain()
         source.log("t").delete_before(9)
         async with mirroring(source, destination) as flow:
@@ -125,7 +125,7 @@ async def test_another_topic(trims: Iterator[list[FakeCluster]]) -> None:
         large(source, destination)
         async with mirroring(source, destination) as flow:
             assert await flow.halted() == "too_large"
-            await until(lambda: ledger(destination).due(flow.partition().side))
+            await until(lambda: ledger(destination).due(flow.partition().subject))
             del source.topics["t"]
             source.add_topic("t")
             source.store("t", 0, *batches(10))

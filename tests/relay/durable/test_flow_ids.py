@@ -5,10 +5,10 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import Order
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.memory import state_topic
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import Identity, producer_id
@@ -29,11 +29,11 @@ def partition(source: str = "here") -> Partition:
 
 async def remember(cluster: Cluster, *, source: str = "here") -> None:
     """What the flow has written down under its old id."""
-    state = State(cluster, OLD)
+    state = InternalTopic(cluster, OLD)
     await state.open()
     topic_id = IDS.get(source)
     checkpoint = Checkpoint(
-        side=Side("orders", 3, "all"),
+        subject=Subject("orders", 3, "all"),
         writer="w",
         order=Order(1, 1000, 0),
         source_offset=7,
@@ -42,11 +42,11 @@ async def remember(cluster: Cluster, *, source: str = "here") -> None:
         identity=Identity(1000, 0, 7),
         source_id=topic_id.hex() if topic_id else None,
     )
-    await state.save([Flow(flow=OLD, source_cluster="c1", destination_cluster="c2"), checkpoint])
+    await state.save([FlowEntry(flow=OLD, source_cluster="c1", destination_cluster="c2"), checkpoint])
 
 
 async def flows(cluster: Cluster, flow: str = NEW, source_cluster: str = "c1") -> Flows:
-    own = State(cluster, flow)
+    own = InternalTopic(cluster, flow)
     await own.open(create=False)
     return Flows(cluster, flow=flow, source_cluster=source_cluster, state=own, mapped=True)
 

@@ -9,12 +9,12 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import HALTED, Flow, KeptHalt, LastCopied, Note, Pin
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import HALTED, FlowEntry, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.pins import Pins
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, records
@@ -23,14 +23,14 @@ from tests.relay.mapping import mapping, payloads
 from tests.service.kafka_side import delete_topic
 
 OTHER = "other"
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 ONLY_T: dict[str, Any] = {"selects": lambda name: name == "t"}
 
 
 async def write(destination: FakeCluster, *entries: Entry) -> None:
     """The other flow writes this down at the destination."""
     async with await Cluster.open("destination", destination.options()) as cluster:
-        state = State(cluster, OTHER)
+        state = InternalTopic(cluster, OTHER)
         await state.open()
         await state.save(entries)
 
@@ -44,13 +44,13 @@ def ids(source: FakeCluster, destination: FakeCluster) -> dict[str, Any]:
 def begun(source: FakeCluster, destination: FakeCluster, **changes: str) -> list[Entry]:
     """What the other flow writes before its first batch."""
     told: dict[str, Any] = {"source_cluster": source.cluster_id, **ids(source, destination)} | changes
-    who = Flow(flow=OTHER, source_cluster=told["source_cluster"], destination_cluster=destination.cluster_id)
-    return [who, Pin(side=SIDE, **told)]
+    who = FlowEntry(flow=OTHER, source_cluster=told["source_cluster"], destination_cluster=destination.cluster_id)
+    return [who, Pin(subject=SIDE, **told)]
 
 
 def halt_of(source: FakeCluster, destination: FakeCluster) -> KeptHalt:
     """It has halted, too."""
-    return KeptHalt(side=SIDE, reason="other_flow", detail="", remedy="", at_ms=1, **ids(source, destination))
+    return KeptHalt(subject=SIDE, reason="other_flow", detail="", remedy="", at_ms=1, **ids(source, destination))
 
 
 @pytest.mark.parametrize("behind", [True, False])
@@ -95,10 +95,10 @@ async def test_what_is_no_other_flow_of_it(case: str) -> None:
         destination.add_topic("t")
         entries = begun(source, destination, **({"destination_id": "00" * 16} if case == "another destination" else {}))
         if case == "another partition":
-            entries = [entries[0], Pin(side=Side("t", 1, "t"), **ids(source, destination))]
+            entries = [entries[0], Pin(subject=Subject("t", 1, "t"), **ids(source, destination))]
         if case == "halted":
             entries.append(halt_of(source, destination))
-            entries.append(Note(side=SIDE, writer=HALTED, copied=LastCopied(3), **ids(source, destination)))
+            entries.append(Note(subject=SIDE, writer=HALTED, copied=LastCopied(3), **ids(source, destination)))
         await write(destination, *entries)
         async with mirroring(source, destination, **ONLY_T) as flow:
             await flow.copied(("t", 0))
@@ -109,7 +109,7 @@ async def test_halted_behind_a_copy() -> None:
     async with clusters() as (source, destination):
         fill(source)
         destination.add_topic("t")
-        note = Note(side=SIDE, writer="w", copied=LastCopied(3), **ids(source, destination))
+        note = Note(subject=SIDE, writer="w", copied=LastCopied(3), **ids(source, destination))
         await write(destination, *begun(source, destination), halt_of(source, destination), note)
         async with mirroring(source, destination, **ONLY_T) as flow:
             assert await flow.halted() == "other_flow"
@@ -132,13 +132,15 @@ async def test_an_operator_decides() -> None:
             await until(lambda: flow.log.of("located"))
         async with mirroring(source, destination, **ONLY_T) as flow:
             await until(lambda: flow.log.of("located"))
-        await write(destination, Note(side=SIDE, writer="w", copied=LastCopied(3), **ids(source, destination)))
+        await write(destination, Note(subject=SIDE, writer="w", copied=LastCopied(3), **ids(source, destination)))
         async with mirroring(source, destination, **ONLY_T) as flow:
             assert await flow.halted() == "other_flow"
 
 
 @asynccontextmanager
-async def two(source: Sandbox, destination: Sandbox, topic: str, **changes: Any) -> AsyncIterator[tuple[Any, Any]]:
+async def two(
+    source: SandboxCluster, destination: SandboxCluster, topic: str, **changes: Any
+) -> AsyncIterator[tuple[Any, Any]]:
     """Both flows, and what they look for before their first entry is there by then in neither."""
     async with (
         mapping(source, destination, topic, flow=f"{topic}->one", **changes) as one,
@@ -151,8 +153,8 @@ async def two(source: Sandbox, destination: Sandbox, topic: str, **changes: Any)
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "exact"])
 @pytest.mark.parametrize("rule", [True, False])
 async def test_two_mirrors(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -205,7 +207,7 @@ async def test_two_mirrors(
 @pytest.mark.broker
 @pytest.mark.parametrize("exact", [True, False])
 async def test_mapped_into_an_exact_copy(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, *, exact: bool
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, *, exact: bool
 ) -> None:
     """A flow keeps an exact copy of some topic of that name: nobody appends to it, from whatever topic. Two flows that
     both append do not mind each other."""
@@ -217,14 +219,14 @@ async def test_mapped_into_an_exact_copy(
         await there.refresh([into])
         topic_id = there.topics[into].topic_id
         assert topic_id is not None
-        state = State(there, OTHER)
+        state = InternalTopic(there, OTHER)
         await state.open()
-        side = Side(into, 0, into) if exact else Side("else", 0, into)
+        side = Subject(into, 0, into) if exact else Subject("else", 0, into)
         offsets = "exact" if exact else "mapped"
         await state.save(
             [
-                Flow(flow=OTHER, source_cluster="elsewhere", destination_cluster=there.cluster_id),
-                Pin(side=side, source_id="00" * 16, destination_id=topic_id.hex(), offsets=offsets),
+                FlowEntry(flow=OTHER, source_cluster="elsewhere", destination_cluster=there.cluster_id),
+                Pin(subject=side, source_id="00" * 16, destination_id=topic_id.hex(), offsets=offsets),
             ]
         )
     try:

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.offsetmap.compare.lockstep import LockStep
 from mirror.relay.durable.pins import Pins
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, records, transaction
 from tests.relay.mapping import MappedFlow, mapping, payloads
@@ -28,7 +28,7 @@ async def accepted(flow: MappedFlow, topic: str, before: str) -> None:
     await until(lambda: flow.log.of("settings_accepted"), what=f"{flow.log.lines[-10:]}")
 
 
-async def copied_records(destination: Sandbox, topic: str) -> list[bytes]:
+async def copied_records(destination: SandboxCluster, topic: str) -> list[bytes]:
     """What a consumer of the destination gets, in order."""
     async with opened(destination) as there:
         found = await payloads(await log_of(there, topic))
@@ -39,7 +39,13 @@ async def copied_records(destination: Sandbox, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("before", [COMMITTED, UNCOMMITTED])
 @pytest.mark.parametrize("drained", [True, False])
 async def test_it_goes_on_under_another_level(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, *, before: str, mapped: bool, drained: bool
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    *,
+    before: str,
+    mapped: bool,
+    drained: bool,
 ) -> None:
     """
     1. The copy ends with an aborted transaction, left out or not. Under the other level it halts, until that is
@@ -78,8 +84,8 @@ async def test_it_goes_on_under_another_level(
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["exact", "mapped"])
 async def test_without_the_level_of_before(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,

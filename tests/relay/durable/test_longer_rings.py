@@ -12,12 +12,12 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.errors import Unreachable
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import (
     MOST_HOPS,
     AcceptedLoop,
     Edge,
-    Flow,
+    FlowEntry,
     Hop,
     KeptHalt,
     LastCopied,
@@ -39,14 +39,14 @@ MIDDLE, SECOND, FIRST = "cluster-in-the-middle", "second", "first"
 ONE, OTHER = "01" * 8, "02" * 8
 
 
-def second(source: FakeCluster) -> Flow:
+def second(source: FakeCluster) -> FlowEntry:
     """The flow that feeds our source, from a cluster that is neither of ours."""
-    return Flow(flow=SECOND, source_cluster=MIDDLE, destination_cluster=source.cluster_id)
+    return FlowEntry(flow=SECOND, source_cluster=MIDDLE, destination_cluster=source.cluster_id)
 
 
 def pin(topic: str = "t", into: str = "t") -> Pin:
     """What it copies."""
-    return Pin(side=Side(topic, 0, into), source_id="05" * 16, destination_id=None, source_cluster=MIDDLE)
+    return Pin(subject=Subject(topic, 0, into), source_id="05" * 16, destination_id=None, source_cluster=MIDDLE)
 
 
 def first(destination: FakeCluster, *, topic: str = "t", into: str = "t", flow: str = FIRST) -> Edge:
@@ -54,14 +54,14 @@ def first(destination: FakeCluster, *, topic: str = "t", into: str = "t", flow: 
     return Edge(flow, destination.cluster_id, topic, MIDDLE, into)
 
 
-def fed(*hops: Edge | Hop, side: Side = SIDE, digest: str = ONE) -> Upstream:
+def fed(*hops: Edge | Hop, side: Subject = SIDE, digest: str = ONE) -> Upstream:
     """What the second flow hands on."""
-    return Upstream(side=side, hops=tuple(hop if isinstance(hop, Hop) else Hop(hop, digest, 1) for hop in hops))
+    return Upstream(subject=side, hops=tuple(hop if isinstance(hop, Hop) else Hop(hop, digest, 1) for hop in hops))
 
 
 def moved(at: int) -> Note:
     """The second flow has copied on."""
-    return Note(side=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(at))
+    return Note(subject=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(at))
 
 
 def handed_on(destination: FakeCluster) -> list[str]:
@@ -165,15 +165,15 @@ async def test_what_is_no_ring(case: str) -> None:
             found = fed(first(destination, topic="x"))
         if case == "another partition":
             what, found = (
-                replace(what, side=SIDE._replace(partition=7)),
-                replace(found, side=SIDE._replace(partition=7)),
+                replace(what, subject=SIDE._replace(partition=7)),
+                replace(found, subject=SIDE._replace(partition=7)),
             )
         if case == "another cluster":
             found = fed(first(destination)._replace(source_cluster="c9"))
         if case == "halted":
             here = source.topics["t"].topic_id
             assert here is not None
-            more = [KeptHalt(side=SIDE, reason="not_a_copy", detail="", remedy="", at_ms=1, source_id=what.source_id,
+            more = [KeptHalt(subject=SIDE, reason="not_a_copy", detail="", remedy="", at_ms=1, source_id=what.source_id,
                              destination_id=here.hex)]  # fmt: skip
         if case == "into the source":
             found = fed(first(destination)._replace(destination_cluster=source.cluster_id))
@@ -193,7 +193,7 @@ async def test_a_halt_that_does_not_stand(case: str) -> None:
         here = source.topics["t"].topic_id
         assert here is not None
         halted = KeptHalt(
-            side=SIDE,
+            subject=SIDE,
             reason="retention_overtook" if case == "goes on" else "recreated",
             detail="",
             remedy="",
@@ -320,9 +320,9 @@ class TestRenamed:
 
     async def write(self, source: FakeCluster, destination: FakeCluster, topic: str = "x", into: str = "t") -> None:
         """A flow copies ``a.x`` of our destination into a topic of our source; ``a.x`` is our copy of ``x``."""
-        back = Flow(flow="back", source_cluster=destination.cluster_id, destination_cluster=source.cluster_id)
-        side = Side(f"a.{topic}", 0, into)
-        what = Pin(side=side, source_id=None, destination_id=None, source_cluster=destination.cluster_id)
+        back = FlowEntry(flow="back", source_cluster=destination.cluster_id, destination_cluster=source.cluster_id)
+        side = Subject(f"a.{topic}", 0, into)
+        what = Pin(subject=side, source_id=None, destination_id=None, source_cluster=destination.cluster_id)
         await write(source, back, what, fed(self.ours(source, destination, topic), side=side))
 
     async def test_what_has_passed_this_flow(self) -> None:
@@ -349,7 +349,11 @@ class TestRenamed:
             async with mirroring(source, destination, **OFTEN) as flow:
                 await flow.copied(("t", 0))
                 note = Note(
-                    side=Side("a.x", 0, "t"), writer="w", source_id=None, destination_id=None, copied=LastCopied(9)
+                    subject=Subject("a.x", 0, "t"),
+                    writer="w",
+                    source_id=None,
+                    destination_id=None,
+                    copied=LastCopied(9),
                 )
                 await write(source, note)
                 await flow.relay.loops.renew()

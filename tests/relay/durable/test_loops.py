@@ -16,9 +16,9 @@ from mirror.net.errors import Damaged, NetworkError, Unreachable, Unreadable
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
-from mirror.offsetmap.entries.pins import Flow, KeptHalt, LastCopied, Note, Pin
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.identity import Identity
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
@@ -30,7 +30,7 @@ from tests.relay.flows import clusters, fill, mirroring
 from tests.relay.noting import ledger
 
 BACK = "back"
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 ONLY_T: dict[str, Any] = {"selects": lambda name: name == "t"}
 OFTEN: dict[str, Any] = ONLY_T | {"refresh_topics_interval_ms": 20}
 
@@ -38,25 +38,25 @@ OFTEN: dict[str, Any] = ONLY_T | {"refresh_topics_interval_ms": 20}
 async def write(source: FakeCluster, *entries: Entry, flow: str = BACK) -> None:
     """The opposite mirror writes this at its destination, which is our source."""
     async with await Cluster.open("source", source.options()) as cluster:
-        state = State(cluster, flow)
+        state = InternalTopic(cluster, flow)
         await state.open()
         await state.save(entries)
 
 
-def opposite(source: FakeCluster, destination: FakeCluster) -> Flow:
+def opposite(source: FakeCluster, destination: FakeCluster) -> FlowEntry:
     """Who it is."""
-    return Flow(flow=BACK, source_cluster=destination.cluster_id, destination_cluster=source.cluster_id)
+    return FlowEntry(flow=BACK, source_cluster=destination.cluster_id, destination_cluster=source.cluster_id)
 
 
-def pin(destination: FakeCluster, side: Side = SIDE) -> Pin:
+def pin(destination: FakeCluster, side: Subject = SIDE) -> Pin:
     """What it copies."""
-    return Pin(side=side, source_id=None, destination_id=None, source_cluster=destination.cluster_id)
+    return Pin(subject=side, source_id=None, destination_id=None, source_cluster=destination.cluster_id)
 
 
-def checkpoint(side: Side = SIDE, *, upto: int = 7) -> Checkpoint:
+def checkpoint(side: Subject = SIDE, *, upto: int = 7) -> Checkpoint:
     """The same with ``offsets: mapped``."""
     return Checkpoint(
-        side=side,
+        subject=side,
         writer="w",
         order=Order(1, 1000, 0),
         source_offset=upto,
@@ -70,7 +70,7 @@ def halt_of(source: FakeCluster, destination: FakeCluster, reason: str = "foreig
     """It has halted, with the topics of now."""
     ids = [cluster.topics["t"].topic_id for cluster in (destination, source)]
     there, here = [each.hex if each else None for each in ids]
-    return KeptHalt(side=SIDE, reason=reason, detail="", remedy="", at_ms=1, source_id=there, destination_id=here)
+    return KeptHalt(subject=SIDE, reason=reason, detail="", remedy="", at_ms=1, source_id=there, destination_id=here)
 
 
 @contextmanager
@@ -120,11 +120,11 @@ async def test_what_does_not_come_back(case: str) -> None:
         if case == "another destination":
             who = replace(who, destination_cluster="c9")
         sides = {
-            "another topic": Side("x", 0, "x"),
-            "renamed": Side("x", 0, "t"),
-            "another partition": Side("t", 1, "t"),
+            "another topic": Subject("x", 0, "x"),
+            "renamed": Subject("x", 0, "t"),
+            "another partition": Subject("t", 1, "t"),
         }
-        what = replace(what, side=sides.get(case, SIDE))
+        what = replace(what, subject=sides.get(case, SIDE))
         stopped = [halt_of(source, destination)] if case == "halted" else []
         await write(source, who, what, *stopped)
         async with mirroring(source, destination, **ONLY_T) as flow:
@@ -226,7 +226,7 @@ async def test_an_exact_copy_that_goes_on(*, apart: bool) -> None:
             assert await flow.halted() == "loop"
             assert await flow.relay.resume(("t", 0), accept_unproven=True) == ""
             await flow.copied(("t", 0))
-            note = Note(side=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(9))
+            note = Note(subject=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(9))
             await write(source, note if apart else replace(pin(destination), copied=note.copied))
             with patch.object(loops, "LOOK_EVERY_S", 0.01):
                 flow.relay.work(flow.partition(), flow.relay.loops.keep())
@@ -249,17 +249,17 @@ async def test_an_internal_topic_that_cannot_be_read() -> None:
 async def test_an_internal_topic_that_is_damaged_on_disk(failure: NetworkError) -> None:
     """Somebody else's, at either side: partitions that have nothing to do with it are copied, and none halts."""
 
-    async def damaged(self: State, *args: Any, **options: Any) -> bool:
+    async def damaged(self: InternalTopic, *args: Any, **options: Any) -> bool:
         if "somebody" in self.topic:
             raise failure
         return await whole(self, *args, **options)
 
-    whole = State.open
+    whole = InternalTopic.open
     async with clusters() as (source, destination):
         fill(source)
         for cluster in (source, destination):
             cluster.add_topic("mirror-internal.of_somebody", configs={"cleanup.policy": "compact"})
-        with patch.object(State, "open", damaged):
+        with patch.object(InternalTopic, "open", damaged):
             async with mirroring(source, destination, **ONLY_T) as flow:
                 await flow.copied(("t", 0))
                 assert not flow.log.of("halted")
@@ -271,8 +271,8 @@ async def test_not_to_be_known_now() -> None:
     """An internal topic without a leader: nothing is begun, and what runs goes on."""
     async with clusters() as (source, destination):
         fill(source)
-        await write(source, Flow(flow="x", source_cluster="c9", destination_cluster=""))
-        with patch.object(State, "open", _unreachable):
+        await write(source, FlowEntry(flow="x", source_cluster="c9", destination_cluster=""))
+        with patch.object(InternalTopic, "open", _unreachable):
             async with mirroring(source, destination, **ONLY_T) as flow:
                 await until(lambda: flow.log.of("position_unknown"))
                 assert flow.log.of("loops_not_looked_for")
@@ -280,7 +280,7 @@ async def test_not_to_be_known_now() -> None:
         async with mirroring(source, destination, **ONLY_T) as flow:
             await flow.copied(("t", 0))
             source.add_topic("mirror-internal.new")
-            with patch.object(State, "open", _unreachable):
+            with patch.object(InternalTopic, "open", _unreachable):
                 await flow.relay.loops.renew()
             assert flow.log.of("loops_not_looked_for")
             assert flow.partition().phase is Phase.ACTIVE

@@ -5,7 +5,7 @@ import pytest
 from mirror.net.errors import NetworkError, Unreachable
 from mirror.offsetmap.entries.passed import DEAD_LETTER, DROPPED, MOST_OFFSETS
 from mirror.offsetmap.internal.batches import KeyValue
-from mirror.relay.durable.passed import Passed
+from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.partition.partition import Partition
 from tests.fakes.state import MemoryState
 
@@ -20,16 +20,16 @@ def partition(source_id: bytes | None = IDS[0], destination_id: bytes | None = I
 
 async def offsets_of(rows: list[KeyValue], at: Partition) -> dict[int, int]:
     """As another process reads them."""
-    return dict(await Passed(MemoryState(rows)).offsets(at))
+    return dict(await PassedOverRecords(MemoryState(rows)).offsets(at))
 
 
 async def test_many_in_an_entry_and_then_another_one() -> None:
     rows: list[KeyValue] = []
     state = MemoryState(rows)
-    passed, at = Passed(state), partition()
+    passed, at = PassedOverRecords(state), partition()
     for offset in range(0, 2 * MOST_OFFSETS + 10, 2):
         await passed.write(at, offset, 3, DROPPED)
-    first, second = state.ledger.passed(at.side)
+    first, second = state.ledger.passed(at.subject)
     assert (len(first.offsets), len(second.offsets)) == (MOST_OFFSETS, 5)
     assert await offsets_of(rows, at) == dict.fromkeys(range(0, 2 * MOST_OFFSETS + 10, 2), 3)
 
@@ -41,10 +41,10 @@ async def test_many_in_an_entry_and_then_another_one() -> None:
 async def test_what_begins_another_entry(offset: int, epoch: int, cause: str) -> None:
     rows: list[KeyValue] = []
     state = MemoryState(rows)
-    passed, at = Passed(state), partition()
+    passed, at = PassedOverRecords(state), partition()
     await passed.write(at, 10, 3, DROPPED)
     await passed.write(at, offset, epoch, cause)
-    assert len(state.ledger.passed(at.side)) == 2
+    assert len(state.ledger.passed(at.subject)) == 2
     assert await offsets_of(rows, at) == {10: 3, offset: epoch}
 
 
@@ -52,7 +52,7 @@ async def test_two_owners_have_entries_of_their_own() -> None:
     """The former one writes late, and by what it knew: nothing of the later one's is lost."""
     rows: list[KeyValue] = []
     at = partition()
-    former, later = (Passed(MemoryState(rows)) for _ in range(2))
+    former, later = (PassedOverRecords(MemoryState(rows)) for _ in range(2))
     await former.write(at, 10, 0, DROPPED)
     await later.offsets(at)
     await later.write(at, 12, 0, DROPPED)
@@ -64,7 +64,7 @@ async def test_two_owners_have_entries_of_their_own() -> None:
 async def test_only_of_these_topics_and_this_record() -> None:
     rows: list[KeyValue] = []
     state = MemoryState(rows)
-    passed, at = Passed(state), partition()
+    passed, at = PassedOverRecords(state), partition()
     await passed.write(at, 10, 3, DROPPED)
     letter = await passed.write(at, 10, 3, DEAD_LETTER)
     assert passed.known(at, 10, 3) == letter
@@ -79,9 +79,9 @@ async def test_what_the_destination_has_deleted_is_taken_away() -> None:
     rows: list[KeyValue] = []
     state = MemoryState(rows)
     at = partition()
-    await Passed(state).write(at, 10, 0, DROPPED)
-    await Passed(state).write(at, 20, 0, DROPPED)
-    passed = Passed(state)
+    await PassedOverRecords(state).write(at, 10, 0, DROPPED)
+    await PassedOverRecords(state).write(at, 20, 0, DROPPED)
+    passed = PassedOverRecords(state)
     await passed.forget(at, 10)
     assert await offsets_of(rows, at) == {10: 0, 20: 0}
     await passed.forget(at, 11)
@@ -92,7 +92,7 @@ async def test_what_cannot_be_read_or_written() -> None:
     async def away() -> None:
         raise Unreachable("the destination is away")
 
-    passed, at = Passed(MemoryState([], away)), partition()
+    passed, at = PassedOverRecords(MemoryState([], away)), partition()
     with pytest.raises(NetworkError):
         await passed.offsets(at)
     with pytest.raises(NetworkError):

@@ -66,7 +66,7 @@ async def test_two_owners_at_once() -> None:
         pin = ledger(destination).pin(SIDE)
         assert pin is not None
         late = Note(
-            side=SIDE,
+            subject=SIDE,
             writer="late",
             source_id=pin.source_id,
             destination_id=pin.destination_id,
@@ -142,6 +142,6 @@ def test_a_pin_of_another_version_is_passed_over() -> None:
     found = Ledger()
     found.apply(b'{"kind":"something else","topic":"t","partition":0,"into":"t"}', b"{}")
     assert found.pin(SIDE) is None
-    pin = Pin(side=SIDE, source_id=None, destination_id=None)
+    pin = Pin(subject=SIDE, source_id=None, destination_id=None)
     found.put(pin)
     assert found.pin(SIDE) == pin

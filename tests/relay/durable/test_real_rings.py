@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import Hop
 from mirror.offsetmap.internal.memory import state_topic
 from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns, until
 from tests.net.real import create, log_of, records
 from tests.patience import PATIENT
@@ -22,17 +22,19 @@ from tests.service.kafka_side import delete_topic
 pytestmark = pytest.mark.broker
 
 WRITTEN = 12
-Clusters = tuple[Sandbox, Sandbox, Sandbox]
+Clusters = tuple[SandboxCluster, SandboxCluster, SandboxCluster]
 
 
 @pytest.fixture(scope="module")
-def third_cluster() -> Iterator[Sandbox]:
-    with Sandbox(name="third", properties=PATIENT, quick=True) as cluster:
+def third_cluster() -> Iterator[SandboxCluster]:
+    with SandboxCluster(name="third", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def three(source_cluster: Sandbox, destination_cluster: Sandbox, third_cluster: Sandbox) -> Clusters:
+def three(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, third_cluster: SandboxCluster
+) -> Clusters:
     return source_cluster, destination_cluster, third_cluster
 
 
@@ -75,7 +77,7 @@ class Ring:
         assert await relay.drain()
         await relay.close()
         ledger = relay.durable.state.ledger
-        return loops.trace(ledger, ledger.flows[0], Side(self.names[at], 0, self.names[(at + 1) % 3]))
+        return loops.trace(ledger, ledger.flows[0], Subject(self.names[at], 0, self.names[(at + 1) % 3]))
 
     def write(self, at: int) -> None:
         """Some records into cluster ``at``."""
@@ -98,7 +100,7 @@ class Ring:
 
     def hops(self, at: int) -> tuple[Hop, ...]:
         """The flows of which flow ``at`` has written down that they feed its source."""
-        found = self.flows[at].relay.durable.state.ledger.upstream(Side(self.names[at], 0, self.names[(at + 1) % 3]))
+        found = self.flows[at].relay.durable.state.ledger.upstream(Subject(self.names[at], 0, self.names[(at + 1) % 3]))
         return found.hops if found is not None else ()
 
     def handed_on(self, at: int) -> set[str]:
@@ -232,7 +234,9 @@ async def test_a_ring_through_other_names(three: Clusters, topic_name: str) -> N
         assert await ring.count(0) == WRITTEN
 
 
-async def test_a_chain_of_names(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_chain_of_names(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. Two flows of opposite directions put a prefix before each name: ``a.t``, ``b.a.t``.
     2. The first one takes up what it finds, and does not copy that into ``a.b.a.t``; the rest goes on.
@@ -246,7 +250,7 @@ async def test_a_chain_of_names(source_cluster: Sandbox, destination_cluster: Sa
     async with mapping(b, a, names[1], into=into, flow=f"back-{names[0]}") as back:
         async with mapping(a, b, names[0], into=into, flow=flow) as there:
             await there.copied(names[0])
-            await until(lambda: back.relay.durable.state.ledger.upstream(Side(names[1], 0, names[2])))
+            await until(lambda: back.relay.durable.state.ledger.upstream(Subject(names[1], 0, names[2])))
             await back.copied(names[1])
         async with mapping(a, b, names[0], names[2], into=into, flow=flow) as there:
             assert await there.halted(names[2]) == "loop"

@@ -8,11 +8,11 @@ import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import KeptHalt
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import state_topic
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.relay.durable import writer
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
@@ -23,8 +23,8 @@ from tests.fakes.loop import until
 from tests.relay.flows import FLOW, Flow, Log, batches, clusters, settings
 
 TOPIC = state_topic(FLOW)
-SIDE = Side("t", 0, "t")
-STOPPED = Side("stopped", 0, "stopped")
+SIDE = Subject("t", 0, "t")
+STOPPED = Subject("stopped", 0, "stopped")
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -73,7 +73,7 @@ def is_whole(ledger: Ledger) -> bool:
 async def read(destination: FakeCluster) -> Ledger:
     """What the topic says to who comes later."""
     async with await Cluster.open("destination", destination.options()) as cluster:
-        state = State(cluster, FLOW)
+        state = InternalTopic(cluster, FLOW)
         return state.ledger if await state.open(create=False) else Ledger()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.offsetmap.entries.pins import MOST_HOPS, Edge, Hop
-from mirror.relay.durable.rings import Place, begin_of, end_of, feeding, nearest, newest, on_the_way, way
+from mirror.relay.durable.rings import ClusterTopic, begin_of, end_of, feeding, nearest, newest, on_the_way, way
 
 
 def hop(way_: str, *, flow: str = "", digest: str = "", at_ms: int = 0) -> Hop:
@@ -26,34 +26,37 @@ BESIDE = [hop("b:x>c:x"), hop("c:t>d:t"), hop("z:t>b:y")]
 
 def test_what_feeds_a_place() -> None:
     """The nearest first, and nothing that only passes by."""
-    assert shown(feeding([*BESIDE, *CHAIN], Place("c", "t"))) == ["b:t>c:t", "a:t>b:t"]
-    assert feeding(CHAIN, Place("c", "u")) == []
+    assert shown(feeding([*BESIDE, *CHAIN], ClusterTopic("c", "t"))) == ["b:t>c:t", "a:t>b:t"]
+    assert feeding(CHAIN, ClusterTopic("c", "u")) == []
 
 
 def test_a_ring_is_gone_round_once() -> None:
     ring = [*CHAIN, hop("c:t>a:t")]
-    assert shown(feeding(ring, Place("c", "t"))) == ["b:t>c:t", "a:t>b:t", "c:t>a:t"]
+    assert shown(feeding(ring, ClusterTopic("c", "t"))) == ["b:t>c:t", "a:t>b:t", "c:t>a:t"]
 
 
 def test_the_shortest_way() -> None:
     hops = [*CHAIN, *BESIDE, hop("a:t>d:t"), hop("d:t>c:t"), hop("b:t>d:t")]
-    assert shown(way(hops, Place("a", "t"), Place("c", "t"))) in (["a:t>b:t", "b:t>c:t"], ["a:t>d:t", "d:t>c:t"])
-    assert way(hops, Place("c", "x"), Place("c", "t")) == []
-    assert way([], Place("a", "t"), Place("c", "t")) == []
-    assert shown(way([hop("a:t>c:t")], Place("a", "t"), Place("c", "t"))) == ["a:t>c:t"]
+    assert shown(way(hops, ClusterTopic("a", "t"), ClusterTopic("c", "t"))) in (
+        ["a:t>b:t", "b:t>c:t"],
+        ["a:t>d:t", "d:t>c:t"],
+    )
+    assert way(hops, ClusterTopic("c", "x"), ClusterTopic("c", "t")) == []
+    assert way([], ClusterTopic("a", "t"), ClusterTopic("c", "t")) == []
+    assert shown(way([hop("a:t>c:t")], ClusterTopic("a", "t"), ClusterTopic("c", "t"))) == ["a:t>c:t"]
 
 
 def test_a_way_back_to_where_it_begins() -> None:
     """A ring at the source alone is none that the flow closes, and has an end all the same."""
     ring = [*CHAIN, hop("c:t>a:t")]
-    assert shown(way(ring, Place("c", "t"), Place("c", "t"))) == ["c:t>a:t", "a:t>b:t", "b:t>c:t"]
+    assert shown(way(ring, ClusterTopic("c", "t"), ClusterTopic("c", "t"))) == ["c:t>a:t", "a:t>b:t", "b:t>c:t"]
 
 
 def test_all_ways() -> None:
     hops = [*CHAIN, hop("a:t>d:t"), hop("d:t>c:t"), hop("z:t>d:t")]
-    found = shown(on_the_way(hops, Place("a", "t"), Place("c", "t")))
+    found = shown(on_the_way(hops, ClusterTopic("a", "t"), ClusterTopic("c", "t")))
     assert sorted(found) == ["a:t>b:t", "a:t>d:t", "b:t>c:t", "d:t>c:t"]
-    assert on_the_way(hops, Place("y", "t"), Place("c", "t")) == []
+    assert on_the_way(hops, ClusterTopic("y", "t"), ClusterTopic("c", "t")) == []
 
 
 def test_the_newest_of_each_edge() -> None:
@@ -64,18 +67,18 @@ def test_the_newest_of_each_edge() -> None:
 def test_no_more_than_so_many() -> None:
     """The nearest."""
     chain = [hop(f"c{at}:t>c{at + 1}:t") for at in range(2 * MOST_HOPS)]
-    found = nearest(chain, Place(f"c{2 * MOST_HOPS}", "t"))
+    found = nearest(chain, ClusterTopic(f"c{2 * MOST_HOPS}", "t"))
     assert list(found) == chain[: MOST_HOPS - 1 : -1]
 
 
-PLACES = st.tuples(st.sampled_from("abc"), st.sampled_from("tu")).map(lambda pair: Place(*pair))
+PLACES = st.tuples(st.sampled_from("abc"), st.sampled_from("tu")).map(lambda pair: ClusterTopic(*pair))
 HOPS = st.lists(
     st.builds(lambda begin, end: Hop(Edge("f", *begin, *end), "", 0), PLACES, PLACES), unique_by=lambda hop: hop.edge
 )
 
 
 @given(HOPS, PLACES, PLACES)
-def test_a_way_is_one(hops: list[Hop], begin: Place, end: Place) -> None:
+def test_a_way_is_one(hops: list[Hop], begin: ClusterTopic, end: ClusterTopic) -> None:
     """It begins and ends where it has to, each hop goes on where the last one ended, and it is part of all ways. There
     is one whenever a search by brute force finds one."""
     found = way(hops, begin, end)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import Chunk, Order
+from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 from mirror.relay.durable import pins
@@ -145,7 +145,7 @@ def mapped_copy(destination: FakeCluster, **fields: Any) -> None:
     destination.store("t", 0, batch(0))
     order = Order(1, 1000, 0)
     checkpoint = Checkpoint(
-        side=SIDE,
+        subject=SIDE,
         writer="w",
         order=order,
         source_offset=3,
@@ -154,7 +154,7 @@ def mapped_copy(destination: FakeCluster, **fields: Any) -> None:
         identity=Identity(1000, 0, 3),
         **fields,
     )
-    chunk = Chunk(side=SIDE, writer="w", order=order, number=0, since=0, map=OffsetMap([Run(0, 0, 3)]))
+    chunk = MapChunk(subject=SIDE, writer="w", order=order, number=0, since=0, map=OffsetMap([Run(0, 0, 3)]))
     destination.remembered += [(chunk.key(), chunk.value()), (checkpoint.key(), checkpoint.value())]
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from mirror.net.errors import ConnectionLost
-from mirror.offsetmap.entries.checkpoint import Skipped
+from mirror.offsetmap.entries.checkpoint import SkippedOffsets
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN, Skips
 from tests.relay.flows import Log
 
-SIDE = Side("orders", 3, "orders")
+SIDE = Subject("orders", 3, "orders")
 WORDS = {
     ON_GAP: "offsets 5 to 9 of the source are not there to copy; going on was accepted",
     UNPROVEN: "nothing shows that offsets 5 to 9 of the source are at the destination; taking that on trust was "
@@ -44,8 +44,8 @@ async def test_told_and_written_down(cause: str) -> None:
     (line,) = log.of("skipped")
     assert (line["topic"], line["partition"], line["detail"]) == ("orders", 3, WORDS[cause])
     (entry,) = topic.saved
-    assert isinstance(entry, Skipped)
-    assert (entry.side, entry.start, entry.end, entry.cause) == (SIDE, 5, 10, cause)
+    assert isinstance(entry, SkippedOffsets)
+    assert (entry.subject, entry.start, entry.end, entry.cause) == (SIDE, 5, 10, cause)
 
 
 async def test_once_for_all_tries() -> None:

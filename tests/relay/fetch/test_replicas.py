@@ -8,7 +8,7 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.relay.fetch import replicas
 from mirror.relay.relay import Relay
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
@@ -114,17 +114,19 @@ async def test_a_follower_that_nobody_knows() -> None:
 
 
 @pytest.fixture(scope="module")
-def racked() -> Iterator[Sandbox]:
+def racked() -> Iterator[SandboxCluster]:
     """Three brokers in as many racks, whose leaders prefer replicas in the client's rack."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     properties = {"replica.selector.class": selector}
     racks = ("rack-1", "rack-2", "rack-3")
-    with Sandbox(name="racked", brokers=3, racks=racks, properties=properties, heap_mb=512, quick=True) as cluster:
+    with SandboxCluster(
+        name="racked", brokers=3, racks=racks, properties=properties, heap_mb=512, quick=True
+    ) as cluster:
         yield cluster
 
 
 @pytest.mark.broker
-async def test_real_brokers(racked: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_real_brokers(racked: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. Partitions are led by three brokers. All of them are fetched from the one in the mirror's rack, and copied.
     2. That broker stops: they are copied from their leaders.

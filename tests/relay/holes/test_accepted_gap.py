@@ -13,7 +13,7 @@ from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.locate import position
 from mirror.relay.mapped import locate as mapped_mode
 from mirror.relay.relay import Relay
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, records
@@ -146,16 +146,16 @@ async def test_without_the_rule(fills: Iterator[list[FakeCluster]], monkeypatch:
 
 
 @pytest.fixture
-def cleaning() -> Iterator[Sandbox]:
+def cleaning() -> Iterator[SandboxCluster]:
     """A source whose cleaner works at once."""
     properties = {**PATIENT, "log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "500"}
-    with Sandbox(name="cleaning", quick=True, properties=properties) as sandbox:
+    with SandboxCluster(name="cleaning", quick=True, properties=properties) as sandbox:
         yield sandbox
 
 
 @pytest.mark.broker
 async def test_a_topic_that_was_compacted(
-    cleaning: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    cleaning: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     1. The source's cleaner has left gaps; then the topic is not compacted any more. It halts at each of them.

@@ -17,7 +17,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
-from mirror.records.scan import Tail, measure
+from mirror.records.scan import Remainder, measure
 from mirror.relay.holes.gaps import Contradiction, Look
 from mirror.relay.hot import forward as forward_module
 from mirror.relay.hot.forward import Unproven, forward
@@ -124,7 +124,7 @@ def mirror(disk: Disk, kind: str, max_bytes: int) -> Copied:
             return Copied(out, due, HaltReason.CORRUPT.slug)
         if isinstance(found, Halt):
             return Copied(out, due, found.reason.slug)
-        if found is None and measure(frame.body, 0, len(records)) is Tail.PARTIAL:
+        if found is None and measure(frame.body, 0, len(records)) is Remainder.PARTIAL:
             return Copied(out, due, HaltReason.CORRUPT.slug)
         if isinstance(found, Unproven) and look(disk, partition):
             return Copied(out, due, HaltReason.CORRUPT.slug)

@@ -14,7 +14,7 @@ from mirror.net.logs.reading import verified
 from mirror.records.admit import Halt, Terms
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, PREFIX, PREFIX_SIZE, BatchHeader, Codec, CorruptBatch
-from mirror.records.scan import Tail, measure
+from mirror.records.scan import Remainder, measure
 from mirror.relay.holes.gaps import Contradiction, Look
 from mirror.relay.hot.forward import Unproven, forward
 from mirror.relay.hot.plain import InnerLoop
@@ -170,7 +170,7 @@ def mirror(disk: OldDisk, max_bytes: int, *, compacted: bool) -> Copied:
             due += item[2]
         if isinstance(found, Halt):
             return Copied(out, due, found.reason.slug)
-        if found is None and measure(frame.body, 0, len(data)) is Tail.PARTIAL:
+        if found is None and measure(frame.body, 0, len(data)) is Remainder.PARTIAL:
             return Copied(out, due, "corrupt")
         if isinstance(found, Unproven) and look(disk, partition):
             return Copied(out, due, "corrupt")

@@ -11,7 +11,7 @@ from mirror.offsetmap.entries.passed import DEAD_LETTER, DROPPED
 from mirror.records.content.opening import opened
 from mirror.records.content.raw import placed_records
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
-from mirror.relay.durable.passed import Passed
+from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -240,7 +240,7 @@ async def test_a_marker_without_that_proof_halts(rule: str, monkeypatch: pytest.
         async with mirroring(source, destination, **DROP) as flow:
             await over(flow)
         if rule == "it is written down":
-            monkeypatch.setattr(Passed, "_of", lambda *_: [])
+            monkeypatch.setattr(PassedOverRecords, "_of", lambda *_: [])
         elif rule == "of this topic":
             monkeypatch.setattr("mirror.relay.durable.passed._ids", lambda _: ("00" * 16, None))
         else:
@@ -425,14 +425,14 @@ async def test_a_doubt_while_it_is_written_down(monkeypatch: pytest.MonkeyPatch)
     """The hole is not next any more when that is done: nothing is filled, and the next position goes on with it."""
     async with clusters() as (source, destination):
         begin(source, destination)
-        write, reached, goes_on = Passed.write, asyncio.Event(), asyncio.Event()
+        write, reached, goes_on = PassedOverRecords.write, asyncio.Event(), asyncio.Event()
 
-        async def slowly(self: Passed, *what: Any) -> Any:
+        async def slowly(self: PassedOverRecords, *what: Any) -> Any:
             reached.set()
             await goes_on.wait()
             return await write(self, *what)
 
-        monkeypatch.setattr(Passed, "write", slowly)
+        monkeypatch.setattr(PassedOverRecords, "write", slowly)
         async with mirroring(source, destination, **DROP) as flow:
             await asyncio.wait_for(reached.wait(), 60)
             flow.relay.doubt_now(flow.partition(), "a_test", "says so")

@@ -14,7 +14,7 @@ from mirror.records.identity import Identity
 from mirror.relay.holes.parking import LEAST_ASKED, MOST_BYTES, park, set_aside, worth_asking
 from mirror.relay.hot.forward import forward
 from mirror.relay.hot.plain import NEVER_MS, InnerLoop
-from mirror.relay.mapped.copied import Copied, OpenMap
+from mirror.relay.mapped.copied import CopiedRuns, OpenMap
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -251,7 +251,7 @@ def test_set_aside_with_offsets_that_are_not_copied() -> None:
     pool = Pool()
     partition = compacted()
     partition.phase = Phase.ACTIVE
-    partition.queue.copied = copied = Copied(
+    partition.queue.copied = copied = CopiedRuns(
         open_map=cast(OpenMap, None), source=0, source_epoch=0, destination=0, identity=START, own=frozenset()
     )
     data = record_set(0, [100, 0, 100, 0, 100])

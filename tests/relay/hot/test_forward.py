@@ -20,7 +20,7 @@ from mirror.records.header import CRC_FROM, HEADER_SIZE, MAGIC_AT, SEQUENCES, Ba
 from mirror.records.identity import Identity
 from mirror.records.intact import is_intact
 from mirror.records.restamp import BARE, BLOCK, NEAR, checksum, restamp
-from mirror.records.scan import Tail, measure
+from mirror.records.scan import Remainder, measure
 from mirror.records.transactions import Aborted, marker_kind
 from mirror.relay.hot import forward as forward_module
 from mirror.relay.hot.forward import Unproven, forward
@@ -95,7 +95,7 @@ def slowly(case: Case, version: int) -> Outcome:
         except CorruptBatch:
             halt = HaltReason.CORRUPT
             break
-        if isinstance(size, Tail):
+        if isinstance(size, Remainder):
             behind = _base_at(view, at)
             halt = HaltReason.CORRUPT if due != case.due and 0 <= behind < due else None
             break

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay.hot import native
-from mirror.relay.hot.gather import JOIN_BELOW, Gathered, Request, gather, gatherer
+from mirror.relay.hot.gather import JOIN_BELOW, Gathered, SentRequest, gather, gatherer
 from mirror.relay.hot.native import PlainOutbox, is_compiled
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Batch, Hole, Queue
@@ -50,7 +50,7 @@ def found_by(
     join_below: int = 0,
 ) -> Gathered:
     found = Gathered(*gatherer(compiled=compiled)(ready, most, max_size, framing, correlation_id, join_below))
-    return found._replace(requests=[Request(*one) for one in found.requests])
+    return found._replace(requests=[SentRequest(*one) for one in found.requests])
 
 
 def frame_of(topics: dict[bytes, list[Batch]], framing: Framing = COMPACT, correlation_id: int = ID) -> bytes:
@@ -84,7 +84,7 @@ def test_one_batch_of_each(compiled: bool, framing: Framing) -> None:
     assert [piece for piece in found.pieces if isinstance(piece, memoryview)] == [
         one.payload, two.payload, one.payload, other.payload,
     ]  # fmt: skip
-    assert found.requests == [Request([first, third, second, full], 400, None)]
+    assert found.requests == [SentRequest([first, third, second, full], 400, None)]
     assert (found.ready, found.holes) == ([first], [])
     assert [each.queued for each in (first, second, third, full)] == [True, False, False, False]
     assert (list(first.outbox), list(first.in_flight)) == ([two], [one])
@@ -100,10 +100,10 @@ def test_several_requests(compiled: bool) -> None:
     assert b"".join(found.pieces) == frame_of({b"T": [one, other]}, correlation_id=LAST_CORRELATION_ID) + frame_of(
         {b"T": [two]}, correlation_id=0
     )
-    assert found.requests == [Request([first, second], 200, b"T"), Request([first], 100, b"T")]
+    assert found.requests == [SentRequest([first, second], 200, b"T"), SentRequest([first], 100, b"T")]
     assert found.ready == [first]
     rest = found_by(compiled, found.ready, most=5)
-    assert rest.requests == [Request([first], 100, b"T")]
+    assert rest.requests == [SentRequest([first], 100, b"T")]
     assert rest.ready == []
     assert not first.queued
     assert found_by(compiled, [partition(0, one)], most=0).requests == []
@@ -156,13 +156,13 @@ def test_a_request_has_a_size(compiled: bool) -> None:
     """What does not fit keeps its turn and its place in the queue; a batch larger than a request goes alone."""
     ready = [partition(0, batch(1)), partition(1), partition(2, batch(2)), partition(3, batch(3))]
     found = found_by(compiled, ready, max_size=200)
-    assert found.requests == [Request([ready[0], ready[2]], 200, b"T")]
+    assert found.requests == [SentRequest([ready[0], ready[2]], 200, b"T")]
     assert found.ready == [ready[3]]
     assert ready[3].queued
     assert len(ready[3].outbox) == 1
     large = [partition(0, batch(1, 300)), partition(1, batch(2))]
     found = found_by(compiled, large, max_size=200)
-    assert found.requests == [Request([large[0]], 300, b"T")]
+    assert found.requests == [SentRequest([large[0]], 300, b"T")]
     assert found.ready == [large[1]]
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.relay.leading.leads import FORGETFUL
 
 
 @pytest.fixture(scope="package")
-def sandbox() -> Iterator[Sandbox]:
+def sandbox() -> Iterator[SandboxCluster]:
     """A broker that forgets."""
-    with Sandbox(name="destination", quick=True, properties=FORGETFUL) as cluster:
+    with SandboxCluster(name="destination", quick=True, properties=FORGETFUL) as cluster:
         yield cluster

@@ -16,7 +16,7 @@ from mirror.records.header import NO_LEADER_EPOCH, BatchHeader
 from mirror.records.identity import producer_id
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.relay.leading.filler import Begun, Lead, lead
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns
 from tests.fakes.state import MemoryState
 from tests.net.real import create, log_of, opened
@@ -49,7 +49,7 @@ class Leading:
 
     def __init__(
         self,
-        sandbox: Sandbox,
+        sandbox: SandboxCluster,
         cluster: Cluster,
         topic: str,
         source: Source,
@@ -132,14 +132,14 @@ class Leading:
 
 
 @asynccontextmanager
-async def leading(sandbox: Sandbox, topic: str, start: int, **configs: str) -> AsyncIterator[Leading]:
+async def leading(sandbox: SandboxCluster, topic: str, start: int, **configs: str) -> AsyncIterator[Leading]:
     """A new topic at the destination, and a source that begins at ``start``."""
     create(sandbox, topic, 1, replicas=1, **configs)
     async with opened(sandbox) as cluster:
         yield Leading(sandbox, cluster, topic, Source(start))
 
 
-def configs_of(sandbox: Sandbox, topic: str) -> dict[str, str | None]:
+def configs_of(sandbox: SandboxCluster, topic: str) -> dict[str, str | None]:
     """The topic's own values of what is suspended."""
     admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
     (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()

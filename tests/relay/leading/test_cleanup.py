@@ -8,7 +8,7 @@ from mirror.net.errors import Unreachable
 from mirror.offsetmap.internal.batches import KeyValue
 from mirror.relay.leading.cleanup import Cleanup, Cleanups
 from mirror.relay.topics.syncing import FOR_EVER
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.state import MemoryState
 from tests.net.real import create, opened
 from tests.relay.leading.leads import SYNCED, Leading, Source, configs_of, leading
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-async def test_compacted(sandbox: Sandbox, topic_name: str, policy: str) -> None:
+async def test_compacted(sandbox: SandboxCluster, topic_name: str, policy: str) -> None:
     """Suspended while it is filled and trimmed, and as it was afterwards."""
     async with leading(sandbox, topic_name, 1_500_000, cleanup_policy=policy, retention_ms="777") as at:
         before = configs_of(sandbox, topic_name)
@@ -29,7 +29,7 @@ async def test_compacted(sandbox: Sandbox, topic_name: str, policy: str) -> None
         await at.led()
 
 
-async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -> None:
+async def test_compacted_and_left_suspended(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A predecessor died before it restored the topic, and wrote nothing down: the next process finishes it, as the
        source has it.
@@ -52,7 +52,7 @@ async def test_compacted_and_left_suspended(sandbox: Sandbox, topic_name: str) -
         assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
 
 
-async def test_left_suspended_it_gets_back_what_it_had(sandbox: Sandbox, topic_name: str) -> None:
+async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A process dies before it restores the topic: the next one finishes it, by what was written down.
     2. What was written of another topic of that name says nothing.
@@ -84,7 +84,7 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: Sandbox, topic_n
         assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
 
 
-async def test_compacted_by_two(sandbox: Sandbox, topic_name: str) -> None:
+async def test_compacted_by_two(sandbox: SandboxCluster, topic_name: str) -> None:
     """Two processes lead a partition of the topic each; the first that is done is in the other's way for a moment."""
     create(sandbox, topic_name, partitions=2, cleanup_policy="compact")
     async with opened(sandbox) as one, opened(sandbox) as two:

@@ -12,7 +12,7 @@ from mirror.net.errors import NetworkError, Unreachable
 from mirror.records.filler import filler_batch
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.leading.filler import Begun
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
 from tests.net.real import create, opened, records
 from tests.patience import KEEPING, PATIENT
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 FIFTY_MILLION = 50_000_000
 
 
-def first_record(sandbox: Sandbox, topic: str) -> tuple[int, bytes | None]:
+def first_record(sandbox: SandboxCluster, topic: str) -> tuple[int, bytes | None]:
     """(offset, value) that a plain consumer reads first, from the earliest offset."""
     consumer = Consumer({"bootstrap.servers": sandbox.bootstrap_servers, "group.id": "x", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, -2)])
@@ -39,7 +39,7 @@ def first_record(sandbox: Sandbox, topic: str) -> tuple[int, bytes | None]:
         consumer.close()
 
 
-async def test_fifty_million(sandbox: Sandbox, topic_name: str) -> None:
+async def test_fifty_million(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A source that begins at 50,000,000: the destination's log begins and ends there (a broker's 5 s of work).
     2. Data goes on from there, and a consumer's first offset is the source's first.
@@ -60,7 +60,7 @@ async def test_killed_right_after(topic_name: str) -> None:
     1. Filled to 1,500,000, trimmed, three records copied; the broker is killed at once: the filler is back.
     2. The next start finds where it ends and trims again; the records are what the log begins with.
     """
-    with Sandbox(name="killed", properties=KEEPING, quick=True) as sandbox:
+    with SandboxCluster(name="killed", properties=KEEPING, quick=True) as sandbox:
         async with leading(sandbox, topic_name, 1_500_000) as at:
             await at.led()
             await at.append(1_500_000)
@@ -76,7 +76,7 @@ async def test_killed_right_after(topic_name: str) -> None:
 
 async def test_killed_in_the_middle(topic_name: str) -> None:
     """The broker is killed while it is filled: it goes on where the log ends."""
-    with Sandbox(name="killed", properties=KEEPING, quick=True) as sandbox:
+    with SandboxCluster(name="killed", properties=KEEPING, quick=True) as sandbox:
         async with leading(sandbox, topic_name, 8_000_000) as at:
             filling = asyncio.get_running_loop().create_task(at.lead())
             while (await at.bounds())[1] < 1_000_000:  # noqa: ASYNC110 - a log has no event
@@ -90,13 +90,13 @@ async def test_killed_in_the_middle(topic_name: str) -> None:
             assert await at.bounds() == (8_000_000, 8_000_000)
 
 
-def _restart(sandbox: Sandbox) -> None:
+def _restart(sandbox: SandboxCluster) -> None:
     (broker,) = sandbox.brokers
     broker.kill()
     broker.start()
 
 
-async def test_two_at_once(sandbox: Sandbox, topic_name: str) -> None:
+async def test_two_at_once(sandbox: SandboxCluster, topic_name: str) -> None:
     """Two workers that both believe the partition theirs; the broker remembers what they send, since it is of today."""
     create(sandbox, topic_name)
     async with opened(sandbox) as one, opened(sandbox) as two:
@@ -109,7 +109,7 @@ async def test_two_at_once(sandbox: Sandbox, topic_name: str) -> None:
         await workers[0].append(2_345_678, timestamp=source.timestamp)
 
 
-async def test_taken_over_midway(sandbox: Sandbox, topic_name: str) -> None:
+async def test_taken_over_midway(sandbox: SandboxCluster, topic_name: str) -> None:
     """Old records, which the broker forgets at once: the second owner waits until what the first has sent is there."""
     create(sandbox, topic_name)
     async with opened(sandbox) as one, opened(sandbox) as two:
@@ -124,7 +124,7 @@ async def test_taken_over_midway(sandbox: Sandbox, topic_name: str) -> None:
         assert first.sent == 2
 
 
-async def test_resumed(sandbox: Sandbox, topic_name: str) -> None:
+async def test_resumed(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A predecessor filled a part, and an odd one; the broker has forgotten it, or not.
     2. It goes on, in batches that end at multiples of a million.
@@ -151,7 +151,7 @@ async def test_resumed(sandbox: Sandbox, topic_name: str) -> None:
         assert await at.bounds() == before
 
 
-async def test_displaced(sandbox: Sandbox, topic_name: str) -> None:
+async def test_displaced(sandbox: SandboxCluster, topic_name: str) -> None:
     """
     1. A predecessor's batch came twice, and the broker had forgotten the first: its sequences are not its offsets.
     2. Filling goes on under the next rotation, and ends where it should.
@@ -175,7 +175,7 @@ async def test_displaced(sandbox: Sandbox, topic_name: str) -> None:
             await at.lead()
 
 
-async def test_left_alone(sandbox: Sandbox, topic_name: str) -> None:
+async def test_left_alone(sandbox: SandboxCluster, topic_name: str) -> None:
     """Logs that hold anything else: data of ours, records of others. Nothing is written, nothing deleted."""
     async with leading(sandbox, topic_name, 100) as at:
         await at.append(0)
@@ -198,7 +198,7 @@ async def test_left_alone(sandbox: Sandbox, topic_name: str) -> None:
         assert at.sent == 0
 
 
-async def test_too_many(sandbox: Sandbox, topic_name: str) -> None:
+async def test_too_many(sandbox: SandboxCluster, topic_name: str) -> None:
     async with leading(sandbox, topic_name, 2_000_001) as at:
         at.rules = replace(at.rules, most=2_000_000)
         with pytest.raises(PartitionHalted, match=r"leading_offsets: .* begins at offset 2000001 at the source"):
@@ -206,7 +206,7 @@ async def test_too_many(sandbox: Sandbox, topic_name: str) -> None:
         assert await at.bounds() == (0, 0)
 
 
-async def test_taken_over(sandbox: Sandbox, topic_name: str) -> None:
+async def test_taken_over(sandbox: SandboxCluster, topic_name: str) -> None:
     async with leading(sandbox, topic_name, 10) as at:
         at.owned = False
         with pytest.raises(NetworkError, match="another worker has taken the partition over"):
@@ -214,7 +214,7 @@ async def test_taken_over(sandbox: Sandbox, topic_name: str) -> None:
         assert await at.bounds() == (0, 0)
 
 
-async def test_small_batches(sandbox: Sandbox, topic_name: str) -> None:
+async def test_small_batches(sandbox: SandboxCluster, topic_name: str) -> None:
     """A topic that takes small batches gets small ones."""
     async with leading(sandbox, topic_name, 250_000, max_message_bytes="10000") as at:
         at.rules = replace(at.rules, most_bytes=10_000)
@@ -223,7 +223,7 @@ async def test_small_batches(sandbox: Sandbox, topic_name: str) -> None:
         assert await at.bounds() == (250_000, 250_000)
 
 
-async def test_timestamps(sandbox: Sandbox, topic_name: str) -> None:
+async def test_timestamps(sandbox: SandboxCluster, topic_name: str) -> None:
     """Look-ups by time find the first record, not the filler before it."""
     async with leading(sandbox, topic_name, 1_000_000) as at:
         await at.led()
@@ -238,7 +238,7 @@ async def test_timestamps(sandbox: Sandbox, topic_name: str) -> None:
 async def test_older_brokers(topic_name: str) -> None:
     """Kafka 3.9, and 2.0, which has no zstd and no IncrementalAlterConfigs: filled, trimmed, and left alone then."""
     for version, policy in (("3.9.2", "compact"), ("2.0.1", "delete")):
-        with Sandbox(name="older", version=version, properties=PATIENT, quick=True) as sandbox:
+        with SandboxCluster(name="older", version=version, properties=PATIENT, quick=True) as sandbox:
             async with leading(sandbox, topic_name, 1_234_567, cleanup_policy=policy) as at:
                 at.rules = replace(at.rules, most_bytes=1_000_012)
                 await at.led()

@@ -10,7 +10,7 @@ from mirror.net.errors import RequestTimedOut, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_batch
 from mirror.relay.halts import PartitionHalted
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import records
 from tests.relay.leading.leads import FORGETFUL, OLD, Leading, leading
 
@@ -20,7 +20,7 @@ EAGER = {"log.retention.ms": "604800000", "log.retention.check.interval.ms": "70
 """Records are deleted as soon as they may be: when they are a week old."""
 
 
-async def test_an_answer_is_lost(sandbox: Sandbox, topic_name: str) -> None:
+async def test_an_answer_is_lost(sandbox: SandboxCluster, topic_name: str) -> None:
     """The connection breaks with a batch under way, again and again: it ends where it should."""
     async with leading(sandbox, topic_name, 4_999_999) as at:
         await _led_unanswered(at)
@@ -31,13 +31,15 @@ async def test_retention_takes_filler(topic_name: str) -> None:
     """The same, at a broker whose retention takes the old filler while it is written, and that forgets at once who
     wrote it: an empty log, of which only this process knows what was in it."""
     eager = FORGETFUL | EAGER
-    with Sandbox(name="eager", quick=True, properties=eager) as sandbox:
+    with SandboxCluster(name="eager", quick=True, properties=eager) as sandbox:
         async with leading(sandbox, topic_name, 2_999_999) as at:
             await _led_unanswered(at)
             assert await at.bounds() == (2_999_999, 2_999_999)
 
 
-async def test_a_late_batch_after_the_look(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_batch_after_the_look(
+    sandbox: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the leader remembers is of after a late batch, the end of before: nothing is written on that."""
     async with leading(sandbox, topic_name, 5_000) as at:
         there = await at.there()
@@ -62,7 +64,9 @@ async def test_a_late_batch_after_the_look(sandbox: Sandbox, topic_name: str, mo
         assert await at.bounds() == (5_000, 5_000)
 
 
-async def test_displaced_beyond_the_start(sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_displaced_beyond_the_start(
+    sandbox: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody else's filler comes just before ours, which then reaches beyond the source's first record: it halts at
     once, whatever retention leaves for the next look."""
     async with leading(sandbox, topic_name, 1_500) as at:
@@ -79,7 +83,7 @@ async def test_displaced_beyond_the_start(sandbox: Sandbox, topic_name: str, mon
 
 
 async def test_somebody_else_writes_meanwhile(
-    sandbox: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    sandbox: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else appends a record between two batches of filler: it halts, and the record is not deleted."""
     async with leading(sandbox, topic_name, 2_500_000) as at:

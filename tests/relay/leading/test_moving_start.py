@@ -12,7 +12,7 @@ from mirror.relay.locate.resync import Rest, Resync
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import delete_before
 from tests.net.real import create, log_of, records
 from tests.relay.mapping import MappedFlow, mapping, payloads
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 class Deleting:
     """Deletes at the source just when a position is sought, and just before the first fetch from one."""
 
-    def __init__(self, source: Sandbox, topic: str, *, while_sought: list[int], before_fetch: list[int]) -> None:
+    def __init__(self, source: SandboxCluster, topic: str, *, while_sought: list[int], before_fetch: list[int]) -> None:
         self.source, self.topic = source, topic
         self.while_sought, self.before_fetch = while_sought, before_fetch
 
@@ -57,7 +57,7 @@ async def assert_copied(flow: MappedFlow, topic: str, start: int) -> None:
     }
 
 
-def write(source: Sandbox, topic: str, first: int, count: int) -> None:
+def write(source: SandboxCluster, topic: str, first: int, count: int) -> None:
     """So many batches of one record each."""
     for number in range(first, first + count):
         records(source, topic, [f"record {number}"])
@@ -65,8 +65,8 @@ def write(source: Sandbox, topic: str, first: int, count: int) -> None:
 
 @pytest.mark.parametrize("first", [0, 2])
 async def test_the_start_is_followed(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     first: int,
@@ -91,7 +91,10 @@ async def test_the_start_is_followed(
 
 
 async def test_once_a_record_is_copied_it_halts(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rule is for partitions of which nothing was copied: here two records were, and the third is deleted."""
     create(source_cluster, topic_name)
@@ -105,7 +108,7 @@ async def test_once_a_record_is_copied_it_halts(
 
 
 async def test_what_was_due_at_a_halt_is_told(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """The first batch is too large, and the source deletes it and what follows: resumed, the copy begins behind them,
     and they are skipped offsets like any other, and no records that were replicated. A start tells them again, from
@@ -132,7 +135,10 @@ async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any
 
 
 async def test_without_the_rule_a_new_partition_halts(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Mutation: the first look at the source's start is the last."""
     monkeypatch.setattr(position.Locator, "_resync", _left_alone)

@@ -13,7 +13,7 @@ from mirror.offsetmap.entries.pins import halt_key
 from mirror.records.header import DELETE_HORIZON, BatchHeader
 from mirror.relay.locate import compare, survivors
 from mirror.relay.locate.tails import batches
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.fakes.loop import some_turns, until
 from tests.net.real import consumed, log_of, opened, records
@@ -33,13 +33,17 @@ Written = Sequence[tuple[str, str | None]]
 
 
 @pytest.fixture(scope="module")
-def destination() -> Iterator[Sandbox]:
+def destination() -> Iterator[SandboxCluster]:
     """A broker that cleans at once."""
-    with Sandbox(name="destination", quick=True, properties={**PATIENT, "log.cleaner.backoff.ms": "100"}) as cluster:
+    with SandboxCluster(
+        name="destination", quick=True, properties={**PATIENT, "log.cleaner.backoff.ms": "100"}
+    ) as cluster:
         yield cluster
 
 
-def write(sandbox: Sandbox, topic: str, *written: Written, name: str, codec: str = "none", commit: bool = True) -> None:
+def write(
+    sandbox: SandboxCluster, topic: str, *written: Written, name: str, codec: str = "none", commit: bool = True
+) -> None:
     """Batches of old records in one transaction, and so a marker behind them."""
     producer = Producer(
         {
@@ -69,13 +73,13 @@ async def headers(cluster: Cluster, topic: str) -> list[BatchHeader]:
     return [header async for header, _ in batches(log, await log.start(), await log.visible_end())]
 
 
-async def until_cleaned(destination: Sandbox, topic: str, done: Callable[[list[BatchHeader]], Any]) -> None:
+async def until_cleaned(destination: SandboxCluster, topic: str, done: Callable[[list[BatchHeader]], Any]) -> None:
     async with opened(destination) as there:
         while not done(await headers(there, topic)):
             await some_turns()
 
 
-def make(source: Sandbox, destination: Sandbox, topic: str, *, delete_retention_ms: str) -> None:
+def make(source: SandboxCluster, destination: SandboxCluster, topic: str, *, delete_retention_ms: str) -> None:
     """Compacted on both sides; only the destination's brokers come to it."""
     create(source, topic, cleanup_policy="compact")
     create(
@@ -88,25 +92,25 @@ def make(source: Sandbox, destination: Sandbox, topic: str, *, delete_retention_
     )
 
 
-async def copy(source: Sandbox, destination: Sandbox, topic: str) -> None:
+async def copy(source: SandboxCluster, destination: SandboxCluster, topic: str) -> None:
     """One life of the mirror."""
     async with mapping(source, destination, topic, mapped=False) as flow:
         await flow.copied(topic)
         assert not flow.log.of("halted")
 
 
-async def halts(source: Sandbox, destination: Sandbox, topic: str) -> str:
+async def halts(source: SandboxCluster, destination: SandboxCluster, topic: str) -> str:
     """One life that ends at once; the reason, which is taken back before the next one."""
     async with mapping(source, destination, topic, mapped=False) as flow:
         reason = await flow.halted(topic)
         state = flow.relay.durable.state
-        side = flow.relay.partitions[topic, 0].side
+        side = flow.relay.partitions[topic, 0].subject
         await until(lambda: state.ledger.halt(side), what="the halt to be written down")
         await state.save([], forget=[halt_key(side)])
     return reason
 
 
-async def goes_on(source: Sandbox, destination: Sandbox, topic: str) -> None:
+async def goes_on(source: SandboxCluster, destination: SandboxCluster, topic: str) -> None:
     """Another life: it finds its place, and what comes next stands at the same offset on both sides."""
     async with mapping(source, destination, topic, mapped=False) as flow:
         await flow.copied(topic)
@@ -127,8 +131,8 @@ async def goes_on(source: Sandbox, destination: Sandbox, topic: str) -> None:
     ids=["two records of one key", "a tombstone"],
 )
 async def test_the_last_batch_is_rewritten(
-    source_cluster: Sandbox,
-    destination: Sandbox,
+    source_cluster: SandboxCluster,
+    destination: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     last: Written,
@@ -151,7 +155,7 @@ async def test_the_last_batch_is_rewritten(
 
 
 async def test_the_last_batch_is_removed(
-    source_cluster: Sandbox, destination: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster, destination: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     1. The last data batch is a tombstone, which the destination's cleaner removes in its second pass, while the source
@@ -183,7 +187,7 @@ async def test_the_last_batch_is_removed(
     await goes_on(source_cluster, destination, topic_name)
 
 
-def alter(sandbox: Sandbox, topic: str, name: str, value: str) -> None:
+def alter(sandbox: SandboxCluster, topic: str, name: str, value: str) -> None:
     """One config of a topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])

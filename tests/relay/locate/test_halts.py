@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import NetworkError, Unreachable
-from mirror.offsetmap.entries.pins import Flow, LastCopied, header_digest
+from mirror.offsetmap.entries.pins import FlowEntry, LastCopied, header_digest
 from mirror.offsetmap.fields import id_shown
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.position import MISSING_LOOKS
@@ -47,18 +47,18 @@ async def test_another_flow_of_the_same_topic() -> None:
         reason, detail = await at.halts()
         assert reason == "other_flow"
         assert "a mirror whose flow id is not written down" in detail
-        state = State(at.clusters[1], "elsewhere->destination")
+        state = InternalTopic(at.clusters[1], "elsewhere->destination")
         await state.open()
-        await state.put(Flow(flow=FLOW, source_cluster="another-source", destination_cluster=""))
+        await state.put(FlowEntry(flow=FLOW, source_cluster="another-source", destination_cluster=""))
     async with scene() as at:
         at.source.store("t", 0, *stored)
         for one in copies(stored, cluster_id=at.source.cluster_id):
             at.there.produce(one)
         told = at.locator.rules(at.partition)
         assert (await at.locate()).proven, told
-        state = State(at.clusters[1], FLOW)
+        state = InternalTopic(at.clusters[1], FLOW)
         await state.open()
-        await state.put(Flow(flow=FLOW, source_cluster=at.source.cluster_id, destination_cluster=""))
+        await state.put(FlowEntry(flow=FLOW, source_cluster=at.source.cluster_id, destination_cluster=""))
         renamed = at.named("renamed->destination")
         with pytest.raises(PartitionHalted) as caught:
             await renamed.locate(Partition("t", 0), takeover=False)

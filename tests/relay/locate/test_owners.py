@@ -10,7 +10,7 @@ from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.relay.locate import owners
 from mirror.relay.locate.owners import former_transactional_id, transactional_id
 from mirror.relay.partition.partition import Partition
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, records
 from tests.relay.flows import FLOW, mirroring
 from tests.relay.flows import clusters as both
@@ -60,7 +60,10 @@ async def test_a_worker_of_an_earlier_version_lets_go(flow: str, *, known: bool)
 
 @pytest.mark.broker
 async def test_a_copy_of_an_earlier_version_goes_on(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A mapped copy under the former id, killed; under the new one, nothing is lost or there twice."""
     flow_id = f"eu.{topic_name}"

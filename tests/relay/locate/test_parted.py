@@ -127,8 +127,8 @@ async def _note(at: Scene, copied: LastCopied) -> None:
     """Located once, and written down by somebody."""
     await at.locate(takeover=True)
     source_id, destination_id = at.pins.ids(at.partition)
-    side = at.partition.side
-    note = Note(side=side, writer="w", source_id=source_id, destination_id=destination_id, copied=copied, at_ms=0)
+    side = at.partition.subject
+    note = Note(subject=side, writer="w", source_id=source_id, destination_id=destination_id, copied=copied, at_ms=0)
     await at.pins.state.save([note])
 
 

@@ -25,7 +25,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole, Queue
 from mirror.relay.settings import RelaySettings
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.produce import checksum_of
 from tests.fakes.loop import until
 from tests.net.real import create, transaction
@@ -259,8 +259,8 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
 @pytest.mark.broker
 @pytest.mark.parametrize("by_position", [True, False])
 async def test_behind_a_backlog_of_transactions(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.net.errors import StoredInOldFormat
 from mirror.relay.locate import seeking
-from mirror.relay.locate.seeking import Seat
+from mirror.relay.locate.seeking import LocatingSeat
 from tests.relay.flows import batch as batch_of
 from tests.relay.flows import clusters, mirroring
 
@@ -17,13 +17,15 @@ SEATS, PARTITIONS = 2, 12
 class Counted:
     """How many rest at the same time, and how many hold a seat, at the most."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, rest: Callable[[Seat, float], Awaitable[None]]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rest: Callable[[LocatingSeat, float], Awaitable[None]]) -> None:
         self.resting = self.most_resting = self.most_seated = 0
         monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
-        monkeypatch.setattr(Seat, "rest", self._counted(rest))
+        monkeypatch.setattr(LocatingSeat, "rest", self._counted(rest))
 
-    def _counted(self, rest: Callable[[Seat, float], Awaitable[None]]) -> Callable[[Seat, float], Awaitable[None]]:
-        async def counting(seat: Seat, seconds: float) -> None:
+    def _counted(
+        self, rest: Callable[[LocatingSeat, float], Awaitable[None]]
+    ) -> Callable[[LocatingSeat, float], Awaitable[None]]:
+        async def counting(seat: LocatingSeat, seconds: float) -> None:
             self.resting += 1
             self.most_resting = max(self.most_resting, self.resting)
             try:
@@ -47,7 +49,7 @@ async def located() -> None:
 
 
 async def test_all_wait_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Counted(monkeypatch, Seat.rest)
+    counted = Counted(monkeypatch, LocatingSeat.rest)
     await located()
     assert counted.most_resting == PARTITIONS
     assert counted.most_seated <= SEATS
@@ -65,7 +67,7 @@ async def test_a_seat_is_given_back_once() -> None:
     seats = asyncio.Semaphore(1)
 
     async def resting() -> None:
-        async with Seat(seats) as seat:
+        async with LocatingSeat(seats) as seat:
             await seat.rest(0)
             await seat.rest(60)
 

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.offsetmap.entries.chunks import CHUNK_RUNS, Order
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
-from mirror.relay.mapped.copied import UNWRITTEN_CHUNKS, Copied, Jump, OpenMap
+from mirror.relay.mapped.copied import UNWRITTEN_CHUNKS, CopiedRuns, Jump, OpenMap
 
-SIDE = Side("t", 0, "t")
+SIDE = Subject("t", 0, "t")
 ORDER = Order(3, 1000, 5)
 
 
@@ -19,8 +19,8 @@ def open_map(*runs: Run) -> OpenMap:
     return OpenMap(SIDE, writer="w", order=ORDER, since=0, start=OffsetMap(runs))
 
 
-def copied(source: int = 0, destination: int = 0) -> Copied:
-    return Copied(
+def copied(source: int = 0, destination: int = 0) -> CopiedRuns:
+    return CopiedRuns(
         open_map=open_map(),
         source=source,
         source_epoch=0,

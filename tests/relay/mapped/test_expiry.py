@@ -11,7 +11,7 @@ from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
 from mirror.relay.partition.claim import Committed
 from mirror.relay.watch.renewal import Renewal
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
 from tests.relay.mapping import FLOW, MappedFlow, assert_exact, mapping, payloads, written_map
@@ -27,9 +27,9 @@ FORGETFUL = {
 
 
 @pytest.fixture(scope="module")
-def forgetful() -> Iterator[Sandbox]:
+def forgetful() -> Iterator[SandboxCluster]:
     """The destination of most."""
-    with Sandbox(name="forgetful", properties={**PATIENT, **FORGETFUL}, quick=True) as cluster:
+    with SandboxCluster(name="forgetful", properties={**PATIENT, **FORGETFUL}, quick=True) as cluster:
         yield cluster
 
 
@@ -43,12 +43,12 @@ def unrenewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Renewal, "keep", never)
 
 
-def write(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
+def write(sandbox: SandboxCluster, topic: str, first: int, count: int) -> None:
     for number in range(first, first + count):
         records(sandbox, topic, [f"{topic} {number} {at}" for at in range(3)])
 
 
-async def forgotten(sandbox: Sandbox, topic: str) -> None:
+async def forgotten(sandbox: SandboxCluster, topic: str) -> None:
     """Until the coordinator knows the partition's transactional id no more."""
     async with opened(sandbox) as cluster:
         coordinator = Coordinator(cluster)
@@ -58,7 +58,7 @@ async def forgotten(sandbox: Sandbox, topic: str) -> None:
 
 @pytest.mark.usefixtures("unrenewed")
 async def test_every_producer_id_is_known_for_ever(
-    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, forgetful: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. A copy, and no checkpoint behind it. The id is forgotten; a second life finds the copies, and has a new id.
@@ -84,7 +84,12 @@ async def test_every_producer_id_is_known_for_ever(
 @pytest.mark.parametrize("fenced", [True, False])
 @pytest.mark.usefixtures("unrenewed")
 async def test_a_new_id_fences_the_old_one_by_its_own(
-    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
+    source_cluster: SandboxCluster,
+    forgetful: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    fenced: bool,
 ) -> None:
     """
     1. A worker has the partition; its id is forgotten. A second worker, which knows nothing of the first, has another.
@@ -121,7 +126,9 @@ async def test_a_new_id_fences_the_old_one_by_its_own(
     assert await assert_exact(source_cluster, forgetful, topic_name, found) == 0
 
 
-async def test_an_id_in_use_is_not_forgotten(source_cluster: Sandbox, forgetful: Sandbox, topic_name: str) -> None:
+async def test_an_id_in_use_is_not_forgotten(
+    source_cluster: SandboxCluster, forgetful: SandboxCluster, topic_name: str
+) -> None:
     """The partition is idle for longer than ids live: its owner stays the same, and goes on under its first epoch."""
     create(source_cluster, topic_name)
     create(forgetful, topic_name)
@@ -143,7 +150,7 @@ async def test_an_id_in_use_is_not_forgotten(source_cluster: Sandbox, forgetful:
 
 @pytest.mark.usefixtures("unrenewed")
 async def test_nothing_starts_anew_while_the_group_says_otherwise(
-    source_cluster: Sandbox, forgetful: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, forgetful: SandboxCluster, topic_name: str
 ) -> None:
     """The internal topic is lost, and the id forgotten: what the group committed is the last trace."""
     flow_name = f"a->{topic_name}"
@@ -170,7 +177,7 @@ async def test_nothing_starts_anew_while_the_group_says_otherwise(
 
 
 async def test_a_source_whose_cleaner_took_whole_batches(
-    forgetful: Sandbox, destination_cluster: Sandbox, topic_name: str
+    forgetful: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. A compacted source: a key is written again and again, all of it is copied, and nothing noted behind the start.
@@ -210,7 +217,7 @@ async def test_a_source_whose_cleaner_took_whole_batches(
 # ``offsets: exact``: who may fill holes.
 
 
-def transactions(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
+def transactions(sandbox: SandboxCluster, topic: str, first: int, count: int) -> None:
     """So many, each with a marker behind it: a hole of the copy."""
     for number in range(first, first + count):
         values = [f"{topic} {number} {at}" for at in range(3)]
@@ -220,8 +227,8 @@ def transactions(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
 @pytest.mark.parametrize("forgotten_is_ours", [False, True])
 @pytest.mark.usefixtures("unrenewed")
 async def test_what_the_coordinator_has_forgotten_is_not_ours(
-    source_cluster: Sandbox,
-    forgetful: Sandbox,
+    source_cluster: SandboxCluster,
+    forgetful: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,

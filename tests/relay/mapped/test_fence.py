@@ -14,7 +14,7 @@ from mirror.net.logs.reading import Segment
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import Remembered
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import Memory
@@ -27,9 +27,9 @@ from mirror.relay.partition.partition import Partition
 from tests.records.builders import raw_batch
 from tests.simulation.model.broker import marker_batch
 
-SIDE = Side("orders", 0, "all")
+SIDE = Subject("orders", 0, "all")
 CHECKPOINT = Checkpoint(
-    side=SIDE,
+    subject=SIDE,
     writer="w",
     order=Order(1, 1000, 4),
     source_offset=7,
@@ -225,7 +225,7 @@ def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) 
     async def fence_others(there: object, before: Before, *_: object) -> Before:
         tries.append(before)
         if len(tries) == 1:
-            await topic.put(Remembered(side=SIDE, producer_id=1000, epoch=4, last_sequence=9, end=38, fenced=False))
+            await topic.put(Remembered(subject=SIDE, producer_id=1000, epoch=4, last_sequence=9, end=38, fenced=False))
             raise Unreachable("dest: cut")
         return before
 

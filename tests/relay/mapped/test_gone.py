@@ -8,13 +8,13 @@ from confluent_kafka import Producer
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.translation import translation
 from mirror.relay.events import EventLog
 from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
 from mirror.relay.topics import ids
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
 from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
@@ -23,19 +23,19 @@ from tests.service.kafka_side import delete_topic
 pytestmark = pytest.mark.broker
 
 
-def write(sandbox: Sandbox, topic: str, first: int, count: int) -> None:
+def write(sandbox: SandboxCluster, topic: str, first: int, count: int) -> None:
     """Batches of three records, no two alike."""
     for number in range(first, first + count):
         records(sandbox, topic, [f"{topic} {number} {at}" for at in range(3)])
 
 
-async def copied_of(sandbox: Sandbox, topic: str) -> list[bytes]:
+async def copied_of(sandbox: SandboxCluster, topic: str) -> list[bytes]:
     """The records that stand there, by batch."""
     async with opened(sandbox) as cluster:
         return [content.records for _, content in (await payloads(await log_of(cluster, topic))).values()]
 
 
-async def purge(sandbox: Sandbox, topic: str) -> None:
+async def purge(sandbox: SandboxCluster, topic: str) -> None:
     """DeleteRecords to the end, as Kafka Streams does with its repartition topics."""
     async with opened(sandbox) as cluster:
         log = await log_of(cluster, topic)
@@ -44,7 +44,7 @@ async def purge(sandbox: Sandbox, topic: str) -> None:
 
 @pytest.mark.parametrize("stopped", ["killed", "drained"])
 async def test_a_destination_that_was_purged(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, stopped: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, stopped: str
 ) -> None:
     """
     1. Everything is copied; the mirror dies with only its first checkpoint written, or stops in order.
@@ -66,7 +66,10 @@ async def test_a_destination_that_was_purged(
 
 
 async def test_a_purged_destination_whose_leader_has_forgotten(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
     1. The same, killed, and nobody knows what was written last: halted, and on from the checkpoint by decision only.
@@ -97,7 +100,7 @@ async def test_a_purged_destination_whose_leader_has_forgotten(
 
 
 async def test_a_source_that_deletes_behind_the_checkpoint(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. Six batches are copied, the first checkpoint is the only one, and the source deletes two of them, then all six.
@@ -116,7 +119,7 @@ async def test_a_source_that_deletes_behind_the_checkpoint(
     assert len(await copied_of(destination_cluster, topic_name)) == 7
 
 
-def write_equal(sandbox: Sandbox, topic: str, count: int) -> None:
+def write_equal(sandbox: SandboxCluster, topic: str, count: int) -> None:
     """Batches of three records that are the same in all but their offsets."""
     producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1_000, "log_level": 0})
     for _ in range(count):
@@ -126,7 +129,7 @@ def write_equal(sandbox: Sandbox, topic: str, count: int) -> None:
 
 
 async def test_equal_batches_behind_a_deletion(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. Twelve equal batches, and what was aborted among them, are copied; the first checkpoint is the only one.
@@ -156,8 +159,8 @@ async def test_equal_batches_behind_a_deletion(
 
 @pytest.mark.parametrize("version", ["3.9.2", "4.3.0"])
 async def test_a_destination_made_anew_while_it_runs(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     version: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -172,17 +175,17 @@ async def test_a_destination_made_anew_while_it_runs(
     if version == "4.3.0":
         await _made_anew(source_cluster, destination_cluster, topic_name, begun=False)
         return
-    with Sandbox(name="old", version=version, properties=PATIENT, quick=True) as old:
+    with SandboxCluster(name="old", version=version, properties=PATIENT, quick=True) as old:
         await _made_anew(source_cluster, old, topic_name, begun=True)
 
 
-async def _state(destination: Cluster) -> State:
-    state = State(destination, FLOW)
+async def _state(destination: Cluster) -> InternalTopic:
+    state = InternalTopic(destination, FLOW)
     assert await state.open(create=False)
     return state
 
 
-async def _made_anew(source: Sandbox, destination: Sandbox, topic: str, *, begun: bool) -> None:
+async def _made_anew(source: SandboxCluster, destination: SandboxCluster, topic: str, *, begun: bool) -> None:
     create(source, topic)
     create(destination, topic)
     write(source, topic, 0, 5)

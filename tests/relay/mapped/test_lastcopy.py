@@ -9,14 +9,14 @@ import pytest
 from mirror.net.errors import Unreachable
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.chunks import Order
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import LastCopied, header_digest
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import Unseen
-from mirror.relay.mapped.copied import Copied, OpenMap
+from mirror.relay.mapped.copied import CopiedRuns, OpenMap
 from mirror.relay.mapped.lastcopy import Sides, check_copied, check_end, check_last
 from mirror.relay.partition.cursor import Mark
 from tests.records.builders import Record, kafka_batch
@@ -164,8 +164,8 @@ async def test_the_last_batch_vouches_for_what_is_before_it(upto: int, noted: La
 def test_what_was_copied_since_is_noted() -> None:
     """The last batch of a record set that was acknowledged; of a later one, only how far it was."""
     marks = [Mark(at, 0, b"%061d" % at) for at in (3, 6, 12)]
-    copied = Copied(
-        open_map=OpenMap(Side("t", 0, "t"), writer="w", order=Order(1, OWN, 0), since=0),
+    copied = CopiedRuns(
+        open_map=OpenMap(Subject("t", 0, "t"), writer="w", order=Order(1, OWN, 0), since=0),
         source=0,
         source_epoch=-1,
         destination=0,
@@ -193,8 +193,8 @@ async def test_a_source_that_ends_before() -> None:
 def test_an_epoch_is_of_its_batch() -> None:
     """The epoch of what was copied first, asked for with what was copied last, would make a healthy source look
     truncated after any election."""
-    open_map = OpenMap(Side("t", 0, "t"), writer="w", order=Order(1, OWN, 0), since=0)
-    copied = Copied(
+    open_map = OpenMap(Subject("t", 0, "t"), writer="w", order=Order(1, OWN, 0), since=0)
+    copied = CopiedRuns(
         open_map=open_map, source=0, source_epoch=5, destination=0, identity=Identity(OWN, 0, 0), own=frozenset({OWN})
     )
     copied.landed(0, 3)

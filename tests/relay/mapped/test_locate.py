@@ -15,7 +15,7 @@ from mirror.relay.durable.flows import Flows
 from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped.copied import write_down
 from mirror.relay.partition.partition import Partition
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, records, transaction
@@ -26,7 +26,7 @@ from tests.service.kafka_side import delete_topic
 pytestmark = pytest.mark.broker
 
 
-def write(sandbox: Sandbox, topic: str, first: int, count: int, *, partition: int = 0, size: int = 3) -> None:
+def write(sandbox: SandboxCluster, topic: str, first: int, count: int, *, partition: int = 0, size: int = 3) -> None:
     """Batches of records, no two alike."""
     for number in range(first, first + count):
         records(sandbox, topic, [f"{topic} {partition} {number} {at}" for at in range(size)], partition=partition)
@@ -47,7 +47,7 @@ def _some_of_each(partitions: Iterable[Partition]) -> bool:
 
 
 async def test_among_the_batches_of_others(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. A source with holes, a destination that others write to before, while and after.
@@ -72,7 +72,7 @@ async def test_among_the_batches_of_others(
 
 
 async def test_lives_that_end_in_the_middle(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. Two source topics into one of the destination: batches of both in turn on one connection, never two in a request.
@@ -106,7 +106,7 @@ async def test_lives_that_end_in_the_middle(
 
 
 async def test_a_transaction_of_others_that_stays_open(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """What is behind it is hidden from read_committed consumers; the mirror starts, copies and stops all the same."""
     create(source_cluster, topic_name)
@@ -126,7 +126,7 @@ async def test_a_transaction_of_others_that_stays_open(
     assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 1
 
 
-async def test_halts(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_halts(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. The source deletes what was not copied: halted, until an operator accepts the gap.
     2. The internal topic is lost: batches of ours without a checkpoint.
@@ -160,7 +160,10 @@ async def test_halts(source_cluster: Sandbox, destination_cluster: Sandbox, topi
 
 
 async def test_without_a_right_to_transactional_ids(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No fence: the end is settled instead, and the computed identity goes on where it was, life after life."""
 
@@ -182,7 +185,7 @@ async def test_without_a_right_to_transactional_ids(
 
 
 async def test_a_destination_that_lost_its_end(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """The internal topic says that more was acknowledged than there is, and another's batch stands in the place of the
     last: what is missing is copied again."""
@@ -210,7 +213,7 @@ async def test_a_destination_that_lost_its_end(
 
 
 async def test_two_workers_that_fence_each_other(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """Neither knows of the other, and each takes the partition from the other; nothing is lost or doubled by it."""
     create(source_cluster, topic_name)
@@ -235,8 +238,8 @@ async def test_two_workers_that_fence_each_other(
 
 @pytest.mark.parametrize("looked", [True, False])
 async def test_under_another_flow_id(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,

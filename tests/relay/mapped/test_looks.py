@@ -10,14 +10,14 @@ import pytest
 from mirror.net.errors import Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.lockstep import LockStep
-from mirror.offsetmap.entries.chunks import Chunk
+from mirror.offsetmap.entries.chunks import MapChunk
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from mirror.relay.locate.owners import Owners
 from mirror.relay.mapped import fence
 from mirror.relay.mapped import locate as mapped
-from mirror.relay.mapped.copied import Copied
+from mirror.relay.mapped.copied import CopiedRuns
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.reading import Reading
 from mirror.relay.mapped.takeover import Takeover
@@ -73,7 +73,7 @@ async def test_another_owner_that_comes_while_it_is_settled(asked: bool) -> None
                     landed(destination, copy_of(batch(END), theirs))
                 await _settle(self, step)
 
-            def believed(self: Any, step: LockStep, copied: Copied) -> Identity | None:
+            def believed(self: Any, step: LockStep, copied: CopiedRuns) -> Identity | None:
                 return step.identity
 
             flow.partition().claim.unsettled = True
@@ -130,7 +130,7 @@ async def test_what_an_account_replaces_goes_when_it_is_confirmed() -> None:
             await flow.copied()
             assert await flow.relay.drain()
         (before,) = ledger(destination).checkpoints(SIDE)
-        seen: list[tuple[set[str], list[Chunk]]] = []
+        seen: list[tuple[set[str], list[MapChunk]]] = []
 
         async def confirm(self: Any) -> None:
             if not seen:

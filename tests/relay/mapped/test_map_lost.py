@@ -5,16 +5,16 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import StateUnusable, state_topic
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.relay.durable import writer
 from mirror.relay.mapped import copied
-from mirror.relay.mapped.beginning import Beginning, Start
-from mirror.sandbox import Cluster as Sandbox
+from mirror.relay.mapped.beginning import Beginning, ReadingStart
+from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened, transaction
 from tests.relay.mapped.test_locate import write
@@ -28,25 +28,25 @@ def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied, "CHUNK_RUNS", 2)
 
 
-def holes(source: Sandbox, topic: str, first: int, count: int) -> None:
+def holes(source: SandboxCluster, topic: str, first: int, count: int) -> None:
     """Each in a run of its own."""
     for at in range(first, first + count):
         transaction(source, topic, [f"{topic} {at}"], commit=True, transactional_id=topic)
 
 
-async def lose(destination: Sandbox, topic: str, at: int) -> None:
+async def lose(destination: SandboxCluster, topic: str, at: int) -> None:
     """A chunk of the map goes; how many there were."""
     async with opened(destination) as there:
-        state = State(there, FLOW)
+        state = InternalTopic(there, FLOW)
         assert await state.open(create=False)
-        chunks = state.ledger.chunks(Side(topic, 0, topic))
+        chunks = state.ledger.chunks(Subject(topic, 0, topic))
         assert len(chunks) > 4
         await state.save([], forget=[chunks[at].key()])
 
 
-async def translated(source: Sandbox, destination: Sandbox, topic: str, flow: str = FLOW) -> Translation:
+async def translated(source: SandboxCluster, destination: SandboxCluster, topic: str, flow: str = FLOW) -> Translation:
     async with opened(source) as here, opened(destination) as there:
-        state = State(there, flow)
+        state = InternalTopic(there, flow)
         assert await state.open(create=False)
         found = await translation(state, await log_of(here, topic), await log_of(there, topic), committed=True)
         assert found is not None
@@ -55,7 +55,7 @@ async def translated(source: Sandbox, destination: Sandbox, topic: str, flow: st
 
 @pytest.mark.parametrize("at", [0, 2])
 async def test_a_part_of_the_map_is_lost(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, at: int
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, at: int
 ) -> None:
     """
     1. A map of several chunks, of two owners. One of them is lost.
@@ -92,7 +92,9 @@ async def test_a_part_of_the_map_is_lost(
     assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 2
 
 
-async def test_without_the_halt(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_without_the_halt(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """The mutation: the next owner goes on with what is left, and the map looks whole again."""
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name)
@@ -103,10 +105,10 @@ async def test_without_the_halt(source_cluster: Sandbox, destination_cluster: Sa
     whole = await written_map(destination_cluster, topic_name)
     await lose(destination_cluster, topic_name, 0)
 
-    async def goes_on(self: Beginning, *_: object) -> Start:
-        one = self._accounts.checkpoint(self._partition.side)
+    async def goes_on(self: Beginning, *_: object) -> ReadingStart:
+        one = self._accounts.checkpoint(self._partition.subject)
         assert one is not None
-        return Start(one.source_offset, one.source_epoch, one.destination_offset, one.identity)
+        return ReadingStart(one.source_offset, one.source_epoch, one.destination_offset, one.identity)
 
     with (
         patch.object(Beginning, "find", goes_on),
@@ -120,8 +122,8 @@ async def test_without_the_halt(source_cluster: Sandbox, destination_cluster: Sa
 
 @pytest.mark.parametrize("short", [True, False])
 async def test_the_topic_is_made_anew_while_it_runs(
-    source_cluster: Sandbox,
-    destination_cluster: Sandbox,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
     *,

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import until
@@ -77,7 +77,7 @@ async def test_whether_it_is_a_copy_cannot_be_asked_now() -> None:
 
 @pytest.mark.broker
 async def test_a_strange_topic_of_a_real_cluster(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """It keeps its one partition. That of another topic, whose source grows, is added meanwhile."""
     beside = f"{topic_name}-beside"
@@ -100,7 +100,7 @@ async def test_a_strange_topic_of_a_real_cluster(
         assert len(there.list_topics(topic_name).topics[topic_name].partitions) == 1
 
 
-def grow(sandbox: Sandbox, topic: str, partitions: int) -> None:
+def grow(sandbox: SandboxCluster, topic: str, partitions: int) -> None:
     """Gives a topic so many partitions."""
     admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():

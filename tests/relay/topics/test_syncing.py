@@ -17,7 +17,7 @@ from mirror.net.admin.configs import Resource
 from mirror.net.errors import Refused, Unreachable
 from mirror.relay.topics import syncing
 from mirror.relay.topics.syncing import FOR_EVER, MOST_TIMES, ConfigSync, TopicConfigs, changes_of
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
 from tests.net.real import create, records
@@ -150,7 +150,7 @@ async def test_a_config_that_somebody_else_sets_again_is_left_alone() -> None:
 # Real clusters.
 
 
-def set_config(sandbox: Sandbox, topic: str, name: str, value: str | None) -> None:
+def set_config(sandbox: SandboxCluster, topic: str, name: str, value: str | None) -> None:
     """Sets a topic's config, or removes it."""
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(name, value or "", incremental_operation=operation)
@@ -160,7 +160,7 @@ def set_config(sandbox: Sandbox, topic: str, name: str, value: str | None) -> No
         future.result()
 
 
-def own_configs(sandbox: Sandbox, topic: str) -> dict[str, str]:
+def own_configs(sandbox: SandboxCluster, topic: str) -> dict[str, str]:
     """Those that are set on the topic."""
     admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
@@ -171,7 +171,7 @@ def own_configs(sandbox: Sandbox, topic: str) -> dict[str, str]:
 @pytest.mark.broker
 @pytest.mark.parametrize("remade", [False, True])
 async def test_what_is_no_copy_is_left_alone(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, remade: bool
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, remade: bool
 ) -> None:
     """
     1. Somebody else's topic has the name at the destination; or the source's is made anew, so that the destination has
@@ -203,7 +203,9 @@ async def test_what_is_no_copy_is_left_alone(
 
 
 @pytest.mark.broker
-async def test_a_topic_stays_in_step(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_topic_stays_in_step(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. Both topics exist with other configs: the destination's gets the source's, and keeps what is not on the list.
     2. The source's are changed and removed: so are the destination's, but its limit for batches stays.
@@ -228,7 +230,7 @@ async def test_a_topic_stays_in_step(source_cluster: Sandbox, destination_cluste
 
 @pytest.mark.broker
 async def test_two_flows_into_one_topic_do_not_fight_for_ever(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """Each keeps it in step with its own source: after some rounds at least one of them stops, and what the other has
     set stays."""

@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of
 from tests.relay.mapping import mapping
 
@@ -14,14 +14,16 @@ pytestmark = pytest.mark.broker
 HOUR_MS = 3_600_000
 
 
-def ahead(sandbox: Sandbox, topic: str, hours: int) -> None:
+def ahead(sandbox: SandboxCluster, topic: str, hours: int) -> None:
     """A record by a clock that is so many hours ahead."""
     producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "log_level": 0})
     producer.produce(topic, "from tomorrow", timestamp=round(time.time() * 1000) + hours * HOUR_MS, partition=0)
     assert producer.flush(30) == 0
 
 
-async def test_a_clock_two_hours_ahead(source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str) -> None:
+async def test_a_clock_two_hours_ahead(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. The source takes records from up to a day ahead; the destination's default is an hour.
     2. The mirror creates the topic, and what is two hours ahead is copied.

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.relay.partition.phases import Phase
 from mirror.relay.watch import ends
-from mirror.relay.watch.ends import Ends
+from mirror.relay.watch.ends import SourceEnds
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import until
@@ -84,10 +84,10 @@ async def test_another_topic_of_that_name() -> None:
 async def test_mutation_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at the ends, what waits behind a halt is not seen."""
 
-    async def not_at_all(_: Ends) -> None:
+    async def not_at_all(_: SourceEnds) -> None:
         pass
 
-    monkeypatch.setattr(Ends, "keep", not_at_all)
+    monkeypatch.setattr(SourceEnds, "keep", not_at_all)
     async with clusters() as (source, destination):
         source.add_topic("t")
         async with mirroring(source, destination) as flow:

@@ -8,7 +8,7 @@ import pytest
 from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.watch import idle
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
@@ -115,7 +115,11 @@ async def test_another_leader() -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("case", ["exact", "unlooked", "mapped"])
 async def test_on_real_brokers(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, case: str, monkeypatch: pytest.MonkeyPatch
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    case: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A producer of somebody else's writes to a topic that stands still. Without the look it is not seen; with mapped
     offsets others may do so."""

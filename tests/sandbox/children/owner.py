@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.process import Processes
 
 SLEEP = ["sleep", "600"]
@@ -28,7 +28,7 @@ def parent_of(pid: int) -> int:
 
 
 def brokers() -> None:
-    cluster = Cluster(version="2.8.2", quick=True)
+    cluster = SandboxCluster(version="2.8.2", quick=True)
     cluster.start()
     pids = [cluster.brokers[0].pid, cluster.zookeeper_pid or 0]
     tell(pids, cluster.brokers[0].data_dir.parent.parent, parent_of(pids[0]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox import Cluster, SandboxError
+from mirror.sandbox import SandboxCluster, SandboxError
 from mirror.sandbox.kafka import classes
 
 
@@ -97,7 +97,7 @@ def test_a_broker_that_does_not_start(jar: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_brokers_use_it(source_cluster: Cluster) -> None:
+def test_brokers_use_it(source_cluster: SandboxCluster) -> None:
     process = Path("/proc") / str(source_cluster.brokers[0].pid)
     options = (process / "cmdline").read_text().split("\0")
     (archive,) = (option.partition("=")[2] for option in options if option.startswith("-XX:SharedArchiveFile="))

@@ -8,7 +8,7 @@ from mirror.service.flows.overview import status
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
-from mirror.service.telemetry.rows import Row
+from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.status import as_html, as_text
 from tests.service.telemetry.alerts import samples
 from tests.service.telemetry.fleets import snapshot
@@ -18,12 +18,12 @@ from tests.service.telemetry.showing import flow_of
 NAMES = ("west->east", "west->hub")
 
 
-def told(*rows: Row, partitions: int, up: bool = True) -> Any:
+def told(*rows: PartitionRow, partitions: int, up: bool = True) -> Any:
     clusters = {"clusters": {"west": True, "east": up, "hub": up}}
     return snapshot(*rows, fetch_requests=3) | clusters | {"flow_partitions": partitions}
 
 
-def two(first: list[Row], second: list[Row], *, up: bool = True) -> tuple[list[Any], WorkerProcesses]:
+def two(first: list[PartitionRow], second: list[PartitionRow], *, up: bool = True) -> tuple[list[Any], WorkerProcesses]:
     """Two flows that share worker 1."""
     processes, flows = WorkerProcesses(), []
     processes.started(1, 11)
@@ -41,7 +41,7 @@ def shown(flows: list[Any], processes: WorkerProcesses) -> Any:
     return status(flows, processes.workers, version="1", address="127.0.0.1:1", pid=7)
 
 
-def active(lag: int | None, position: int) -> Row:
+def active(lag: int | None, position: int) -> PartitionRow:
     counts = stint(begun=0, position=position, records=position, batches=1, bytes=10)
     return row(state="active", lag_records=lag, position=position, stint=counts)
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from mirror.net.cluster import Cluster as Client
 from mirror.net.errors import Refused
 from mirror.net.options import ClusterOptions
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.group.holders import Holders, holders
 from tests.service.kafka_side import create_topic
 from tests.service.running import PATIENCE_S
@@ -20,7 +20,7 @@ from tests.service.running import PATIENCE_S
 pytestmark = pytest.mark.broker
 
 
-def asked(cluster: Cluster, group: str, topic: str, partitions: int, *, mark: str = "") -> Holders:
+def asked(cluster: SandboxCluster, group: str, topic: str, partitions: int, *, mark: str = "") -> Holders:
     """As the coordinator says; one that is still being made is waited for."""
 
     async def ask() -> Holders:
@@ -47,7 +47,7 @@ def until(condition: Callable[[], Any], consumer: Consumer) -> None:
         consumer.poll(0.1)
 
 
-def test_who_holds_what(source_cluster: Cluster, topic_name: str) -> None:
+def test_who_holds_what(source_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. A group that nobody has joined: all partitions are held by nobody.
     2. A member holds those of one topic. Of another, nobody does. Nor does it where it is no mirror of the flow.

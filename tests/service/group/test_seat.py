@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 
 pytestmark = pytest.mark.broker
@@ -16,13 +16,13 @@ FROZEN_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[SandboxCluster]:
     """Sessions may be short."""
-    with Cluster(name="source", properties={"group.min.session.timeout.ms": "500"}, quick=True) as running:
+    with SandboxCluster(name="source", properties={"group.min.session.timeout.ms": "500"}, quick=True) as running:
         yield running
 
 
-def test_topics_that_change_while_the_seat_is_lost(cluster: Cluster, topic_name: str) -> None:
+def test_topics_that_change_while_the_seat_is_lost(cluster: SandboxCluster, topic_name: str) -> None:
     """The broker freezes, the seat is lost, the topics change: the process lives, and has the new topic in the end."""
     (broker,) = cluster.brokers
     first, second = f"{topic_name}-1", f"{topic_name}-2"

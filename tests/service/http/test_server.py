@@ -10,15 +10,15 @@ from http import HTTPStatus
 import pytest
 
 from mirror.service.http import client
-from mirror.service.http.server import GUARD, ListenFailed, Request, Response, Server, is_loopback
+from mirror.service.http.server import GUARD, HttpRequest, ListenFailed, Response, Server, is_loopback
 
 
 @asynccontextmanager
-async def serving(host: str = "127.0.0.1") -> AsyncIterator[tuple[Server, list[Request]]]:
+async def serving(host: str = "127.0.0.1") -> AsyncIterator[tuple[Server, list[HttpRequest]]]:
     """A server that remembers requests and answers with their path."""
-    seen: list[Request] = []
+    seen: list[HttpRequest] = []
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: HttpRequest) -> Response:
         seen.append(request)
         return Response(HTTPStatus.OK, "/".join(request.path).encode())
 
@@ -48,7 +48,7 @@ async def test_paths_and_queries() -> None:
     """Parts are unquoted one by one, so that a topic's name may hold anything; HEAD has no body."""
     async with serving() as (server, seen):
         assert await ask(server, "GET", "/a/b%2Fc%3F?x=1&y=%20") == (200, b"a/b/c?")
-        assert seen[0] == Request("GET", ("a", "b/c?"), {"x": "1", "y": " "})
+        assert seen[0] == HttpRequest("GET", ("a", "b/c?"), {"x": "1", "y": " "})
         assert await ask(server, "HEAD", "/a") == (200, b"")
         assert (await ask(server, "DELETE", "/a"))[0] == 501
 
@@ -109,7 +109,7 @@ async def test_another_flows_mirror_listens_there() -> None:
     """All configurations have the same address unless they say otherwise: nothing is shown or done of the wrong one."""
     seen: list[str] = []
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: HttpRequest) -> Response:
         seen.append(request.method)
         return Response(HTTPStatus.OK, b'{"flows": [{"flow": "west->east", "flow_id": "west->east"}]}')
 

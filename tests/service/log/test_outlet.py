@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.log.outlet import NOT_READ, LogOutlet
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
@@ -187,7 +187,7 @@ def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("kind", ["full", "gone"])
 def test_records_go_on_being_copied(
-    tmp_path: Path, source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, kind: str
+    tmp_path: Path, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, kind: str
 ) -> None:
     """
     1. A full disk, or a closed pipe, from the start: what is written is copied, and lost lines are counted.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import delete_before
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import Mirror, config_text, mirror
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.broker
 RECORDS = 10
 
 
-def commit(cluster: Cluster, group: str, **offsets: int) -> None:
+def commit(cluster: SandboxCluster, group: str, **offsets: int) -> None:
     reader = consumer(cluster, group)
     reader.commit(offsets=[TopicPartition(topic, 0, offset) for topic, offset in offsets.items()], asynchronous=False)
     reader.close()
 
 
-def committed(cluster: Cluster, group: str, topic: str) -> int:
+def committed(cluster: SandboxCluster, group: str, topic: str) -> int:
     reader = consumer(cluster, group)
     (found,) = reader.committed([TopicPartition(topic, 0)], timeout=60)
     reader.close()
@@ -29,7 +29,7 @@ def committed(cluster: Cluster, group: str, topic: str) -> int:
 
 
 def test_two_topics_in_one(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. All of one topic is copied, then all of another one behind it. What comes next of the first comes behind the
@@ -103,12 +103,12 @@ def test_two_topics_in_one(
     assert committed(destination_cluster, f"{group}-2", merged) < 0
 
 
-def _wait_for_records(process: Mirror, cluster: Cluster, topic: str, count: int) -> None:
+def _wait_for_records(process: Mirror, cluster: SandboxCluster, topic: str, count: int) -> None:
     process.wait_for(lambda: len(read_from(cluster, topic, 0)) == count, f"{count} records")
 
 
 def test_an_exact_offset_that_is_not_copied_yet(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Committed at the destination it would be behind the log's end, where consumers reset to anywhere; the same before
     its beginning."""

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import end_of
 from tests.service.running import MIRROR
 
@@ -75,7 +75,7 @@ def now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def everything(cluster: Cluster) -> dict[str, Any]:
+def everything(cluster: SandboxCluster) -> dict[str, Any]:
     """All that a plan could have changed: topics, those of Kafka's own among them, their configs, where their logs
     end, and groups."""
     bootstrap = cluster.bootstrap_servers

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import KEEPING
 from tests.service.kafka_side import create_topic, delete_topic, end_of, produce, writing
 from tests.service.plan.planning import everything, plan, run
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.broker
 
 
 def config(
-    path: Path, source: Cluster, destination: Cluster, *topics: str, name: str = "a.yaml", group: str = "plan",
-    **flow: object,
+    path: Path, source: SandboxCluster, destination: SandboxCluster, *topics: str, name: str = "a.yaml",
+    group: str = "plan", **flow: object,
 ) -> Path:  # fmt: skip
     """A configuration with these topics; underscores stand for dots in ``flow``."""
     settings = {key.replace("_", "."): value for key, value in flow.items()}
@@ -35,7 +35,9 @@ def config(
     return path / name
 
 
-def copied(process: Mirror, source: Cluster, destination: Cluster, topic: str, partitions: int = 1) -> None:
+def copied(
+    process: Mirror, source: SandboxCluster, destination: SandboxCluster, topic: str, partitions: int = 1
+) -> None:
     """Until the destination ends where the source does."""
     ends = [end_of(source.bootstrap_servers, topic, index) for index in range(partitions)]
     process.wait_for(
@@ -48,7 +50,7 @@ def copied(process: Mirror, source: Cluster, destination: Cluster, topic: str, p
 
 
 def test_from_nothing_to_a_copy(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Nothing is there: the topic is created; exit code 0.
@@ -83,7 +85,7 @@ def test_from_nothing_to_a_copy(
 
 
 def test_a_copy_whose_destination_topic_was_deleted(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """It would be created, and the mirror halts, since it was copied before."""
     create_topic(source_cluster.bootstrap_servers, topic_name)
@@ -99,7 +101,9 @@ def test_a_copy_whose_destination_topic_was_deleted(
         process.wait_event("halted", topic=topic_name, reason="recreated")
 
 
-def test_other_flows(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_other_flows(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. A flow has copied the topic. One the other way is told that it would make a loop.
     2. One with another id is told that the copy is another flow's.
@@ -124,7 +128,7 @@ def test_other_flows(source_cluster: Cluster, destination_cluster: Cluster, topi
 
 
 def test_what_others_must_create(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """With topic.create: false, a missing topic and missing partitions are refused, as the mirror does."""
     missing = f"{topic_name}-missing"
@@ -143,7 +147,7 @@ def test_what_others_must_create(
 
 
 def test_an_entry_that_matches_nothing(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     create_topic(source_cluster.bootstrap_servers, topic_name)
     some = plan(config(tmp_path, source_cluster, destination_cluster, topic_name, f"{topic_name}-nowhere"))
@@ -155,7 +159,7 @@ def test_an_entry_that_matches_nothing(
 
 
 def test_a_running_mirror_is_not_disturbed(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A mirror copies what is written all the time, transactions among it, while plans are made.
@@ -179,7 +183,9 @@ def test_a_running_mirror_is_not_disturbed(
         assert process.stop() == 0
 
 
-def test_fix(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_fix(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. A topic is missing; another lacks partitions, takes smaller batches, and is empty with settings that rewrite; a
        third has such settings and records.
@@ -228,7 +234,7 @@ def test_fix(source_cluster: Cluster, destination_cluster: Cluster, topic_name: 
     assert "--fix would" not in text
 
 
-def _mine(cluster: Cluster, name: str) -> dict[str, Any]:
+def _mine(cluster: SandboxCluster, name: str) -> dict[str, Any]:
     """All topics of this test; others' groups and topics change meanwhile."""
     found = everything(cluster)
     return {
@@ -238,16 +244,16 @@ def _mine(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two_brokers() -> Iterator[Cluster]:
+def two_brokers() -> Iterator[SandboxCluster]:
     """One of them is killed."""
-    with Cluster(
+    with SandboxCluster(
         name="source", brokers=2, quick=True, properties={**KEEPING, "broker.session.timeout.ms": "600000"}
     ) as it:
         yield it
 
 
 def test_a_broker_that_is_down(
-    two_brokers: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    two_brokers: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A broker of two hangs, then dies: its partitions are not known, and say why; those of the other one are.
@@ -278,7 +284,9 @@ def _not_known(file: Path, topic: str) -> None:
     assert found.rows(None)["P35"]["level"] == "unknown"
 
 
-def test_no_cluster(destination_cluster: Cluster, source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_no_cluster(
+    destination_cluster: SandboxCluster, source_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """Exit code 1, and the message says which cluster; a wrong configuration is 78, wrong usage 64."""
     text = config_text("127.0.0.1:1", destination_cluster.bootstrap_servers, [topic_name])
     (tmp_path / "a.yaml").write_text(text)
@@ -290,7 +298,7 @@ def test_no_cluster(destination_cluster: Cluster, source_cluster: Cluster, topic
     assert run(tmp_path / "a.yaml", "--dry-run").returncode == 64
 
 
-def test_the_same_cluster(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_the_same_cluster(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     create_topic(source_cluster.bootstrap_servers, topic_name)
     port = source_cluster.brokers[0].port
     text = config_text(f"127.0.0.1:{port}", f"localhost:{port}", [topic_name])
@@ -300,7 +308,9 @@ def test_the_same_cluster(source_cluster: Cluster, topic_name: str, tmp_path: Pa
     assert found.rows(None)["P01"]["level"] == "refused"
 
 
-def test_mapped(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_mapped(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. Others have written to the destination topic: with offsets: mapped, all is well, before and afterwards.
     2. The internal topic is deleted: the checkpoint is missed, as the mirror misses it.
@@ -327,7 +337,7 @@ def test_mapped(source_cluster: Cluster, destination_cluster: Cluster, topic_nam
 
 
 def test_a_copy_that_nothing_shows(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The destination's records are deleted, and so is the internal topic; the group is another one. Nothing shows that
@@ -359,14 +369,14 @@ def test_a_copy_that_nothing_shows(
         process.wait_event("halted", topic=topic_name, reason="retention_overtook")
 
 
-def _delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+def _delete_before(cluster: SandboxCluster, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         deleted.result(30)
 
 
 def test_names_that_collide(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """A controller refuses a name that differs from another topic's by a dot for an underscore: the plan gives the
     reason with which the mirror halts."""
@@ -384,7 +394,7 @@ def test_names_that_collide(
 
 
 def test_configs_in_step_and_a_strange_topic(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. With sync.topic.configs.enabled, a row says which configs of a destination topic would be changed; then they are.

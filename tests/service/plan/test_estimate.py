@@ -3,7 +3,7 @@
 import pytest
 
 from mirror.service.plan.estimate import (
-    Estimate,
+    CopyingEstimate,
     Need,
     disk,
     limited_s,
@@ -54,8 +54,8 @@ def test_what_goes_one_by_one() -> None:
 def test_the_time_is_a_lower_bound() -> None:
     """The slowest of what bounds it; and it says what it rests on."""
 
-    def at_least(**changes: object) -> Estimate:
-        found, of = Estimate(), flow(**changes)  # type: ignore[arg-type]
+    def at_least(**changes: object) -> CopyingEstimate:
+        found, of = CopyingEstimate(), flow(**changes)  # type: ignore[arg-type]
         for index in range(4):
             found.count(of, topic(), partition(index=index))
         found.finish(of)
@@ -83,21 +83,21 @@ def test_limits_of_topics() -> None:
     needs = {"slow": Need(size=1_000), "fast": Need(size=2_000), "free": Need(size=1e6)}
     assert limited_s(of, needs) == pytest.approx(100.0)
     assert limited_s(flow(), needs) == 0.0
-    found = Estimate(need=Need(offsets=1, size=3_000))
+    found = CopyingEstimate(need=Need(offsets=1, size=3_000))
     found.finish(of, needs)
     assert found.at_least_s == pytest.approx(100.0)
     assert any("topic.max.bytes.per.second" in each for each in found.rests_on)
 
 
 def test_nothing_to_copy_takes_no_time() -> None:
-    found = Estimate()
+    found = CopyingEstimate()
     found.count(flow(), topic(), partition(due=100))
     found.finish(flow())
     assert found.at_least_s == 0.0
 
 
 def test_markers_are_limited() -> None:
-    found, of = Estimate(), flow(rate=1e9, relay={"max_fill_per_second": 10})
+    found, of = CopyingEstimate(), flow(rate=1e9, relay={"max_fill_per_second": 10})
     found.count(of, topic(), partition(sample={"holes": {"marker": 50}, "runs": 1}))
     found.finish(of)
     assert found.at_least_s == pytest.approx(5.0)

@@ -16,8 +16,8 @@ from mirror.service.plan import command
 from mirror.service.plan.command import exit_code
 from mirror.service.plan.document import document
 from mirror.service.plan.fix import Act, acts_for
-from mirror.service.plan.model import Finding, Level
-from mirror.service.plan.report import NAMED, Report, Row, State
+from mirror.service.plan.model import Level, PlanFinding
+from mirror.service.plan.report import NAMED, PlanRow, Prospect, Report
 from mirror.service.plan.table import text
 from tests.relay.flows import settings
 from tests.service.plan.facts import flow, partition, topic
@@ -38,7 +38,7 @@ def report(*partitions: dict[str, Any], count: int = 0, of: dict[str, Any] | Non
 
 def test_all_is_well() -> None:
     found = report(count=3)
-    assert found.partitions == {State.FITS: 3}
+    assert found.partitions == {Prospect.FITS: 3}
     assert found.level is Level.TOLD
     assert exit_code([found], {}) == EXIT_OK
     assert found.estimate.need.offsets == 300
@@ -48,14 +48,14 @@ def test_states() -> None:
     """The gravest finding counts. One about the topic concerns all its partitions."""
     found = report({"halted": BAD}, {"unknown": "it hangs"}, {"in_sync": 0, "replicas": 3}, {"leading": 5, "start": 5},
                    of={"there": {"min.insync.replicas": "1"}})  # fmt: skip
-    assert found.partitions == {State.REFUSED: 1, State.UNKNOWN: 1, State.WARNS: 1, State.FITS: 1}
+    assert found.partitions == {Prospect.REFUSED: 1, Prospect.UNKNOWN: 1, Prospect.WARNS: 1, Prospect.FITS: 1}
     (row,) = found.topics.values()
-    assert row.state is State.REFUSED
-    assert report(count=2, of={"partitions_there": 9}).partitions == {State.WARNS: 2}
+    assert row.state is Prospect.REFUSED
+    assert report(count=2, of={"partitions_there": 9}).partitions == {Prospect.WARNS: 2}
     new = {"exists": False, "created": True, "partitions_there": 0, "pair": {"partitions_there": 0}}
-    assert report(count=2, of=new).partitions == {State.CREATED: 2}
+    assert report(count=2, of=new).partitions == {Prospect.CREATED: 2}
     grown = {"grown": True, "partitions_there": 1, "pair": {"partitions_there": 1}}
-    assert report(count=3, of=grown).partitions == {State.FITS: 1, State.CREATED: 2}
+    assert report(count=3, of=grown).partitions == {Prospect.FITS: 1, Prospect.CREATED: 2}
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_strange_topic_is_not_said_to_grow(reason: HaltReason) -> None:
     """The mirror adds partitions to its copies only. With another cause, such as a batch too large, it adds them."""
     grown = {"grown": True, "partitions_there": 1, "pair": {"partitions_there": 1}}
     found = report({"halted": Halted.of(reason, "others' records")}, count=2, of=grown)
-    assert found.partitions == {State.REFUSED: 3}
+    assert found.partitions == {Prospect.REFUSED: 3}
     (row,) = [row for row in found.rows if row.finding.line is Line.PARTITIONS]
     assert (row.finding.level, row.finding.reason, row.partitions) == (Level.REFUSED, "fewer_partitions", 2)
     assert "t has 1 of 3 partitions at destination, and none are added" in row.finding.detail
     too_large = report({"halted": Halted.of(HaltReason.TOO_LARGE, "a batch")}, count=2, of=grown)
-    assert too_large.partitions == {State.REFUSED: 1, State.CREATED: 2}
+    assert too_large.partitions == {Prospect.REFUSED: 1, Prospect.CREATED: 2}
 
 
 def test_what_is_refused_is_not_to_be_copied() -> None:
@@ -209,13 +209,19 @@ def test_a_remedy_is_for_what_the_row_is_about(partitions: int, only: int | None
     """It names a partition if there is one, and says that what has not begun cannot be resumed."""
     resume = "delete it and run `mirror partition resume TOPIC PARTITION`"
     named = list(range(partitions))
-    row = Row(
-        topic="t", finding=Finding(Line.PREFIX, Level.REFUSED, "d", remedy=resume), partitions=partitions, named=named
+    row = PlanRow(
+        topic="t",
+        finding=PlanFinding(Line.PREFIX, Level.REFUSED, "d", remedy=resume),
+        partitions=partitions,
+        named=named,
     )
     assert row.only == only
     assert row.remedy.startswith(f"{resume}. (Partitions that have not halted yet need no resume")
-    halted = Row(
-        topic="t", finding=Finding(Line.HALTED, Level.REFUSED, "d", remedy=resume), partitions=partitions, named=named
+    halted = PlanRow(
+        topic="t",
+        finding=PlanFinding(Line.HALTED, Level.REFUSED, "d", remedy=resume),
+        partitions=partitions,
+        named=named,
     )
     assert halted.remedy == resume
 

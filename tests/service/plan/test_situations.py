@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.patience import PATIENT
 from tests.relay.locate.test_cleaned import write
@@ -25,8 +25,8 @@ HOUR_MS = 3_600_000
 class Sides(NamedTuple):
     """Bootstrap servers of both clusters."""
 
-    source: Cluster
-    destination: Cluster
+    source: SandboxCluster
+    destination: SandboxCluster
 
     @property
     def here(self) -> str:
@@ -42,8 +42,8 @@ def sides() -> Iterator[Sides]:
     """Two clusters of this file alone, in which no group and no transaction was ever used: what a plan must not create
     is not there."""
     properties = {**PATIENT, "log.cleaner.backoff.ms": "100"}
-    source = Cluster(name="source", properties=properties, quick=True)
-    destination = Cluster(name="destination", properties=properties, quick=True)
+    source = SandboxCluster(name="source", properties=properties, quick=True)
+    destination = SandboxCluster(name="destination", properties=properties, quick=True)
     start_together(source, destination)
     try:
         yield Sides(source, destination)

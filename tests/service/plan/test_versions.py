@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.legacy.logs import consumed
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, produce
@@ -17,7 +17,7 @@ OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.ver
 
 @pytest.mark.parametrize("version", ["2.8.2", "0.10.2.2"])
 def test_a_source_that_stores_an_old_format(
-    version: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    version: str, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A source of Kafka 0.10, or of 2.8 that stores batches as that did: it is told that they are made anew.
@@ -25,7 +25,7 @@ def test_a_source_that_stores_an_old_format(
     """
     oldest = version.startswith("0.10")
     properties = PATIENT if oldest else {**PATIENT, **OLD_FORMAT}
-    with Cluster(name="source", version=version, properties=properties, quick=True, heap_mb=512) as source:
+    with SandboxCluster(name="source", version=version, properties=properties, quick=True, heap_mb=512) as source:
         create_topic(source.bootstrap_servers, topic_name)
         stamped(source.bootstrap_servers, topic_name, now_ms())  # with headers, it would be refused
         text = config_text(source.bootstrap_servers, destination_cluster.bootstrap_servers, [topic_name])
@@ -50,11 +50,11 @@ def test_a_source_that_stores_an_old_format(
 
 
 @pytest.mark.parametrize("version", ["1.1.1", "2.3.1", "3.9.2"])
-def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cluster: Cluster) -> None:
+def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cluster: SandboxCluster) -> None:
     """Brokers that cannot be asked for this or that are no error: all is well, as far as they tell."""
     create_topic(source_cluster.bootstrap_servers, topic_name, 2)
     produce(source_cluster.bootstrap_servers, topic_name, 20, partitions=2)
-    with Cluster(name="other", version=version, properties=PATIENT, quick=True, heap_mb=512) as other:
+    with SandboxCluster(name="other", version=version, properties=PATIENT, quick=True, heap_mb=512) as other:
         text = config_text(source_cluster.bootstrap_servers, other.bootstrap_servers, [topic_name])
         (tmp_path / "a.yaml").write_text(text)
         found = plan(tmp_path / "a.yaml", "--fix")
@@ -70,9 +70,9 @@ def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cl
         assert returning.state(f"{topic_name}-back") == "created"
 
 
-def test_a_destination_that_is_too_old(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_a_destination_that_is_too_old(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     """Nothing can be copied to there, and waiting does not help."""
-    with Cluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as old:
+    with SandboxCluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as old:
         text = config_text(source_cluster.bootstrap_servers, old.bootstrap_servers, [topic_name])
         (tmp_path / "a.yaml").write_text(text)
         done = run(tmp_path / "a.yaml")

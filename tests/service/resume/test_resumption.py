@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import main
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.http.routes import Pages
-from mirror.service.http.server import Request
+from mirror.service.http.server import HttpRequest
 from mirror.service.resume import resumption
 from mirror.service.resume.resumption import NotAsked, Resumed, ResumeOutcome, Resumption
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.rows import Row
+from mirror.service.telemetry.rows import PartitionRow
 from tests.service.config.loading import base
 from tests.service.kafka_side import create_topic, delete_topic, produce
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
@@ -30,7 +30,7 @@ from tests.service.telemetry.alerts import samples
 FLOW = {"orders": [0, 1, 2], "users": [0]}
 
 
-def row(topic: str, partition: int, state: str) -> Row:
+def row(topic: str, partition: int, state: str) -> PartitionRow:
     halted = {"reason": "r", "detail": "d", "remedy": "m"} if state == "halted" else {}
     return rows.row(topic, partition, state=state, **halted)
 
@@ -38,7 +38,9 @@ def row(topic: str, partition: int, state: str) -> Row:
 class Workers:
     """Workers that answer at once; partitions of the topics in ``stays`` stay halted."""
 
-    def __init__(self, rows: Mapping[int, list[Row]], *, ready: bool = True, stays: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, rows: Mapping[int, list[PartitionRow]], *, ready: bool = True, stays: tuple[str, ...] = ()
+    ) -> None:
         self.fleet = Fleet("source->destination")
         self.asked: list[tuple[int, str, Any]] = []
         self.remade: Any = None
@@ -162,7 +164,7 @@ async def test_over_http(
     """What comes of it, in the status code and partition by partition."""
     flow = SimpleNamespace(name="a->b", resumption=spread(stays=stays).resumption)
     served: Any = SimpleNamespace(flows={"a->b": flow}, commands=Commands())
-    request = Request("POST", ("api", "v1", "partitions", *path, "resume"), query)
+    request = HttpRequest("POST", ("api", "v1", "partitions", *path, "resume"), query)
     answer = await Pages(served).answer(request)
     assert answer.status == HTTPStatus(code)
     body = json.loads(answer.body)
@@ -220,7 +222,7 @@ def lag_of(process: Mirror, partition: int) -> float | None:
 
 @pytest.mark.broker
 def test_a_service_whose_partitions_have_all_halted(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Everything halts: it stays up, says so once, is healthy and not ready, and its alert stands.

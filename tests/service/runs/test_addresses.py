@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce
@@ -89,8 +89,8 @@ def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> N
     3. ``mirror audit`` reads both sides there, and finds them the same.
     """
     with (
-        Cluster(name="source", host="::1", properties=PATIENT, quick=True, heap_mb=512) as here,
-        Cluster(name="destination", host="::1", properties=PATIENT, quick=True, heap_mb=512) as there,
+        SandboxCluster(name="source", host="::1", properties=PATIENT, quick=True, heap_mb=512) as here,
+        SandboxCluster(name="destination", host="::1", properties=PATIENT, quick=True, heap_mb=512) as there,
     ):
         source, destination = here.bootstrap_servers, there.bootstrap_servers
         assert source == f"[::1]:{here.brokers[0].port}"
@@ -126,8 +126,8 @@ def test_brokers_that_move(topic_name: str, tmp_path: Path) -> None:
     """
     moved = Reservation(), Reservation()
     with (
-        Cluster(name="source", properties=PATIENT, quick=True, heap_mb=512) as here,
-        Cluster(name="destination", properties=PATIENT, quick=True, heap_mb=512) as there,
+        SandboxCluster(name="source", properties=PATIENT, quick=True, heap_mb=512) as here,
+        SandboxCluster(name="destination", properties=PATIENT, quick=True, heap_mb=512) as there,
         forwarder(here.brokers[0].port) as to_source,
         forwarder(there.brokers[0].port) as to_destination,
     ):

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.records.content.raw import placed_records
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.stamped import is_stamped, unstamped
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
 from tests.service.running import Mirror, config_text, mirror
 from tests.service.runs.test_deep_path import QUICK_CLEANER, Sides, keyed, killed_once, started, wait_equal
@@ -28,7 +28,9 @@ Seen = list[tuple[Any, ...]]
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
 def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
     """Bootstrap servers of a source, and of a destination of each version, whose cleaner is quick."""
-    with started(Cluster(quick=True), Cluster(version=request.param, properties=QUICK_CLEANER, quick=True)) as found:
+    with started(
+        SandboxCluster(quick=True), SandboxCluster(version=request.param, properties=QUICK_CLEANER, quick=True)
+    ) as found:
         yield found
 
 

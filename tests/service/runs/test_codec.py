@@ -8,7 +8,7 @@ import pytest
 
 from mirror.audit.judge.changed.reencoded import RECODED
 from mirror.records.header import BatchHeader, Codec
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import CODECS, create_topic, produce, read_log
 from tests.service.running import config_text, get, mirror, status
 from tests.service.runs.test_append_times import clean, set_config
@@ -23,7 +23,7 @@ KILLS = 2
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
 def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
     """Bootstrap servers of a source, and of a destination of each version."""
-    with started(Cluster(quick=True), Cluster(version=request.param, quick=True)) as found:
+    with started(SandboxCluster(quick=True), SandboxCluster(version=request.param, quick=True)) as found:
         yield found
 
 

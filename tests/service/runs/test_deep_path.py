@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.service.kafka_side import (
     CODECS,
@@ -37,12 +37,12 @@ Record = tuple[Any, ...]
 @pytest.fixture(scope="module")
 def sides() -> Iterator[Sides]:
     """Bootstrap servers of a source whose cleaner is quick, and of a destination."""
-    with started(Cluster(properties=QUICK_CLEANER, quick=True), Cluster(quick=True)) as found:
+    with started(SandboxCluster(properties=QUICK_CLEANER, quick=True), SandboxCluster(quick=True)) as found:
         yield found
 
 
 @contextmanager
-def started(source: Cluster, destination: Cluster) -> Iterator[Sides]:
+def started(source: SandboxCluster, destination: SandboxCluster) -> Iterator[Sides]:
     """Both, together; their bootstrap servers."""
     try:
         start_together(source, destination)

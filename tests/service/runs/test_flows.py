@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, writing
 from tests.service.running import Mirror, cli, get, mirror, status
@@ -21,15 +21,15 @@ PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
-def third_cluster() -> Iterator[Cluster]:
-    with Cluster(name="third", properties=PATIENT, quick=True) as cluster:
+def third_cluster() -> Iterator[SandboxCluster]:
+    with SandboxCluster(name="third", properties=PATIENT, quick=True) as cluster:
         yield cluster
 
 
 class Several:
     """The clusters by alias, and configurations for flows between them."""
 
-    def __init__(self, folder: Path, **clusters: Cluster) -> None:
+    def __init__(self, folder: Path, **clusters: SandboxCluster) -> None:
         self.clusters = clusters
         self.at = {alias: cluster.bootstrap_servers for alias, cluster in clusters.items()}
         self.config = folder / "mirror.yaml"
@@ -80,7 +80,11 @@ def lines(process: Mirror, flow: str, *events: str) -> list[dict[str, Any]]:
 
 
 def test_one_source_two_destinations(
-    source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    third_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
 ) -> None:
     """
     1. Two flows share a pool of two processes. Both copies are complete, each flow starts and catches up by itself.
@@ -140,7 +144,11 @@ def test_one_source_two_destinations(
 
 
 def test_two_sources_into_one_topic(
-    source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    third_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
 ) -> None:
     """With ``offsets: mapped`` two flows append to the same topic: it has every record of both, once."""
     place = Several(tmp_path, source=source_cluster, destination=destination_cluster, third=third_cluster)
@@ -186,7 +194,7 @@ def cli_here(place: Several, *arguments: str) -> tuple[int, str]:
 
 
 def test_both_ways_by_prefix(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Two clusters mirror each other's topic, by patterns that match copies as well: each gets the other's under its
@@ -215,14 +223,14 @@ def test_both_ways_by_prefix(
 
 
 def test_one_destination_fails(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. One flow's destination is away at the start: that flow waits, not ready, and the other one starts in the same
        process. The destination comes: the flow starts.
     2. It is killed: one line says so, that flow is not ready; the other goes on, ready, and copies what comes.
     """
-    with Cluster(name="fragile", properties=PATIENT, quick=True) as fragile:
+    with SandboxCluster(name="fragile", properties=PATIENT, quick=True) as fragile:
         place = Several(tmp_path, source=source_cluster, destination=destination_cluster, fragile=fragile)
         create_topic(place.at["source"], topic_name, PARTITIONS)
         produce(place.at["source"], topic_name, 100, partitions=PARTITIONS)
@@ -258,7 +266,7 @@ def test_one_destination_fails(
 
 
 def test_limits_are_reloaded(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Under a low limit, a backlog waits. SIGHUP with a higher one for the flow: it is copied.
@@ -293,7 +301,11 @@ def test_limits_are_reloaded(
 
 
 def test_reloaded(
-    source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    third_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
 ) -> None:
     """
     1. SIGHUP with another flow in the file: it is added in the same process, and copies.
@@ -375,7 +387,11 @@ def test_reloaded(
 
 
 def test_what_one_flow_refuses(
-    source_cluster: Cluster, destination_cluster: Cluster, third_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    third_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
 ) -> None:
     """
     1. One flow's internal topic is not what it has to be: that flow says so, by name, and does not start.

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.audit import job
 from mirror.audit.model import AuditRequest, Span
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import endpoint
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.running import Mirror, config_text, get, mirror, status
@@ -27,7 +27,7 @@ def delete_before(bootstrap: str, topic: str, offset: int) -> None:
 
 
 def test_retention_overtook(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Ten records are copied; of the next twenty, the source deletes five while the mirror is stopped.
@@ -83,7 +83,7 @@ def test_retention_overtook(
 
 
 def test_a_source_that_begins_inside_a_batch(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """DeleteRecords moved its start there: the batch is copied whole, and the copy begins at the same offset."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers

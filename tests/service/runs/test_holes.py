@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.running import Mirror, config_text, mirror
 
@@ -113,7 +113,9 @@ def open_transaction(bootstrap: str, topic: str) -> Iterator[Producer]:
     yield producer
 
 
-def test_transactions(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_transactions(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. Two transactional producers interleave, with plain records in between; one transaction in five is aborted.
     2. All is copied while it is written, and killed in the middle; ends are equal, and consumers agree.
@@ -145,7 +147,7 @@ def test_transactions(source_cluster: Cluster, destination_cluster: Cluster, top
 
 
 def test_an_open_transaction_is_waited_for(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Nothing behind it is copied before it is decided, also over a restart; then all is."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
@@ -167,7 +169,7 @@ def test_an_open_transaction_is_waited_for(
 
 
 def test_a_marker_too_many_halts(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """An aborted transaction by hand at the destination's end: where the source then has a record, ``overfilled``."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers

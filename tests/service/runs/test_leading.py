@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from mirror.records.filler import filler_batch
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.net.real import log_of, opened
 from tests.patience import KEEPING
 from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, start_of
@@ -21,7 +21,7 @@ STARTS = (1_234_567, 0, 40_000)
 """Of the partitions."""
 
 
-def begin_at(cluster: Cluster, topic: str, starts: Mapping[int, int]) -> None:
+def begin_at(cluster: SandboxCluster, topic: str, starts: Mapping[int, int]) -> None:
     """Moves the starts of a topic's empty partitions."""
 
     async def fill() -> None:
@@ -41,7 +41,7 @@ def begin_at(cluster: Cluster, topic: str, starts: Mapping[int, int]) -> None:
         future.result()
 
 
-def set_policy(cluster: Cluster, topic: str, policy: str) -> None:
+def set_policy(cluster: SandboxCluster, topic: str, policy: str) -> None:
     """The topic's cleanup.policy."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
@@ -50,7 +50,7 @@ def set_policy(cluster: Cluster, topic: str, policy: str) -> None:
         future.result()
 
 
-def policy_of(cluster: Cluster, topic: str) -> str | None:
+def policy_of(cluster: SandboxCluster, topic: str) -> str | None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     value: str | None = future.result()["cleanup.policy"].value
@@ -58,7 +58,7 @@ def policy_of(cluster: Cluster, topic: str) -> str | None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_the_copy_begins_there(source_cluster: Cluster, topic_name: str, tmp_path: Path, policy: str) -> None:
+def test_the_copy_begins_there(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path, policy: str) -> None:
     """
     1. Three partitions, two of which do not begin at 0: the destination's begin at the same offsets, and are equal.
     2. The mirror and the destination's broker are killed at once, and come back: all as before, and it goes on.
@@ -69,7 +69,7 @@ def test_the_copy_begins_there(source_cluster: Cluster, topic_name: str, tmp_pat
     set_policy(source_cluster, topic_name, policy)
     codec = {"delete": "zstd", "compact": "lz4"}[policy]
     produce(source, topic_name, 300, partitions=len(STARTS), codec=codec, keyed=True)
-    with Cluster(name="destination", properties=KEEPING, quick=True) as destination_cluster:
+    with SandboxCluster(name="destination", properties=KEEPING, quick=True) as destination_cluster:
         destination = destination_cluster.bootstrap_servers
 
         def same(process: Mirror) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from mirror.service.config import load
 from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
@@ -21,7 +21,7 @@ KILLS = 3
 FLOW = {"offsets": "mapped", "checkpoint.interval.ms": 300, "settle.ms": 1000}
 
 
-def consumer(sandbox: Sandbox, group: str = "none") -> Consumer:
+def consumer(sandbox: SandboxCluster, group: str = "none") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": sandbox.bootstrap_servers,
@@ -36,7 +36,7 @@ def consumer(sandbox: Sandbox, group: str = "none") -> Consumer:
 
 
 def read_from(
-    sandbox: Sandbox, topic: str, offset: int, count: int = 1 << 30
+    sandbox: SandboxCluster, topic: str, offset: int, count: int = 1 << 30
 ) -> list[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of the first records that a plain consumer gets there; fewer at the end."""
     found: list[tuple[int, bytes | None, bytes | None]] = []
@@ -67,7 +67,7 @@ def translate(config: Path, *arguments: str) -> tuple[int, str]:
 
 
 @contextmanager
-def writing(sandbox: Sandbox, *topics: str) -> Iterator[None]:
+def writing(sandbox: SandboxCluster, *topics: str) -> Iterator[None]:
     """Somebody writes to these topics all the time, a batch now and then."""
 
     def write(number: int) -> None:
@@ -79,7 +79,7 @@ def writing(sandbox: Sandbox, *topics: str) -> Iterator[None]:
 
 
 async def test_killed_again_and_again_while_others_write(
-    source_cluster: Sandbox, destination_cluster: Sandbox, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Two source topics into one destination topic, which somebody else writes to as well, all of them all the time.
@@ -125,7 +125,7 @@ def _wait_for_bytes(process: Mirror, count: int) -> None:
 
 
 def _move_group(
-    source: Sandbox, destination: Sandbox, config: Path, topic: str, other: str, merged: str, end: int
+    source: SandboxCluster, destination: SandboxCluster, config: Path, topic: str, other: str, merged: str, end: int
 ) -> None:
     """By the command line, as an operator would. The group has read one of the topics, and where it reads the other one
     is to be said: what it has not read of that may lie before."""

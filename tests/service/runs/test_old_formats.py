@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.legacy import LegacySpan, Span, cut, messages
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.wire.fetch import FetchPartition, read_fetch_response
 from tests.legacy.logs import (
     AS_0_9,
@@ -41,19 +41,19 @@ KILLS = 3
 
 
 @pytest.fixture(scope="module")
-def source() -> Iterator[Cluster]:
+def source() -> Iterator[SandboxCluster]:
     properties = {**PATIENT, "auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "200"}
-    with Cluster(name="source", version=VERSION, properties=properties, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="source", version=VERSION, properties=properties, quick=True, heap_mb=512) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def there() -> Iterator[str]:
-    with Cluster(name="destination", quick=True) as cluster:
+    with SandboxCluster(name="destination", quick=True) as cluster:
         yield cluster.bootstrap_servers
 
 
-def write(cluster: Cluster, topic: str, rounds: int = 3, **options: Any) -> None:
+def write(cluster: SandboxCluster, topic: str, rounds: int = 3, **options: Any) -> None:
     """Batches in every codec that the old formats have."""
     for codec in CODECS:
         load.produce(cluster.bootstrap_servers, topic, rounds, headers=False, compression_type=codec, **options)
@@ -65,7 +65,7 @@ def delete_before(servers: str, topic: str, offset: int) -> None:
         deleted.result(PATIENCE_S)
 
 
-def stored(cluster: Cluster, topic: str) -> tuple[memoryview, list[Span]]:
+def stored(cluster: SandboxCluster, topic: str) -> tuple[memoryview, list[Span]]:
     """The whole log as it is stored, over all segments, and what is in it."""
     found, offset, end = b"", 0, end_of(cluster.bootstrap_servers, topic)
     with Client(cluster.brokers[0].port) as client:
@@ -79,11 +79,11 @@ def stored(cluster: Cluster, topic: str) -> tuple[memoryview, list[Span]]:
     return memoryview(found), list(cut(memoryview(found)))
 
 
-def magics_in(cluster: Cluster, topic: str) -> set[int]:
+def magics_in(cluster: SandboxCluster, topic: str) -> set[int]:
     return {span.magic if isinstance(span, LegacySpan) else 2 for span in stored(cluster, topic)[1]}
 
 
-def test_every_format_and_codec(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_every_format_and_codec(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     """
     1. Messages of magic 1 and of magic 0 in every codec, and batches of magic 2 with headers behind them.
     2. The mirror is killed with SIGKILL again and again while more comes.
@@ -121,7 +121,7 @@ def test_every_format_and_codec(source: Cluster, there: str, topic_name: str, tm
     assert consumed(there, topic_name) == consumed(source.bootstrap_servers, topic_name)
 
 
-def test_a_copy_that_was_emptied(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_a_copy_that_was_emptied(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     """The destination's records are gone. What is written down shows that the source is what was copied."""
     create_topic(source.bootstrap_servers, topic_name, **AS_0_10)
     write(source, topic_name)
@@ -142,7 +142,7 @@ def test_a_copy_that_was_emptied(source: Cluster, there: str, topic_name: str, t
     assert copied
 
 
-def test_holes_that_a_cleaner_made(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_holes_that_a_cleaner_made(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     """
     1. A cleaner has taken messages out of wrappers of each codec, and some of those on their own.
     2. They are copied; then it takes more, the mirror is started again, and finds its place by the records.
@@ -183,7 +183,7 @@ def keyed(servers: str, topic: str, *, name: str = "w") -> None:
             time.sleep(0.3)
 
 
-def await_holes(cluster: Cluster, topic: str) -> None:
+def await_holes(cluster: SandboxCluster, topic: str) -> None:
     """Wait until wrappers of all codecs have holes inside."""
     deadline = time.monotonic() + 3 * PATIENCE_S
     while True:
@@ -200,7 +200,7 @@ def await_holes(cluster: Cluster, topic: str) -> None:
         time.sleep(0.2)
 
 
-def test_append_times(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_append_times(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     """The source's broker has put its own times in: they are what consumers of the copy see."""
     here = source.bootstrap_servers
     create_topic(here, topic_name, message_timestamp_type="LogAppendTime", **AS_0_10)
@@ -212,7 +212,7 @@ def test_append_times(source: Cluster, there: str, topic_name: str, tmp_path: Pa
     assert as_read(there, topic_name) == as_read(here, topic_name)
 
 
-def test_wrappers_over_the_limit(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_wrappers_over_the_limit(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     """The destination takes less than what is gathered, or stands in a wrapper."""
     here = source.bootstrap_servers
     create_topic(here, topic_name, **AS_0_10)
@@ -231,7 +231,9 @@ def test_wrappers_over_the_limit(source: Cluster, there: str, topic_name: str, t
     assert as_read(there, topic_name) == as_read(here, topic_name)
 
 
-def test_a_source_that_begins_inside_of_a_wrapper(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_a_source_that_begins_inside_of_a_wrapper(
+    source: SandboxCluster, there: str, topic_name: str, tmp_path: Path
+) -> None:
     """Consumers of the copy find the same first record."""
     here = source.bootstrap_servers
     create_topic(here, topic_name, **AS_0_10)
@@ -246,7 +248,7 @@ def test_a_source_that_begins_inside_of_a_wrapper(source: Cluster, there: str, t
     assert as_read(there, topic_name) == as_read(here, topic_name)
 
 
-def test_switched_off_it_halts(source: Cluster, there: str, topic_name: str, tmp_path: Path) -> None:
+def test_switched_off_it_halts(source: SandboxCluster, there: str, topic_name: str, tmp_path: Path) -> None:
     here = source.bootstrap_servers
     create_topic(here, topic_name, **AS_0_10)
     write(source, topic_name, 1)
@@ -263,7 +265,7 @@ def test_a_source_of_kafka_0_10(there: str, tmp_path: Path) -> None:
     3. The mirror is killed in the middle. Consumers of both sides get the same records at the same offsets.
     """
     properties = {**PATIENT, "auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "200"}
-    with Cluster(name="source", version=OLD, properties=properties, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="source", version=OLD, properties=properties, quick=True, heap_mb=512) as cluster:
         here = cluster.bootstrap_servers
         fill_old(cluster, tmp_path)
         await_cleaned(cluster)
@@ -286,7 +288,9 @@ def test_a_source_of_kafka_0_10(there: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_in_another_order_of_offsets(source: Cluster, there: str, topic_name: str, tmp_path: Path, codec: str) -> None:
+def test_in_another_order_of_offsets(
+    source: SandboxCluster, there: str, topic_name: str, tmp_path: Path, codec: str
+) -> None:
     """``offsets: mapped``, killed again and again while others write: the same records in the same order, once."""
     create_topic(source.bootstrap_servers, topic_name, **AS_0_10)
     create_topic(there, topic_name)
@@ -310,7 +314,7 @@ def test_in_another_order_of_offsets(source: Cluster, there: str, topic_name: st
 
 
 def test_a_compacted_topic_is_refused_with_mapped_offsets(
-    source: Cluster, there: str, topic_name: str, tmp_path: Path
+    source: SandboxCluster, there: str, topic_name: str, tmp_path: Path
 ) -> None:
     """Nothing shows which copy is of what a cleaner has left."""
     create_topic(source.bootstrap_servers, topic_name, cleanup_policy="compact", **AS_0_10)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
 from tests.service.runs.test_deep_path import as_read, limit, wait_equal
@@ -104,7 +104,7 @@ def audit(tmp_path: Path, text: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_dropped(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, codec: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, codec: str
 ) -> None:
     """
     1. Records over the limit, alone and among others, in a row too: all others come, at their offsets.
@@ -153,7 +153,7 @@ def test_dropped(
 
 
 def test_dead_letters_through_kills(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. ``mirror run`` is killed (-9) five times, each time when a dead letter is written and its offset is not passed
@@ -194,7 +194,7 @@ def test_dead_letters_through_kills(
 
 
 def test_a_dead_letter_topic_that_takes_less(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """It halts in front of the record, with the reason; the limit is raised, the partition resumed, and it goes on."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers

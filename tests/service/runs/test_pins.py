@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirror.records.header import BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce
 from tests.service.running import cli, config_text, mirror
@@ -25,7 +25,7 @@ def empty(bootstrap: str, topic: str) -> int:
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_source_topic_made_anew(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, *, seen: bool
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, *, seen: bool
 ) -> None:
     """
     1. A topic is copied. Then it is deleted at the source and made again, with more records than before, and the
@@ -63,7 +63,7 @@ def test_a_source_topic_made_anew(
 
 
 def test_a_cluster_is_renamed_in_the_configuration(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A topic is copied. The source's alias is renamed: another flow by name, and the halt says whose copy it is and
@@ -95,13 +95,13 @@ def test_a_cluster_is_renamed_in_the_configuration(
 
 
 @pytest.fixture
-def cuttable() -> Iterator[Cluster]:
+def cuttable() -> Iterator[SandboxCluster]:
     """A source of one's own, whose log can be cut."""
-    with Cluster(name="source", quick=True, properties=PATIENT) as source:
+    with SandboxCluster(name="source", quick=True, properties=PATIENT) as source:
         yield source
 
 
-def cut(cluster: Cluster, topic: str, offset: int) -> None:
+def cut(cluster: SandboxCluster, topic: str, offset: int) -> None:
     """The broker's log loses its end from ``offset`` on, as in an unclean election: it is stopped, cut and started."""
     (broker,) = cluster.brokers
     broker.stop()
@@ -118,7 +118,7 @@ def cut(cluster: Cluster, topic: str, offset: int) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_source_that_was_truncated_and_grew_again(
-    cuttable: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, *, known: bool
+    cuttable: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, *, known: bool
 ) -> None:
     """
     1. A topic is copied, and the mirror stopped, or killed before it could note anything. The destination's records

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.rights import AUTHORIZER, OPERATIONS, TIMEOUT_S, Principals, Right, config, listed
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SandboxCluster]]:
     files = secured.made(tmp_path_factory.mktemp("certificates"))
     with (
         secured.cluster(files, name="source", more=AUTHORIZER) as source,
@@ -33,14 +33,14 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster
         yield {"source": source, "destination": destination}
 
 
-def begins_above_zero(cluster: Cluster, topic: str, offset: int = 5) -> None:
+def begins_above_zero(cluster: SandboxCluster, topic: str, offset: int = 5) -> None:
     """Deletes the first records."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         deleted.result(TIMEOUT_S)
 
 
-def test_the_list_is_enough(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_the_list_is_enough(both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path) -> None:
     """A topic that begins above offset 0, grows, and gets transactions: created, filled, trimmed, widened, copied."""
     source, destination = both["source"], both["destination"]
     create_topic(source.bootstrap_servers, topic_name, 1)
@@ -253,7 +253,7 @@ class Played:
         )
 
 
-def prepare(both: dict[str, Cluster], played: Played) -> None:
+def prepare(both: dict[str, SandboxCluster], played: Played) -> None:
     """Its topic: ten records and a transaction, or what the case needs."""
     source, destination = both["source"].bootstrap_servers, both["destination"].bootstrap_servers
     needs, topic = played.case.needs, played.topic
@@ -276,7 +276,7 @@ COMPACTED = {"cleanup_policy": "compact,delete", "min_cleanable_dirty_ratio": "0
 class Play:
     """All cases at the same time. Those about topics share a mirror, each other one has a mirror of its own."""
 
-    def __init__(self, both: dict[str, Cluster], stack: ExitStack, folder: Path) -> None:
+    def __init__(self, both: dict[str, SandboxCluster], stack: ExitStack, folder: Path) -> None:
         self._both = both
         self.cases = [Played(number, right, CASES[str(right)]) for number, right in enumerate(listed())]
         self._principals = Principals(both)
@@ -370,7 +370,7 @@ class Play:
 
 
 @pytest.fixture(scope="module")
-def played(both: dict[str, Cluster], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+def played(both: dict[str, SandboxCluster], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """
     1. Every mirror starts without its right, and names it.
     2. The right is granted: everything is copied, without a restart.

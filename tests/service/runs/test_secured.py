@@ -11,7 +11,7 @@ import pytest
 
 from mirror.net.security.certificates import Certificate, certificates_of
 from mirror.net.security.options import TlsOptions
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import KEY_PASSWORD, PASSWORD, SASL_TLS, USER, Files
 from tests.service.kafka_side import assert_identical, create_topic, produce, writing
@@ -31,7 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def both(files: Files) -> Iterator[tuple[Cluster, Cluster]]:
+def both(files: Files) -> Iterator[tuple[SandboxCluster, SandboxCluster]]:
     """Brokers that also ask for the client's certificate."""
     more = {"listener.name.sasltls.ssl.client.auth": "required"}
     with (
@@ -71,7 +71,9 @@ def seen_of(process: Mirror) -> str:
 
 
 @pytest.mark.spark
-def test_copied_and_audited(both: tuple[Cluster, Cluster], files: Files, topic_name: str, tmp_path: Path) -> None:
+def test_copied_and_audited(
+    both: tuple[SandboxCluster, SandboxCluster], files: Files, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. A topic is copied while a producer writes, for longer than two sessions; a worker joins the group, commits.
     2. Both sides are the same, says a reader of the test's own, and says ``mirror audit`` over the same listeners.
@@ -103,7 +105,9 @@ def test_copied_and_audited(both: tuple[Cluster, Cluster], files: Files, topic_n
         assert secret not in seen + process.errors + audit.stdout + audit.stderr + written
 
 
-def test_rotated_while_it_runs(both: tuple[Cluster, Cluster], files: Files, topic_name: str, tmp_path: Path) -> None:
+def test_rotated_while_it_runs(
+    both: tuple[SandboxCluster, SandboxCluster], files: Files, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. It copies, and shows when our certificate and the authority's end. Ours and its key are replaced, one after the
        other.
@@ -151,7 +155,7 @@ def ends(process: Mirror) -> set[Certificate]:
 
 
 def test_a_password_that_is_wrong_at_first(
-    both: tuple[Cluster, Cluster], files: Files, topic_name: str, tmp_path: Path
+    both: tuple[SandboxCluster, SandboxCluster], files: Files, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The source refuses the password: it waits, and says which cluster and which mechanism, once.

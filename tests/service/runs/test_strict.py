@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import create_topic, produce, read_log
 from tests.service.running import Mirror, config_text, mirror
 from tests.service.runs.test_holes import plain, transactions, wait_for_equal_ends
@@ -15,7 +15,9 @@ STRICT = {"identity": "strict", "isolation.level": "read_uncommitted"}
 MAGIC_AT = 16
 
 
-def test_bit_for_bit(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_bit_for_bit(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """Idempotent and plain producers, a kill in between: the logs differ in offsets' place and leader epoch only."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
     create_topic(source, topic_name)
@@ -35,7 +37,7 @@ def test_bit_for_bit(source_cluster: Cluster, destination_cluster: Cluster, topi
 
 
 def test_a_transaction_halts(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """What was before it is copied."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
@@ -48,7 +50,7 @@ def test_a_transaction_halts(
 
 
 def test_a_compacted_topic_halts(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
     create_topic(source, topic_name, cleanup_policy="compact")

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
@@ -53,7 +53,7 @@ def test_a_cluster_that_is_away_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 def test_a_topic_that_comes_later(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Nothing matches the pattern yet: it waits, and copies the topic once it is there."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
@@ -75,7 +75,7 @@ def test_a_topic_that_comes_later(
 @pytest.mark.broker
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_a_cluster_that_is_away_for_a_while(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, side: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, side: str
 ) -> None:
     """
     1. A cluster's only broker is frozen: one warning that names the cluster, and not ready. A few lines more.
@@ -179,14 +179,16 @@ def waiting(process: Mirror, why: str) -> list[int]:
 
 
 @pytest.mark.broker
-def test_started_while_one_of_three_brokers_is_down(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_started_while_one_of_three_brokers_is_down(
+    source_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. The first of the destination's bootstrap servers is stopped, which has the only replica of one partition. The
        mirror starts and copies the two others; `status` says which broker the third waits for.
     2. That broker comes back: so does its partition.
     """
     source, config = source_cluster.bootstrap_servers, tmp_path / "mirror.yaml"
-    with Cluster(name="three", brokers=3, quick=True, properties=PATIENT) as three:
+    with SandboxCluster(name="three", brokers=3, quick=True, properties=PATIENT) as three:
         destination, down = three.bootstrap_servers, three.brokers[0]
         create_topic(source, topic_name, partitions=3)
         create_topic(destination, topic_name, partitions=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
 from tests.service.kafka_side import CODECS, assert_identical, create_topic, end_of, produce, writing
 from tests.service.running import Mirror, config_text, mirror
@@ -37,7 +37,9 @@ def forwarded(process: Mirror) -> int:
     return int(lines[-1]["batches_forwarded"]) if lines else 0
 
 
-def test_all_codecs(source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_all_codecs(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
     """
     1. A topic in all codecs, with keys, headers and null values; some batches are large.
     2. It is copied, and what is written meanwhile as well. The topic was created with the same partitions.
@@ -67,7 +69,7 @@ def test_all_codecs(source_cluster: Cluster, destination_cluster: Cluster, topic
 
 @pytest.mark.spark
 def test_killed_five_times(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A producer writes all the time. Five times in a row ``mirror run`` copies some of it and is killed (-9).
@@ -97,13 +99,18 @@ def test_killed_five_times(
 
 
 @pytest.fixture
-def two_to_kill() -> Iterator[tuple[Cluster, Cluster]]:
+def two_to_kill() -> Iterator[tuple[SandboxCluster, SandboxCluster]]:
     """A source and a destination of one's own, whose brokers are soon let in again."""
-    with Cluster(name="source", quick=True) as source, Cluster(name="destination", quick=True) as destination:
+    with (
+        SandboxCluster(name="source", quick=True) as source,
+        SandboxCluster(name="destination", quick=True) as destination,
+    ):
         yield source, destination
 
 
-def test_brokers_killed_and_restarted(two_to_kill: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_brokers_killed_and_restarted(
+    two_to_kill: tuple[SandboxCluster, SandboxCluster], topic_name: str, tmp_path: Path
+) -> None:
     """
     1. In the middle of a copy, while a producer writes, the destination's leader is killed (-9) and started again;
        then the source's.
@@ -130,7 +137,7 @@ def test_brokers_killed_and_restarted(two_to_kill: tuple[Cluster, Cluster], topi
 
 
 def test_a_second_signal_does_not_wait(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The destination hangs with batches under way: the first SIGTERM waits for them.
@@ -163,7 +170,7 @@ def test_a_second_signal_does_not_wait(
 
 
 def test_a_signal_while_it_starts(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """A destination that hangs does not keep it from stopping: there is nothing to wait for."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
@@ -181,10 +188,10 @@ def test_a_signal_while_it_starts(
 
 
 @pytest.mark.parametrize("version", ["2.3.1", "2.7.2", "2.8.2", "3.0.2", "3.9.2"])
-def test_old_brokers(version: str, destination_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_old_brokers(version: str, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     """From an old broker to a new one, and from the new one back to the old one."""
     new = destination_cluster.bootstrap_servers
-    with Cluster(name="old", version=version, properties=PATIENT, quick=True, heap_mb=512) as cluster:
+    with SandboxCluster(name="old", version=version, properties=PATIENT, quick=True, heap_mb=512) as cluster:
         old = cluster.bootstrap_servers
         for number, (source, destination) in enumerate(((old, new), (new, old))):
             topic = f"{topic_name}-{number}"

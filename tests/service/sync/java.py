@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mirror.demo.data.writers import KAFKA_TOOLS
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import jars
 
@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
 
 def read(
-    cluster: Cluster, topic: str, group: str, count: int, folder: Path, *, protocol: str = "classic",
+    cluster: SandboxCluster, topic: str, group: str, count: int, folder: Path, *, protocol: str = "classic",
     main: str = CONSUMER, **settings: str,
 ) -> list[Record]:  # fmt: skip
     """Reads so many records as a member of the group, from what it has committed on, or from the earliest; all of them

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.running import PATIENCE_S
 
 NOT_READY = (
@@ -17,7 +17,7 @@ NOT_READY = (
 SYNC = {"sync.group.offsets.enabled": True, "sync.group.offsets.interval.ms": 200, "refresh.topics.interval.ms": 500}
 
 
-def consumer(cluster: Cluster, group: str, **more: Any) -> Consumer:
+def consumer(cluster: SandboxCluster, group: str, **more: Any) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "isolation.level": "read_committed",
@@ -38,7 +38,7 @@ def patiently(ask: Callable[[], Any]) -> Any:
         time.sleep(0.1)
 
 
-def commit(cluster: Cluster, group: str, topic: str, *offsets: int, metadata: str = "") -> None:
+def commit(cluster: SandboxCluster, group: str, topic: str, *offsets: int, metadata: str = "") -> None:
     """Commits an offset for each partition from 0 on; nobody is in the group."""
     reader = consumer(cluster, group)
     noted = [metadata] if metadata else []
@@ -48,7 +48,7 @@ def commit(cluster: Cluster, group: str, topic: str, *offsets: int, metadata: st
     reader.close()
 
 
-def committed(cluster: Cluster, group: str, topic: str, partitions: int = 1) -> list[int]:
+def committed(cluster: SandboxCluster, group: str, topic: str, partitions: int = 1) -> list[int]:
     """What the group has committed of each partition; below 0: nothing."""
     reader = consumer(cluster, group)
     wanted = [TopicPartition(topic, at) for at in range(partitions)]
@@ -57,7 +57,7 @@ def committed(cluster: Cluster, group: str, topic: str, partitions: int = 1) -> 
     return [each.offset for each in found]
 
 
-def wait_committed(cluster: Cluster, group: str, topic: str, *wanted: int) -> None:
+def wait_committed(cluster: SandboxCluster, group: str, topic: str, *wanted: int) -> None:
     """Until the group has committed exactly this."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := committed(cluster, group, topic, len(wanted))) != list(wanted):
@@ -66,7 +66,7 @@ def wait_committed(cluster: Cluster, group: str, topic: str, *wanted: int) -> No
 
 
 @contextmanager
-def member(cluster: Cluster, group: str, topic: str, **more: Any) -> Iterator[Consumer]:
+def member(cluster: SandboxCluster, group: str, topic: str, **more: Any) -> Iterator[Consumer]:
     """A member of the group that has its partitions."""
     reader = consumer(cluster, group, **more)
     try:
@@ -80,7 +80,7 @@ def member(cluster: Cluster, group: str, topic: str, **more: Any) -> Iterator[Co
         reader.close()
 
 
-def groups_of(cluster: Cluster) -> list[str]:
+def groups_of(cluster: SandboxCluster) -> list[str]:
     """The names of its groups."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return sorted(each.group_id for each in admin.list_consumer_groups().result(60).valid)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from kafka.protocol.admin import ACLOperation
 
 from mirror.net.admin.acls import ALLOW, DENY, EVERY_TOPIC, LITERAL, PREFIXED, TopicAcl, operation_name
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.sync.acls import wanted_acls
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, produce
@@ -81,16 +81,16 @@ def test_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[dict[str, Cluster]]:
+def guarded() -> Iterator[dict[str, SandboxCluster]]:
     """Two clusters with an authorizer, of which anybody is a super user who comes without a name."""
     with (
-        Cluster(name="source", quick=True, properties={**PATIENT, **AUTHORIZER}) as source,
-        Cluster(name="destination", quick=True, properties={**PATIENT, **AUTHORIZER}) as destination,
+        SandboxCluster(name="source", quick=True, properties={**PATIENT, **AUTHORIZER}) as source,
+        SandboxCluster(name="destination", quick=True, properties={**PATIENT, **AUTHORIZER}) as destination,
     ):
         yield {"source": source, "destination": destination}
 
 
-def create(cluster: Cluster, *acls: TopicAcl) -> None:
+def create(cluster: SandboxCluster, *acls: TopicAcl) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     bindings = [
         AclBinding(
@@ -105,7 +105,7 @@ def create(cluster: Cluster, *acls: TopicAcl) -> None:
         made.result(TIMEOUT_S)
 
 
-def acls_of(cluster: Cluster, topic: str) -> set[TopicAcl]:
+def acls_of(cluster: SandboxCluster, topic: str) -> set[TopicAcl]:
     """By another client than the mirror's."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     wanted = AclBindingFilter(
@@ -130,7 +130,9 @@ def sync(config: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_they_are_created_and_never_removed(
+    guarded: dict[str, SandboxCluster], topic_name: str, tmp_path: Path
+) -> None:
     """
     0. The destination has a topic of somebody else, under a name that the source has as well. Nobody gets rights to it.
     1. Nothing is copied yet: nothing would be created. Then a dry run shows what would be, also if it is not enabled,
@@ -185,7 +187,7 @@ def test_they_are_created_and_never_removed(guarded: dict[str, Cluster], topic_n
 
 @pytest.mark.broker
 def test_a_cluster_without_an_authorizer(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Said once, by name, and not as a failure; copying goes on."""
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers

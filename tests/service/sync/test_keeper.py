@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import create_topic, produce
 from tests.service.running import Mirror, config_text, get, mirror, status
 from tests.service.sync.sides import SYNC, commit, wait_committed
@@ -28,7 +28,7 @@ def syncing(process: Mirror) -> list[int]:
 
 
 def test_one_of_all_workers(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Of two workers, one runs the process; metrics tell what it does.
@@ -84,12 +84,12 @@ def counted(process: Mirror, series: str, value: float) -> None:
     process.wait_for(found, f"{series} {value}")
 
 
-def test_a_destination_that_is_away(source_cluster: Cluster, topic_name: str, tmp_path: Path) -> None:
+def test_a_destination_that_is_away(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     """
     1. The destination ends while groups are carried over: said once, however often it is tried, and counted.
     2. It is back: that is said as well, and groups are carried over as before.
     """
-    with Cluster(name="destination", quick=True) as destination:
+    with SandboxCluster(name="destination", quick=True) as destination:
         source = source_cluster.bootstrap_servers
         create_topic(source, topic_name)
         produce(source, topic_name, 10)

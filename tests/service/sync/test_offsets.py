@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.net.admin.groups import CommittedOffset
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.config import load, resolve
 from mirror.service.sync import offsets
 from mirror.service.sync.look import Sync
@@ -38,7 +38,7 @@ def contents(record: Record) -> tuple[str | None, str | None]:
     return None if key is None else key.decode(), None if value is None else value.decode()
 
 
-def foreign(cluster: Cluster, topic: str, name: str) -> None:
+def foreign(cluster: SandboxCluster, topic: str, name: str) -> None:
     """Others write to the topic."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for number in range(FOREIGN):
@@ -78,13 +78,13 @@ async def nothing(_: list[GroupPlan]) -> None:
     """Instead of a step that is left out."""
 
 
-def delete_group(cluster: Cluster, *groups: str) -> None:
+def delete_group(cluster: SandboxCluster, *groups: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for deleted in admin.delete_consumer_groups(list(groups)).values():
         deleted.result(60)
 
 
-def fill(cluster: Cluster, topic: str) -> int:
+def fill(cluster: SandboxCluster, topic: str) -> int:
     """Records among markers, and among those of aborted transactions. Returns how many a consumer gets."""
     produce(cluster.bootstrap_servers, topic, 30)
     transactions(cluster.bootstrap_servers, topic, 10)
@@ -96,7 +96,12 @@ def fill(cluster: Cluster, topic: str) -> int:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("part", [30 + 3 * 3, 30 + 3 * 3 + 1])
 def test_exact(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, protocol: str, part: int
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    protocol: str,
+    part: int,
 ) -> None:
     """
     1. A consumer reads a part, up to an aborted transaction or into the next one behind it, and stops.
@@ -123,7 +128,7 @@ def test_exact(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_mapped(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, protocol: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, protocol: str
 ) -> None:
     """The same where others write to the destination topic as well: their records come between, and none of ours is
     missed or repeated."""
@@ -151,7 +156,11 @@ def test_mapped(
 
 @pytest.mark.parametrize("mode", [SYNC, MAPPED], ids=["exact", "mapped"])
 def test_an_empty_partition(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path, mode: dict[str, object]
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    mode: dict[str, object],
 ) -> None:
     """
     1. A partition has no record; a group has read the others, and committed an offset in each.
@@ -189,7 +198,7 @@ def test_an_empty_partition(
 
 
 def test_a_copy_that_is_behind(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The mirror copies ten records, and is stopped; the source gets ten more, and a group reads all of them. Another
@@ -229,7 +238,7 @@ def test_a_copy_that_is_behind(
 
 
 def test_what_is_left_alone(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. Groups that have members at the destination, of either protocol: not touched, before they have committed anything
@@ -285,8 +294,8 @@ def test_what_is_left_alone(
 
 
 async def test_two_at_once(
-    source_cluster: Cluster,
-    destination_cluster: Cluster,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
     topic_name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -346,7 +355,7 @@ async def test_two_at_once(
 
 
 def test_what_is_no_copy(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. A destination topic of the same name that nobody has copied into: no group is carried over.
@@ -383,7 +392,7 @@ def test_what_is_no_copy(
 
 
 def test_two_topics_in_one(
-    source_cluster: Cluster, destination_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """A group that has read of both goes to the lesser place; of one that has read one topic only, nothing is said of
     where it reads the other, so nothing is committed. A dry run has the reason, in words."""
@@ -417,8 +426,8 @@ def test_the_oldest_brokers(topic_name: str, tmp_path: Path) -> None:
     """Before Kafka 2.6, a list of groups does not say who is in use: each is asked about."""
     config, moved, active = tmp_path / "mirror.yaml", f"{topic_name}-moved", f"{topic_name}-active"
     with (
-        Cluster(name="source", quick=True, version=OLDEST) as here,
-        Cluster(name="destination", quick=True, version=OLDEST) as there,
+        SandboxCluster(name="source", quick=True, version=OLDEST) as here,
+        SandboxCluster(name="destination", quick=True, version=OLDEST) as there,
     ):
         source, destination = here.bootstrap_servers, there.bootstrap_servers
         create_topic(source, topic_name)

@@ -7,41 +7,41 @@ import pytest
 from mirror.net.admin.groups import CommittedOffset
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.translation import Translation
-from mirror.service.sync.copies import NOT_YET, ExactCopy, MappedCopy, NoCopy, Spot
-from mirror.service.sync.plan import GroupPlan, GroupState, Key, Wanted, decide
+from mirror.service.sync.copies import NOT_YET, DestinationPlace, ExactCopy, MappedCopy, NoCopy
+from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
 
 
 @pytest.mark.parametrize(
     ("copy", "offset", "wanted"),
     [
-        (ExactCopy(0, 10, 0), 7, Spot(7)),
-        (ExactCopy(0, 10, 0), 10, Spot(10)),
-        (ExactCopy(0, 10, 0), 11, Spot(10, behind=True, exact=False)),
-        (ExactCopy(5, 10, 0), 3, Spot(5, exact=False)),
-        (ExactCopy(5, 5, 5), 5, Spot(5)),
+        (ExactCopy(0, 10, 0), 7, DestinationPlace(7)),
+        (ExactCopy(0, 10, 0), 10, DestinationPlace(10)),
+        (ExactCopy(0, 10, 0), 11, DestinationPlace(10, behind=True, exact=False)),
+        (ExactCopy(5, 10, 0), 3, DestinationPlace(5, exact=False)),
+        (ExactCopy(5, 5, 5), 5, DestinationPlace(5)),
         # The copy of a log that begins at 20 is being filled up to there: nothing of that stays.
-        (ExactCopy(0, 19, 20), 25, Spot(-1, why=NOT_YET)),
-        (ExactCopy(20, 20, 20), 25, Spot(20, behind=True, exact=False)),
-        (NoCopy("why"), 3, Spot(-1, why="why")),
-        (NoCopy("why", failed=True), 3, Spot(-1, why="why", failed=True)),
+        (ExactCopy(0, 19, 20), 25, DestinationPlace(-1, why=NOT_YET)),
+        (ExactCopy(20, 20, 20), 25, DestinationPlace(20, behind=True, exact=False)),
+        (NoCopy("why"), 3, DestinationPlace(-1, why="why")),
+        (NoCopy("why", failed=True), 3, DestinationPlace(-1, why="why", failed=True)),
     ],
 )
-def test_spots(copy: ExactCopy | NoCopy, offset: int, wanted: Spot) -> None:
+def test_spots(copy: ExactCopy | NoCopy, offset: int, wanted: DestinationPlace) -> None:
     assert copy.spot(offset) == wanted
 
 
 @pytest.mark.parametrize(
     ("offset", "wanted"),
     [
-        (0, Spot(100)), (4, Spot(104)),
+        (0, DestinationPlace(100)), (4, DestinationPlace(104)),
         # A hole: the next record. Behind the last copy: the end of what was looked at.
-        (5, Spot(110, exact=False)), (8, Spot(110)), (10, Spot(120, exact=False)),
+        (5, DestinationPlace(110, exact=False)), (8, DestinationPlace(110)), (10, DestinationPlace(120, exact=False)),
         # Not copied: the group has read all that is.
-        (11, Spot(120, behind=True, exact=False)), (99, Spot(120, behind=True, exact=False)),
+        (11, DestinationPlace(120, behind=True, exact=False)), (99, DestinationPlace(120, behind=True, exact=False)),
     ],
 )  # fmt: skip
-def test_mapped_spots(offset: int, wanted: Spot) -> None:
+def test_mapped_spots(offset: int, wanted: DestinationPlace) -> None:
     known = Translation(
         map=OffsetMap([Run(0, 100, 5), Run(8, 110, 2)]), source_end=10, destination_end=112, seen=120, log_start=0
     )
@@ -50,11 +50,11 @@ def test_mapped_spots(offset: int, wanted: Spot) -> None:
 
 def test_a_mapped_spot_that_is_deleted() -> None:
     known = Translation(map=OffsetMap([Run(0, 100, 5)]), source_end=5, destination_end=105, seen=105, log_start=103)
-    assert MappedCopy(known).spot(1) == Spot(103, exact=False)
+    assert MappedCopy(known).spot(1) == DestinationPlace(103, exact=False)
 
 
-def row(topic: str, spot: Spot, *, into: str = "all", metadata: str = "m") -> Wanted:
-    return Wanted(topic, 0, 5, into, spot, metadata)
+def row(topic: str, spot: DestinationPlace, *, into: str = "all", metadata: str = "m") -> WantedOffset:
+    return WantedOffset(topic, 0, 5, into, spot, metadata)
 
 
 HERE = ("all", 0)
@@ -64,24 +64,26 @@ BOTH: Mapping[Key, list[Key]] = {HERE: [("a", 0), ("b", 0)]}
 @pytest.mark.parametrize(
     ("rows", "now", "sources", "state", "due"),
     [
-        ([row("a", Spot(5))], -1, {}, GroupState.IN_STEP, [CommittedOffset(5, "m")]),
-        ([row("a", Spot(5))], 4, {}, GroupState.IN_STEP, [CommittedOffset(5, "m")]),
-        ([row("a", Spot(5))], 5, {}, GroupState.IN_STEP, []),
-        ([row("a", Spot(5))], 6, {}, GroupState.AHEAD, []),
-        ([row("a", Spot(4, behind=True, exact=False))], -1, {}, GroupState.BEHIND, [CommittedOffset(4, "")]),
-        ([row("a", Spot(-1, why="w"))], -1, {}, GroupState.HELD, []),
-        ([row("a", Spot(-1, why="w", failed=True))], -1, {}, GroupState.FAILED, []),
+        ([row("a", DestinationPlace(5))], -1, {}, GroupState.IN_STEP, [CommittedOffset(5, "m")]),
+        ([row("a", DestinationPlace(5))], 4, {}, GroupState.IN_STEP, [CommittedOffset(5, "m")]),
+        ([row("a", DestinationPlace(5))], 5, {}, GroupState.IN_STEP, []),
+        ([row("a", DestinationPlace(5))], 6, {}, GroupState.AHEAD, []),
+        ([row("a", DestinationPlace(4, behind=True, exact=False))], -1, {}, GroupState.BEHIND,
+         [CommittedOffset(4, "")]),
+        ([row("a", DestinationPlace(-1, why="w"))], -1, {}, GroupState.HELD, []),
+        ([row("a", DestinationPlace(-1, why="w", failed=True))], -1, {}, GroupState.FAILED, []),
         # One partition does not hold up the others.
-        ([row("a", Spot(-1, why="w")), row("b", Spot(7), into="b")], -1, {}, GroupState.HELD,
+        ([row("a", DestinationPlace(-1, why="w")), row("b", DestinationPlace(7), into="b")], -1, {}, GroupState.HELD,
          [CommittedOffset(7, "m")]),
         # Several into one: the least, and only if each is known.
-        ([row("a", Spot(9)), row("b", Spot(7))], -1, BOTH, GroupState.IN_STEP, [CommittedOffset(7, "")]),
-        ([row("a", Spot(9))], -1, BOTH, GroupState.HELD, []),
-        ([row("a", Spot(9)), row("b", Spot(-1, why="w"))], -1, BOTH, GroupState.HELD, []),
+        ([row("a", DestinationPlace(9)), row("b", DestinationPlace(7))], -1, BOTH, GroupState.IN_STEP,
+         [CommittedOffset(7, "")]),
+        ([row("a", DestinationPlace(9))], -1, BOTH, GroupState.HELD, []),
+        ([row("a", DestinationPlace(9)), row("b", DestinationPlace(-1, why="w"))], -1, BOTH, GroupState.HELD, []),
     ],
 )  # fmt: skip
 def test_decisions(
-    rows: list[Wanted], now: int, sources: Mapping[Key, list[Key]], state: GroupState, due: list[CommittedOffset]
+    rows: list[WantedOffset], now: int, sources: Mapping[Key, list[Key]], state: GroupState, due: list[CommittedOffset]
 ) -> None:
     plan = GroupPlan(group="g", rows=rows)
     decide(plan, {HERE: CommittedOffset(now)} if now >= 0 else {}, sources)

@@ -8,20 +8,22 @@ from mirror.cli import main
 from mirror.net.admin.acls import ALLOW, LITERAL, TopicAcl
 from mirror.net.admin.groups import CommittedOffset
 from mirror.service.sync.acls import AclsPlan
-from mirror.service.sync.copies import Spot
-from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, Wanted
+from mirror.service.sync.copies import DestinationPlace
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, WantedOffset
 from mirror.service.sync.report import as_data, as_text, failed
 from tests.service.config.loading import base
 
 
 def moved(group: str, to: int, now: int, *, behind: bool = False, of: int = 1, committed: int = 0) -> GroupPlan:
-    row = Wanted("orders", 0, 9, "orders", Spot(to, behind=behind))
+    row = WantedOffset("orders", 0, 9, "orders", DestinationPlace(to, behind=behind))
     move = Move("orders", 0, CommittedOffset(to), now, of)
     return GroupPlan(group=group, rows=[row], moves=[move], carried=committed)
 
 
 def stopped(group: str, state: GroupState, why: str, remedy: str = "", *, rows: bool = True) -> GroupPlan:
-    plan = GroupPlan(group=group, kind="share", rows=[Wanted("orders", 0, 9, "orders", Spot(9))] if rows else [])
+    plan = GroupPlan(
+        group=group, kind="share", rows=[WantedOffset("orders", 0, 9, "orders", DestinationPlace(9))] if rows else []
+    )
     plan.stop(state, why, remedy)
     return plan
 

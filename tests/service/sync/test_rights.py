@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
 )
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import USER, Files
 from tests.service.kafka_side import create_topic, produce
@@ -50,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def both(files: Files) -> Iterator[dict[str, Cluster]]:
+def both(files: Files) -> Iterator[dict[str, SandboxCluster]]:
     with (
         secured.cluster(files, name="source", more=AUTHORIZER) as source,
         secured.cluster(files, name="destination", more=AUTHORIZER) as destination,
@@ -64,7 +64,7 @@ CARRIED = {
 }  # fmt: skip
 
 
-def with_group_and_reader(both: dict[str, Cluster], topic: str, granted: Sequence[Right]) -> None:
+def with_group_and_reader(both: dict[str, SandboxCluster], topic: str, granted: Sequence[Right]) -> None:
     """A topic whose group has read half of it, and that somebody else may read; and these rights for the mirror."""
     servers = both["source"].bootstrap_servers
     create_topic(servers, topic)
@@ -79,7 +79,9 @@ def with_group_and_reader(both: dict[str, Cluster], topic: str, granted: Sequenc
         made.result(TIMEOUT_S)
 
 
-def test_the_list_is_enough_for_groups_and_acls(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_the_list_is_enough_for_groups_and_acls(
+    both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path
+) -> None:
     with_group_and_reader(both, topic_name, [*listed(), *SYNC])
     with mirror(
         tmp_path / "mirror.yaml", config(both, USER, [topic_name], FLOW, groups=[topic_name], **CARRIED)
@@ -106,7 +108,7 @@ def test_the_list_is_enough_for_groups_and_acls(both: dict[str, Cluster], topic_
     ids=["group-there", "cluster-here", "cluster-there", "group-here"],
 )
 def test_a_right_that_is_missing_is_named(
-    both: dict[str, Cluster], topic_name: str, tmp_path: Path, missing: Right, event: str, remedy: str
+    both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path, missing: Right, event: str, remedy: str
 ) -> None:
     """Once, however often it is tried; copying goes on, and what it keeps from being carried over is, once granted."""
     with_group_and_reader(both, topic_name, [each for each in [*listed(), *SYNC] if each != missing])

@@ -11,7 +11,7 @@ from mirror.net.admin.share import ShareGroups
 from mirror.net.cluster import Cluster as Net
 from mirror.net.errors import NetworkError
 from mirror.net.options import ClusterOptions
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.sync.plan import GroupState
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, end_of, produce
@@ -31,16 +31,16 @@ SHARING = {
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[tuple[Cluster, Cluster]]:
+def both() -> Iterator[tuple[SandboxCluster, SandboxCluster]]:
     """Two clusters with share groups."""
     with (
-        Cluster(name="source", quick=True, properties=SHARING) as source,
-        Cluster(name="destination", quick=True, properties=SHARING) as destination,
+        SandboxCluster(name="source", quick=True, properties=SHARING) as source,
+        SandboxCluster(name="destination", quick=True, properties=SHARING) as destination,
     ):
         yield source, destination
 
 
-async def starts(cluster: Cluster, group: str, **wanted: int) -> Offsets | NetworkError:
+async def starts(cluster: SandboxCluster, group: str, **wanted: int) -> Offsets | NetworkError:
     """Where the group is, by the mirror's own client. ``wanted``: topic -> where it has to begin from now on."""
     options = ClusterOptions(bootstrap=(("127.0.0.1", cluster.brokers[0].port),))
     async with await Net.open(cluster.name, options) as net:
@@ -54,7 +54,9 @@ async def starts(cluster: Cluster, group: str, **wanted: int) -> Offsets | Netwo
         return (await groups.committed([group]))[group]
 
 
-def test_none_missed_none_repeated(both: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_none_missed_none_repeated(
+    both: tuple[SandboxCluster, SandboxCluster], topic_name: str, tmp_path: Path
+) -> None:
     """
     1. A share group has finished with all records, those of transactions among them, aborted ones as well. The brokers
        say that it begins at the first one, and that it lags by none.
@@ -80,7 +82,7 @@ def test_none_missed_none_repeated(both: tuple[Cluster, Cluster], topic_name: st
     ]
 
 
-def test_what_is_left_alone(both: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_what_is_left_alone(both: tuple[SandboxCluster, SandboxCluster], topic_name: str, tmp_path: Path) -> None:
     """
     1. A share group that has records before it begins where the brokers say it does: none is missed.
     2. Never backwards; and not at all if a group of another kind has its name at the destination, or the other way.

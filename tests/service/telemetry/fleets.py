@@ -5,15 +5,17 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mirror.relay.stats import Skipped
+from mirror.relay.stats import GivenUp
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.rows import Gone, Row
+from mirror.service.telemetry.rows import Gone, PartitionRow
 from tests.service.telemetry.showing import exposed_of, status_of
 
 NOW_MS = 1_700_000_000_000
 
 
-def snapshot(*rows: Row, gone: tuple[Gone, ...] = (), skipped: tuple[Skipped, ...] = (), **counters: float) -> Any:
+def snapshot(
+    *rows: PartitionRow, gone: tuple[Gone, ...] = (), skipped: tuple[GivenUp, ...] = (), **counters: float
+) -> Any:
     return {
         "at": time.time(),
         "counters": {"cpu_s": 1.5, **counters},

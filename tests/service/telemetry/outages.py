@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.proxy import Proxy
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.patience import KEEPING
 
@@ -24,7 +24,7 @@ class Site:
     def __init__(self, name: str) -> None:
         self.name = name
         self.proxy = Proxy()
-        self.cluster = Cluster(name=name, properties=KEEPING, quick=True, proxied=self.proxy.ports)
+        self.cluster = SandboxCluster(name=name, properties=KEEPING, quick=True, proxied=self.proxy.ports)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -3,16 +3,16 @@
 from typing import Any
 
 from mirror.service.telemetry.accounts import Stint
-from mirror.service.telemetry.rows import Row
+from mirror.service.telemetry.rows import PartitionRow
 
 
-def row(topic: str = "t", partition: int = 0, **changes: Any) -> Row:
+def row(topic: str = "t", partition: int = 0, **changes: Any) -> PartitionRow:
     usual: dict[str, Any] = {
         "destination": topic, "topic": topic, "partition": partition, "state": "active", "lag_records": 0,
         "source_end": 50, "position": 50, "committed": 40, "reason": "", "detail": "", "remedy": "",
         "waits": "", "waits_since": 0.0, "held_back": 0, "held_since": 0.0, "stint": stint(),
     }  # fmt: skip
-    return Row(**(usual | changes))
+    return PartitionRow(**(usual | changes))
 
 
 def stint(begun: int = 0, position: int = 50, **changes: Any) -> Stint:

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.net.security.options import SecurityOptions, TlsOptions
-from mirror.relay.stats import Skipped
+from mirror.relay.stats import GivenUp
 from mirror.service.log import logs
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.fleet import Fleet
@@ -123,7 +123,7 @@ def told() -> dict[str, Any]:
         "partitions": [list(one)],
         "gone": [],
         "skipped": [
-            list(Skipped("t", 3, first, first + count, "unexplained_gap", 1_700_000_000_000 + count * 300))
+            list(GivenUp("t", 3, first, first + count, "unexplained_gap", 1_700_000_000_000 + count * 300))
             for first, count in ((100, 10), (120, 5))
         ],
         "unmatched": ["logs"],

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.typing import FilteringBoundLogger
 
 from mirror.reasons import REASONS
-from mirror.relay.stats import Skipped
+from mirror.relay.stats import GivenUp
 from mirror.service.flows.overview import late_workers
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
@@ -187,7 +187,7 @@ def test_lag_that_is_not_known_is_never_0() -> None:
 def test_names_and_units() -> None:
     """Help on everything, base units, no family twice, totals are counters."""
     found = fleet()
-    found.heard(1, snapshot(row(), skipped=(Skipped("t", 0, 10, 20, "on.gap", NOW_MS),)))
+    found.heard(1, snapshot(row(), skipped=(GivenUp("t", 0, 10, 20, "on.gap", NOW_MS),)))
     families = list(text_string_to_metric_families(exposed_of(found, "1").decode()))
     names = [family.name for family in families]
     assert len(set(names)) == len(names) > 25
@@ -201,8 +201,8 @@ def test_names_and_units() -> None:
 def test_a_skipped_range_counts_once() -> None:
     """Each worker tells of what was skipped before it began, with the time of the decision as it knows it."""
     found = fleet()
-    early, late = Skipped("t", 0, 10, 20, "on.gap", NOW_MS - 5), Skipped("t", 1, 0, 5, "on.gap", NOW_MS - 9)
-    older = Skipped("t", 0, 0, 10, "on.gap", NOW_MS - 20)
+    early, late = GivenUp("t", 0, 10, 20, "on.gap", NOW_MS - 5), GivenUp("t", 1, 0, 5, "on.gap", NOW_MS - 9)
+    older = GivenUp("t", 0, 0, 10, "on.gap", NOW_MS - 20)
     for worker in (1, 2):
         found.heard(worker, snapshot(skipped=(early._replace(at_ms=NOW_MS + worker), early, older, late)))
     assert found.skipped == [older, late, early]
@@ -262,9 +262,9 @@ def test_counters_that_begin_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_that_were_passed_over_count_once() -> None:
     """A row of them grows: the newest word counts, of whichever worker, and only the records in it."""
     found = fleet()
-    before = Skipped("t", 0, 10, 11, "oversize", NOW_MS, 1)
-    grown = Skipped("t", 0, 10, 900, "oversize", NOW_MS + 5, 7)
-    other = Skipped("t", 0, 10, 20, "on.gap", NOW_MS + 9)
+    before = GivenUp("t", 0, 10, 11, "oversize", NOW_MS, 1)
+    grown = GivenUp("t", 0, 10, 900, "oversize", NOW_MS + 5, 7)
+    other = GivenUp("t", 0, 10, 20, "on.gap", NOW_MS + 9)
     for worker, rows in ((1, (before, other)), (2, (grown,))):
         found.heard(worker, snapshot(skipped=rows))
     assert found.skipped == [grown, other]

@@ -13,7 +13,7 @@ from mirror.relay.relay import Relay
 from mirror.relay.topics import ids
 from mirror.service.telemetry import snapshot
 from mirror.service.telemetry.gc_stats import Pauses
-from mirror.service.telemetry.rows import Row
+from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.snapshot import FRESH_S, Snapshots
 from tests.fakes.loop import until
 from tests.relay.flows import batches, clusters, fill, mirroring
@@ -107,12 +107,12 @@ async def test_a_partition_at_rest_costs_nothing_and_is_told_as_it_is() -> None:
             taken, made = Snapshots(Pauses()), list[int]()
             make = taken._row
 
-            def row_of(key: Key, partition: Partition, committed: int, fresh_from: float) -> Row:
+            def row_of(key: Key, partition: Partition, committed: int, fresh_from: float) -> PartitionRow:
                 made.append(key[1])
                 return make(key, partition, committed, fresh_from)
 
             setattr(taken, "_row", row_of)  # noqa: B010 (a method)
-            told: dict[Key, Row] = {}
+            told: dict[Key, PartitionRow] = {}
             committed: dict[Key, int] = {}
 
             def look() -> list[int]:

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from mirror.relay.stats import Skipped
+from mirror.relay.stats import GivenUp
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import LEFT_HALTED, as_html, as_text
 from tests.service.telemetry.alerts import firing, samples
@@ -120,7 +120,7 @@ def test_status() -> None:
         snapshot(
             row(topic="b", committed=-1),
             row(topic="a<b>", state="halted", position=-1, reason="recreated", detail="id 1, before 2", remedy="do it"),
-            skipped=(Skipped("b", 0, 10, 20, "on.gap", NOW_MS),),
+            skipped=(GivenUp("b", 0, 10, 20, "on.gap", NOW_MS),),
         ),
     )
     now = told(found)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.keys import Side
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap
@@ -22,9 +22,9 @@ from tests.simulation.model.cluster import TOPIC
 from tests.simulation.run import Violation
 
 
-def side_of(name: str) -> Side:
+def side_of(name: str) -> Subject:
     """The only partition of a source topic."""
-    return Side(name, 0, TOPIC)
+    return Subject(name, 0, TOPIC)
 
 
 class Seen(NamedTuple):

@@ -12,7 +12,7 @@ from mirror.net.coordinator import Ownership
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
@@ -290,7 +290,7 @@ class MappedState:
             for key, value in rows:
                 self.ledger.apply(key, value)
 
-    async def claim(self, flow: Flow) -> None:
+    async def claim(self, flow: FlowEntry) -> None:
         """Whose it is; tests with several flows share it."""
         if all(one.key() != flow.key() for one in self.ledger.flows):
             await self.put(flow)

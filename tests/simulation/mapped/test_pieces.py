@@ -12,7 +12,7 @@ import pytest
 
 from mirror.offsetmap.compare import alignment, pieces
 from mirror.offsetmap.compare.alignment import Alignment
-from mirror.offsetmap.compare.pieces import Rows, Spot
+from mirror.offsetmap.compare.pieces import PiecePlace, Rows
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.records.admit import NOT_INSIDE, Terms
@@ -227,7 +227,7 @@ async def _nowhere(*_: Any, **__: Any) -> int:
 _spots = pieces.spots
 
 
-def _from_its_beginning(original: Rows, length: int, _: int, *copy: Any) -> Iterator[Spot]:
+def _from_its_beginning(original: Rows, length: int, _: int, *copy: Any) -> Iterator[PiecePlace]:
     """Whatever was copied of it before."""
     return _spots(original, length, 0, *copy)
 

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.net.coordinator import Coordinator
 from mirror.net.errors import NetworkError
-from mirror.sandbox import Cluster as Sandbox
+from mirror.sandbox import SandboxCluster
 from tests.patience import KEEPING
 from tests.service.kafka_side import create_topic
 from tests.simulation.model.broker import CoordinatorModel
@@ -59,7 +59,7 @@ def test_the_model_answers_as_a_real_broker_does() -> None:
         "auto.create.topics.enable": "false",
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
     }
-    with Sandbox("differential", brokers=1, properties=settings, quick=True) as sandbox:
+    with SandboxCluster("differential", brokers=1, properties=settings, quick=True) as sandbox:
         bootstrap = sandbox.bootstrap_servers
         create_topic(bootstrap, TOPIC, PARTITIONS)
         unused: Any = None

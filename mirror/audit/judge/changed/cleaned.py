@@ -21,7 +21,7 @@ REWRITTEN = "a log cleaner has rewritten the batch; every record is the same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedBatches:
     """The result of opening one partition's differing batches.
 
     ``differences`` are in offset order. ``cleaned``: the sides on which a log cleaner works. ``here`` and ``there``:
@@ -42,7 +42,7 @@ class Opened:
 
 
 def settled(
-    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], opened: Opened
+    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], opened: OpenedBatches
 ) -> Iterator[Finding]:
     """Takes out the batches that a log cleaner explains and yields their findings. Others are left to later rules."""
     spans = {
@@ -62,7 +62,7 @@ def settled(
             yield finding
 
 
-def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Opened) -> Finding | None:
+def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: OpenedBatches) -> Finding | None:
     """Returns the finding for two batches with the same borders, if everything that one of them lacks is excused."""
     found = opened.within(ours.span)
     here = [one for one in found if one.at is Side.SOURCE]
@@ -81,7 +81,9 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
     return _finding(Kind.CLEANED, key, ours, theirs, [], REWRITTEN) if same else None
 
 
-def _removed(key: TopicPartition, row: BatchRow, at: Side, opened: Opened, others: Sequence[Span]) -> Finding | None:
+def _removed(
+    key: TopicPartition, row: BatchRow, at: Side, opened: OpenedBatches, others: Sequence[Span]
+) -> Finding | None:
     """Returns the finding for a batch that only one side has, if the other side has nothing at all there and all of the
     records are excused."""
     found = opened.within(row.span)

@@ -57,7 +57,7 @@ class StillLog(PartitionLog):
         return self._end
 
 
-class Copies:
+class CopyChecks:
     """Looks at the partitions of a flow."""
 
     def __init__(
@@ -130,9 +130,9 @@ class Copies:
     async def _new(self, partition: Partition, topic: TopicFacts) -> None:
         """Looks at a partition that the destination lacks: it begins anew, unless it was copied before."""
         await self._loops.before(partition)
-        pin = self._state.ledger.pin(partition.side)
+        pin = self._state.ledger.pin(partition.subject)
         partition.claim.keep_pin(pin)
-        copied = bool(self._state.ledger.notes(partition.side)) or has_map(self._state.ledger, partition.side)
+        copied = bool(self._state.ledger.notes(partition.subject)) or has_map(self._state.ledger, partition.subject)
         if pin is not None and (copied or not self._pins.unused(partition)):
             raise halt(
                 HaltReason.RECREATED_MAPPED if self._settings.mapped else HaltReason.RECREATED,
@@ -193,11 +193,11 @@ class Copies:
     async def _mapped(self, facts: PartitionFacts, partition: Partition, here: SourceLog, there: PartitionLog) -> None:
         partition.claim.identify(here.topic.topic_id, there.topic.topic_id)
         await self._pins.check_settings(partition, there)
-        if not has_map(self._state.ledger, partition.side):
+        if not has_map(self._state.ledger, partition.subject):
             await self._locator.flows.check_new(partition)
         rules, ledger = self._locator.rules(partition), self._state.ledger
-        checkpoint = ledger.checkpoint(partition.side)
-        own = {rules.owner, *ledger.own(partition.side)}
+        checkpoint = ledger.checkpoint(partition.subject)
+        own = {rules.owner, *ledger.own(partition.subject)}
         owner = self._owners.get(transactional_id(self._settings.flow, partition))
         if owner is not None:
             own.add(owner)
@@ -208,7 +208,7 @@ class Copies:
             rules,
             self._state,
             self._log,
-            accounts=ledger.of(partition.side),
+            accounts=ledger.of(partition.subject),
             own=own,
             bounds=ReadBounds(facts.start, facts.there_start, facts.there_end),
         )

@@ -21,7 +21,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import try_out
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.service.plan.ask.clusters import cluster_facts, group_rights, ids_forbidden, owners, topic_rights
-from mirror.service.plan.ask.copies import Copies
+from mirror.service.plan.ask.copies import CopyChecks
 from mirror.service.plan.ask.group import committed
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence
 from mirror.service.plan.ask.samples import Budget, Judging, sampled
@@ -161,7 +161,7 @@ class FlowAsked:
         return [
             transactional_id(settings.flow, partition)
             for partition in everything
-            if self._state.ledger.checkpoint(partition.side) is None
+            if self._state.ledger.checkpoint(partition.subject) is None
         ]
 
     async def _internal(self) -> Internal:
@@ -200,7 +200,9 @@ class FlowAsked:
             ((topic, index) for topic in self.topics.found for index in topic.pair.source.leaders),
             key=lambda key: (key[1], key[0].name),
         )
-        copies = Copies(self.source, self.destination, self._asking.settings, self._state, self._expiry, self._owners)
+        copies = CopyChecks(
+            self.source, self.destination, self._asking.settings, self._state, self._expiry, self._owners
+        )
         measuring = self._asking.sample_bytes // MEASURED_SHARE
         budget = Budget.of(self._asking.sample_bytes - measuring, len(keys))
         stretches: dict[int, Stretch] = {}

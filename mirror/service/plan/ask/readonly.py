@@ -28,8 +28,8 @@ from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import Flow
-from mirror.offsetmap.internal.topic import State
+from mirror.offsetmap.entries.pins import FlowEntry
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.wire.versions import FETCH_KEY
 
@@ -100,13 +100,13 @@ class ReadOnlyCluster(Cluster):
         return connection
 
 
-class ReadOnlyState(State):
+class ReadOnlyState(InternalTopic):
     """An internal topic that is read once, when it is opened, and never written."""
 
     _opened = False
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """Reads the topic; False if there is none. Never creates it. Raises as ``State.open`` does."""
+        """Reads the topic; False if there is none. Never creates it. Raises as ``InternalTopic.open`` does."""
         try:
             return await super().open(create=False)
         finally:
@@ -123,7 +123,7 @@ class ReadOnlyState(State):
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes nothing."""
 
-    async def claim(self, flow: Flow) -> None:
+    async def claim(self, flow: FlowEntry) -> None:
         """Writes nothing."""
 
 

@@ -9,7 +9,7 @@ from mirror.relay.topics.limits import AFTER, BEFORE, SEGMENT_BYTES, limit_of
 from mirror.service.plan.checks.partitions import of_halt
 from mirror.service.plan.checks.rights import may_write_markers
 from mirror.service.plan.checks.topics import ZSTD_SINCE, number
-from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 from mirror.service.texts import duration_text
 from mirror.wire.versions import PRODUCE_KEY
 
@@ -20,19 +20,19 @@ MANY_HOLES = 0.5
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 
 
-def judged(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def judged(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P07 to P10, P12, P27, P29, P30: the relay's verdicts on the batches."""
     for halted in one.sample.halts.values() if one.sample is not None else ():
         yield of_halt(halted)
 
 
-def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P07, P09, P10: batches that the destination would refuse as they are."""
     sample = one.sample
     for slug, count in sorted(sample.rewritten.items()) if sample is not None else ():
         line = line_of(slug) or Line.REWRITES
         assert sample is not None
-        yield Finding(
+        yield PlanFinding(
             line,
             Level.TOLD,
             f"{count:,} of {max(count, sample.batches):,} batches that were read would be opened and rewritten "
@@ -40,16 +40,16 @@ def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterat
         )
 
 
-def batch_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def batch_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P10, by the destination's segments; batches above ``max.message.bytes`` are found by ``judged``."""
     segment = number(topic.there, SEGMENT_BYTES)
     if one.sample is not None and segment is not None and one.sample.largest > segment:
         reason = HaltReason.TOO_LARGE_FOR_SEGMENT
         detail = f"a batch has {one.sample.largest} bytes, and segment.bytes of the destination topic is {segment}"
-        yield Finding(Line.BATCH_SIZE, Level.REFUSED, detail, reason.remedy, reason.slug)
+        yield PlanFinding(Line.BATCH_SIZE, Level.REFUSED, detail, reason.remedy, reason.slug)
 
 
-def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P11."""
     if one.sample is None or one.sample.newest_ms < 0:
         return
@@ -58,7 +58,7 @@ def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
         limit = limit_of(topic.there, name)
         if limit is not None and found > limit:
             reason = HaltReason.INVALID_TIMESTAMP
-            yield Finding(
+            yield PlanFinding(
                 Line.TIMESTAMPS,
                 Level.REFUSED,
                 f"a batch's newest record is {duration_text(found / 1000)} {way} this host's clock, and the "
@@ -68,11 +68,11 @@ def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
             )
 
 
-def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P06. Brokers do not tell their time; what this rests on is records that seem to be of the future."""
     ahead = one.sample.newest_ms - flow.now_ms if one.sample is not None else 0
     if ahead > CLOCK_MS:
-        yield Finding(
+        yield PlanFinding(
             Line.CLOCKS,
             Level.WARNS,
             f"a record's timestamp is {duration_text(ahead / 1000)} ahead of this host's clock: the clock of its "
@@ -82,16 +82,16 @@ def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
         )
 
 
-def codec(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def codec(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P12, by the destination's version."""
     speaks = flow.destination.apis.get(PRODUCE_KEY)
     if one.sample is not None and "zstd" in one.sample.codecs and speaks is not None and speaks < ZSTD_SINCE:
         reason = HaltReason.UNSUPPORTED_CODEC
         detail = f"batches are zstd, which not all brokers of {flow.destination.name} know"
-        yield Finding(Line.CODEC, Level.REFUSED, detail, reason.remedy, reason.slug)
+        yield PlanFinding(Line.CODEC, Level.REFUSED, detail, reason.remedy, reason.slug)
 
 
-def holes(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def holes(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P23."""
     sample = one.sample
     if sample is None or not sample.hole_offsets or flow.settings.mapped:
@@ -101,30 +101,30 @@ def holes(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[F
     detail = f"{share:.1%} of the offsets that were read have no record ({causes})"
     if not flow.settings.fill_by_transaction and may_write_markers(flow) is False:
         reason = HaltReason.FILL_NOT_PERMITTED
-        yield Finding(Line.HOLES, Level.REFUSED, detail, reason.remedy, reason.slug)
+        yield PlanFinding(Line.HOLES, Level.REFUSED, detail, reason.remedy, reason.slug)
     elif share > MANY_HOLES:
-        yield Finding(
+        yield PlanFinding(
             Line.HOLES,
             Level.WARNS,
             f"{detail}: each range of them costs a few round trips",
             "offsets: mapped leaves them out, if offsets need not be the same",
         )
     else:
-        yield Finding(Line.HOLES, Level.TOLD, detail)
+        yield PlanFinding(Line.HOLES, Level.TOLD, detail)
 
 
-def null_keys(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def null_keys(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P31."""
     if one.sample is not None and one.sample.null_key >= 0:
         reason = HaltReason.REFUSED
         detail = f"the record at offset {one.sample.null_key} has no key, and the destination topic is compacted"
-        yield Finding(
+        yield PlanFinding(
             Line.NULL_KEYS, Level.REFUSED, detail, "set cleanup.policy of the destination topic to the source's",
             reason.slug,
         )  # fmt: skip
 
 
-def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P25."""
     retention = number(topic.there, RETENTION_MS)
     policy = topic.there.get("cleanup.policy") or "delete"
@@ -133,7 +133,7 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
     if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0 and not appended:
         age = flow.now_ms - due_ms
         if age > retention:
-            yield Finding(
+            yield PlanFinding(
                 Line.DESTINATION_RETENTION,
                 Level.WARNS,
                 f"records that are due are {duration_text(age / 1000)} old, and {topic.pair.destination} at "
@@ -142,13 +142,13 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
             )
 
 
-def source_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def source_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P24, by size; by time, it is judged when the duration is known (``estimate.source_retention``)."""
     most = number(topic.here, RETENTION_BYTES)
     size = (flow.source.sizes or {}).get((topic.name, one.index))
     policy = topic.here.get("cleanup.policy") or "delete"
     if one.backlog and size is not None and most is not None and 0 <= most <= size and "delete" in policy:
-        yield Finding(
+        yield PlanFinding(
             Line.SOURCE_RETENTION,
             Level.WARNS,
             f"the log has {size} bytes at {flow.source.name}, and retention.bytes is {most}: with each new segment the "

@@ -7,13 +7,13 @@ from kafka.protocol.producer import EndTxnRequest
 
 from mirror.foretold import Line
 from mirror.reasons import HaltReason
-from mirror.service.plan.model import ClusterFacts, Finding, FlowFacts, Level
+from mirror.service.plan.model import ClusterFacts, FlowFacts, Level, PlanFinding
 
 
-def same_cluster(flow: FlowFacts) -> Iterator[Finding]:
+def same_cluster(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P01."""
     if flow.source.cluster_id and flow.source.cluster_id == flow.destination.cluster_id:
-        yield Finding(
+        yield PlanFinding(
             Line.SAME_CLUSTER,
             Level.REFUSED,
             f"{flow.source.name} and {flow.destination.name} are the same cluster ({flow.source.cluster_id}), and each "
@@ -22,10 +22,10 @@ def same_cluster(flow: FlowFacts) -> Iterator[Finding]:
         )
 
 
-def topics_matched(flow: FlowFacts) -> Iterator[Finding]:
+def topics_matched(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P02."""
     if not flow.topics_n:
-        yield Finding(
+        yield PlanFinding(
             Line.TOPICS,
             Level.REFUSED,
             f"no topic of cluster {flow.source.name} is mirrored",
@@ -33,7 +33,7 @@ def topics_matched(flow: FlowFacts) -> Iterator[Finding]:
         )
         return
     for entry in flow.unmatched:
-        yield Finding(
+        yield PlanFinding(
             Line.TOPICS,
             Level.WARNS,
             f"cluster {flow.source.name} has no topic that {entry} matches",
@@ -41,11 +41,11 @@ def topics_matched(flow: FlowFacts) -> Iterator[Finding]:
         )
 
 
-def versions(flow: FlowFacts) -> Iterator[Finding]:
+def versions(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P03. A cluster that speaks no common version at all cannot be asked, and ends the plan."""
     here, there = flow.source, flow.destination
     if flow.without_ids:
-        yield Finding(
+        yield PlanFinding(
             Line.VERSIONS,
             Level.TOLD,
             f"cluster {here.name}: topics have no ids (Kafka 2.8): a recreated topic is noticed by the batch that was "
@@ -62,12 +62,12 @@ def versions(flow: FlowFacts) -> Iterator[Finding]:
         ),
     ):
         if there.apis and key not in there.apis:
-            yield Finding(Line.VERSIONS, Level.TOLD, f"cluster {there.name}: {lost}")
+            yield PlanFinding(Line.VERSIONS, Level.TOLD, f"cluster {there.name}: {lost}")
     if not there.apis or EndTxnRequest.API_KEY in there.apis:
         return
     if flow.settings.mapped:
         reason = HaltReason.NO_COMMON_VERSION
-        yield Finding(
+        yield PlanFinding(
             Line.VERSIONS,
             Level.REFUSED,
             f"cluster {there.name} has no EndTxn, by which a takeover is fenced with offsets: mapped",
@@ -75,7 +75,7 @@ def versions(flow: FlowFacts) -> Iterator[Finding]:
             reason.slug,
         )
         return
-    yield Finding(
+    yield PlanFinding(
         Line.VERSIONS,
         Level.WARNS,
         f"cluster {there.name} has no EndTxn, so it is not Apache Kafka: it may take only producer ids that it has "
@@ -84,11 +84,11 @@ def versions(flow: FlowFacts) -> Iterator[Finding]:
     )
 
 
-def internal_topic(flow: FlowFacts) -> Iterator[Finding]:
+def internal_topic(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P05."""
     where = f"{flow.internal_topic} at {flow.destination.name}"
     if flow.internal_refused:
-        yield Finding(
+        yield PlanFinding(
             Line.INTERNAL_TOPIC,
             Level.REFUSED,
             f"{where}: {flow.internal_refused}; without it, nothing is copied",
@@ -96,16 +96,16 @@ def internal_topic(flow: FlowFacts) -> Iterator[Finding]:
             "cleanup.policy=compact",
         )
     elif flow.internal_unknown:
-        yield Finding(Line.INTERNAL_TOPIC, Level.UNKNOWN, f"{where}: {flow.internal_unknown}")
+        yield PlanFinding(Line.INTERNAL_TOPIC, Level.UNKNOWN, f"{where}: {flow.internal_unknown}")
     elif not flow.internal_exists:
-        yield Finding(Line.INTERNAL_TOPIC, Level.TOLD, f"{where} is created")
+        yield PlanFinding(Line.INTERNAL_TOPIC, Level.TOLD, f"{where} is created")
 
 
-def reached(flow: FlowFacts) -> Iterator[Finding]:
+def reached(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P35, of whole brokers."""
     for cluster in (flow.source, flow.destination):
         for node_id, why in sorted(cluster.down.items()):
-            yield Finding(
+            yield PlanFinding(
                 Line.REACHED,
                 Level.UNKNOWN,
                 f"broker {node_id} of cluster {cluster.name} could not be asked: {why}",
@@ -113,10 +113,10 @@ def reached(flow: FlowFacts) -> Iterator[Finding]:
             )
 
 
-def unread(flow: FlowFacts) -> Iterator[Finding]:
+def unread(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P35, of partitions with records of which no batch was read."""
     if flow.unsampled_n:
-        yield Finding(
+        yield PlanFinding(
             Line.REACHED,
             Level.WARNS,
             f"no batch of {flow.unsampled_n:,} partitions was looked at, since {flow.sampled_bytes:,} bytes were read "
@@ -125,12 +125,12 @@ def unread(flow: FlowFacts) -> Iterator[Finding]:
         )
 
 
-def quotas(flow: FlowFacts) -> Iterator[Finding]:
+def quotas(flow: FlowFacts) -> Iterator[PlanFinding]:
     """P34."""
     for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):
         for quota in cluster.quotas or ():
             if quota.key == key:
-                yield Finding(
+                yield PlanFinding(
                     Line.QUOTAS,
                     Level.TOLD,
                     f"cluster {cluster.name}: {key} of {quota.entity} is {quota.value:,.0f} bytes/s for each broker",

@@ -7,16 +7,16 @@ from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.service.plan.checks.rights import lacking
 from mirror.service.plan.checks.topics import MIN_IN_SYNC, number
-from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 
 
-def of_halt(halted: Halted, detail: str = "") -> Finding:
+def of_halt(halted: Halted, detail: str = "") -> PlanFinding:
     """Returns the finding for a halt that would follow."""
     line = line_of(halted.reason) or Line.PREFIX
-    return Finding(line, Level.REFUSED, halted.detail + detail, halted.remedy, halted.reason)
+    return PlanFinding(line, Level.REFUSED, halted.detail + detail, halted.remedy, halted.reason)
 
 
-def paired(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def paired(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P13, P14, P15, P30: the relay's verdict on the two topics."""
     if topic.created or (topic.grown and one.index >= topic.partitions_there):
         return
@@ -28,7 +28,7 @@ def paired(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
     yield of_halt(halted, f"; the source's batches that were read are {seen}" if rewrites else "")
 
 
-def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P16 to P21, P24, P28, P29, P32: the relay's verdict on both logs and on what is written down."""
     if one.halted is None:
         return
@@ -38,22 +38,22 @@ def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator
     yield found
 
 
-def begun_anew(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def begun_anew(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P21, where nothing was copied."""
     if one.begun_anew:
-        yield Finding(
+        yield PlanFinding(
             Line.RECREATED, Level.TOLD, "a topic was recreated before anything was copied: the copy begins again"
         )
 
 
-def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P22."""
     if not one.leading or one.halted is not None:
         return
     most = flow.settings.max_leading_filler
     if one.leading > most:
         reason = HaltReason.LEADING_OFFSETS
-        yield Finding(
+        yield PlanFinding(
             Line.LEADING,
             Level.REFUSED,
             f"the source begins {one.leading:,} offsets behind what the destination has, and max.leading.filler is "
@@ -62,7 +62,7 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
             reason.slug,
         )
         return
-    yield Finding(
+    yield PlanFinding(
         Line.LEADING,
         Level.TOLD,
         f"the source begins at offset {one.start:,}: {one.leading:,} offsets are filled at the destination and deleted "
@@ -72,7 +72,7 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
     if topic.exists and topic.pair.terms.compacted_there:
         lacks += lacking(topic.rights_there, "ALTER_CONFIGS")
     if lacks:
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED,
             f"{topic.pair.destination} at {flow.destination.name}: the principal lacks {' and '.join(lacks)}, without "
@@ -82,11 +82,11 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
         )
 
 
-def replicas(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def replicas(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P26."""
     needed = number(topic.there, MIN_IN_SYNC)
     if topic.exists and needed is not None and 0 <= one.in_sync < needed:
-        yield Finding(
+        yield PlanFinding(
             Line.REPLICAS,
             Level.WARNS,
             f"{one.in_sync} of {one.replicas} replicas are in sync at {flow.destination.name}, and {MIN_IN_SYNC} is "
@@ -95,10 +95,10 @@ def replicas(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterato
         )
 
 
-def reached(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[Finding]:
+def reached(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P35."""
     if one.unknown:
-        yield Finding(Line.REACHED, Level.UNKNOWN, f"not known: {one.unknown}", "plan again once that is answered")
+        yield PlanFinding(Line.REACHED, Level.UNKNOWN, f"not known: {one.unknown}", "plan again once that is answered")
 
 
 CHECKS = (paired, located, begun_anew, leading_filler, replicas, reached)

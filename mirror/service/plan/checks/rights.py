@@ -6,7 +6,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from mirror.foretold import Line
 from mirror.reasons import HaltReason
-from mirror.service.plan.model import Finding, FlowFacts, Level, Rights, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PlanFinding, Rights, TopicFacts
 from mirror.wire.versions import FETCH_KEY
 
 ALTER_WRITES_MARKERS = 17
@@ -28,7 +28,7 @@ def may_write_markers(flow: FlowFacts) -> bool | None:
     return alter or "CLUSTER_ACTION" in cluster.rights
 
 
-def of_flow(flow: FlowFacts) -> Iterator[Finding]:
+def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
     """Checks the rights on the clusters, the group, the internal topic and the transactional ids."""
     yield from _of_group(flow)
     lacks = lacking(flow.internal_rights, "READ", "WRITE")
@@ -36,12 +36,12 @@ def of_flow(flow: FlowFacts) -> Iterator[Finding]:
         yield _refused(f"{flow.internal_topic} at {flow.destination.name}", lacks)
     there = flow.destination
     if there.rights is None:
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS, Level.TOLD, f"cluster {there.name}: its brokers do not tell what the principal may do there"
         )
     if not flow.settings.mapped and not flow.settings.fill_by_transaction and may_write_markers(flow) is False:
         need = "Alter" if there.apis.get(FETCH_KEY, 0) >= ALTER_WRITES_MARKERS else "ClusterAction"
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,
             f"cluster {there.name}: the principal may not write markers; a partition with offsets without a record "
@@ -49,14 +49,14 @@ def of_flow(flow: FlowFacts) -> Iterator[Finding]:
             f"grant it {need} on the cluster, or set fill: transaction, or offsets: mapped",
         )
     if lacking(there.rights, "DESCRIBE_CONFIGS"):
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,
             f"cluster {there.name}: producer.id.expiration.ms cannot be read, and Kafka's default is assumed",
             "grant the principal DescribeConfigs on the cluster",
         )
     if DescribeProducersRequest.API_KEY not in there.apis and lacking(there.rights, "IDEMPOTENT_WRITE"):
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED,
             f"cluster {there.name}: the principal may not produce idempotently",
@@ -66,7 +66,7 @@ def of_flow(flow: FlowFacts) -> Iterator[Finding]:
     if flow.ids_forbidden:
         needed = flow.settings.fill_by_transaction
         reason = HaltReason.FILL_NOT_PERMITTED.slug if needed else ""
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED if needed else Level.WARNS,
             f"cluster {there.name}: the principal may not describe its transactional ids: "
@@ -76,20 +76,22 @@ def of_flow(flow: FlowFacts) -> Iterator[Finding]:
         )
 
 
-def _of_group(flow: FlowFacts) -> Iterator[Finding]:
+def _of_group(flow: FlowFacts) -> Iterator[PlanFinding]:
     where = f"group {flow.group_id} at {flow.source.name}"
     if flow.group_forbidden or lacking(flow.group_rights, "READ"):
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED,
             f"{where}: the principal may not read it, so that no worker gets a partition",
             "grant it Read on the group",
         )
     elif flow.group_rights is None:
-        yield Finding(Line.RIGHTS, Level.TOLD, f"{where}: its brokers do not tell what the principal may do with it")
+        yield PlanFinding(
+            Line.RIGHTS, Level.TOLD, f"{where}: its brokers do not tell what the principal may do with it"
+        )
 
 
-def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """Checks the rights on both topics."""
     here, there = f"{topic.name} at {flow.source.name}", f"{topic.pair.destination} at {flow.destination.name}"
     if lacks := lacking(topic.rights_here, *NEEDED_HERE):
@@ -102,14 +104,14 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         if lacking(rights, "DESCRIBE_CONFIGS")
     ]
     if blind:
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,
             f"{' and '.join(blind)}: the configs cannot be read, so nothing tells beforehand what is refused",
             "grant the principal DescribeConfigs on the topic",
         )
     if topic.grown and lacking(topic.rights_there, "ALTER"):
-        yield Finding(
+        yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,
             f"{there}: the principal may not add partitions",
@@ -117,9 +119,9 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _refused(what: str, lacks: list[str]) -> Finding:
+def _refused(what: str, lacks: list[str]) -> PlanFinding:
     named = " and ".join(name.replace("_", " ").title().replace(" ", "") for name in lacks)
-    return Finding(
+    return PlanFinding(
         Line.RIGHTS,
         Level.REFUSED,
         f"{what}: the principal lacks {named}",

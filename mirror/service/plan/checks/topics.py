@@ -8,7 +8,7 @@ from mirror.records.header import Codec
 from mirror.relay.settings import APPEND_TIME, TIMESTAMP_TYPE
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
 from mirror.relay.topics.syncing import told_of
-from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PlanFinding, TopicFacts
 from mirror.wire.versions import PRODUCE_KEY
 
 MIN_IN_SYNC = "min.insync.replicas"
@@ -16,22 +16,22 @@ ZSTD_SINCE = 7
 """The Produce version from which brokers take zstd (KIP-110)."""
 
 
-def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P14. A topic that is missing and not to be created is refused by ``partitions.paired``."""
     if not topic.created:
         return
     if topic.refusal is not None:
         halted = topic.refusal
-        yield Finding(
+        yield PlanFinding(
             line_of(halted.reason) or Line.CREATION, Level.REFUSED, halted.detail, halted.remedy, halted.reason
         )
     elif topic.uncertain:
-        yield Finding(
+        yield PlanFinding(
             Line.CREATION, Level.UNKNOWN, f"whether it can be created: {topic.uncertain}", "plan again in a moment"
         )
     else:
         replicas = str(topic.replicas) if topic.replicas > 0 else "the cluster's default"
-        yield Finding(
+        yield PlanFinding(
             Line.CREATION,
             Level.TOLD,
             f"{topic.pair.destination} is created at {flow.destination.name}; partitions: {topic.partitions}, "
@@ -39,17 +39,17 @@ def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P15. Partitions that are missing and would not be added are refused by ``partitions.paired``."""
     there = topic.partitions_there
     if topic.grown:
-        yield Finding(
+        yield PlanFinding(
             Line.PARTITIONS,
             Level.TOLD,
             f"{topic.partitions - there} partitions are added to {topic.pair.destination} at {flow.destination.name}",
         )
     elif topic.exists and there > topic.partitions and not flow.settings.mapped:
-        yield Finding(
+        yield PlanFinding(
             Line.PARTITIONS,
             Level.WARNS,
             f"{topic.pair.destination} has {there} partitions at {flow.destination.name}, and the source has "
@@ -58,10 +58,10 @@ def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def not_grown(flow: FlowFacts, topic: TopicFacts) -> Finding:
+def not_grown(flow: FlowFacts, topic: TopicFacts) -> PlanFinding:
     """P15, of a topic that lacks partitions and is no copy, by what was seen of its others."""
     reason = HaltReason.FEWER_PARTITIONS_STRANGE
-    return Finding(
+    return PlanFinding(
         Line.PARTITIONS,
         Level.REFUSED,
         f"{topic.pair.destination} has {topic.partitions_there} of {topic.partitions} partitions at "
@@ -71,10 +71,10 @@ def not_grown(flow: FlowFacts, topic: TopicFacts) -> Finding:
     )
 
 
-def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P36, of a topic that is a copy, as far as was seen."""
     if topic.altered:
-        yield Finding(
+        yield PlanFinding(
             Line.CONFIGS,
             Level.TOLD,
             f"{topic.pair.destination} at {flow.destination.name} gets {told_of(topic.altered)}, as at the source "
@@ -82,11 +82,11 @@ def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P13, of a topic whose times are the destination's own, where the flow takes that."""
     terms = topic.pair.terms
     if terms.takes_append_times and terms.append_times_there:
-        yield Finding(
+        yield PlanFinding(
             Line.REWRITES,
             Level.WARNS,
             f"{topic.pair.destination} at {flow.destination.name} has {TIMESTAMP_TYPE}={APPEND_TIME}: its broker puts "
@@ -96,13 +96,13 @@ def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P13, where the flow says which codec batches have at the destination; P12, if that does not know it."""
     wanted = topic.pair.terms.codec
     if wanted is None:
         return
     name = flow.settings.compression
-    yield Finding(
+    yield PlanFinding(
         Line.REWRITES,
         Level.TOLD,
         f"each batch of {topic.name} that is not {name} is opened and compressed anew (compression.type: {name}), "
@@ -112,14 +112,14 @@ def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
     if wanted == Codec.ZSTD and speaks is not None and speaks < ZSTD_SINCE:
         reason = HaltReason.UNSUPPORTED_CODEC
         detail = f"compression.type is zstd, which not all brokers of {flow.destination.name} know"
-        yield Finding(Line.CODEC, Level.REFUSED, detail, "set another compression.type for the flow", reason.slug)
+        yield PlanFinding(Line.CODEC, Level.REFUSED, detail, "set another compression.type for the flow", reason.slug)
 
 
-def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P10, by the configs alone."""
     for lack in topic.pair.narrower:
         if lack.name == MAX_MESSAGE_BYTES:
-            yield Finding(
+            yield PlanFinding(
                 Line.BATCH_SIZE,
                 Level.WARNS,
                 f"{topic.pair.destination} at {flow.destination.name} takes batches of {lack.there} bytes, the source "
@@ -128,11 +128,11 @@ def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
             )
 
 
-def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P11, by the configs alone."""
     for lack in topic.pair.narrower:
         if lack.name != MAX_MESSAGE_BYTES:
-            yield Finding(
+            yield PlanFinding(
                 Line.TIMESTAMPS,
                 Level.WARNS,
                 f"{topic.pair.destination} at {flow.destination.name} has {lack.name}={lack.there}, and {lack.enough} "
@@ -142,10 +142,10 @@ def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
             )
 
 
-def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P31, by the configs alone."""
     if topic.pair.terms.compacted_there and not topic.pair.terms.compacted:
-        yield Finding(
+        yield PlanFinding(
             Line.NULL_KEYS,
             Level.WARNS,
             f"{topic.pair.destination} is compacted at {flow.destination.name}, and the source's topic is not: a "
@@ -154,11 +154,11 @@ def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def replicas(flow: FlowFacts, topic: TopicFacts) -> Iterator[Finding]:
+def replicas(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P26, of a topic that is created."""
     needed = number(topic.there, MIN_IN_SYNC)
     if topic.created and needed is not None and 0 < topic.replicas < needed:
-        yield Finding(
+        yield PlanFinding(
             Line.REPLICAS,
             Level.WARNS,
             f"{topic.pair.destination} is created with {topic.replicas} replicas, and {MIN_IN_SYNC} is {needed}: "

@@ -14,7 +14,7 @@ from mirror.audit.prepare import plan
 from mirror.audit.spark import by_record
 from mirror.records.content.opening import opened
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, edited, endpoint
 from tests.audit.exact import Batch, Step, copy_exact
 from tests.patience import PATIENT
@@ -29,7 +29,7 @@ SUPERSEDED = [("a", "first"), ("b", "kept")]
 GONE = [("c", "first"), ("d", "first")]
 """Of this, both have."""
 LATER = [("a", "second"), ("c", "second"), ("d", None)]
-Pair = tuple[Cluster, Cluster]
+Pair = tuple[SandboxCluster, SandboxCluster]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def pair() -> Iterator[Pair]:
     """Two brokers that clean at once what they may."""
     properties = {**PATIENT, "log.cleaner.backoff.ms": "100"}
     with (
-        Cluster(name="source", quick=True, properties=properties) as source,
-        Cluster(name="destination", quick=True, properties=properties) as destination,
+        SandboxCluster(name="source", quick=True, properties=properties) as source,
+        SandboxCluster(name="destination", quick=True, properties=properties) as destination,
     ):
         yield source, destination
 
@@ -49,7 +49,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_record, "BLOCK_BITS", 1)
 
 
-def set_cleaned(cluster: Cluster, *topics: str) -> None:
+def set_cleaned(cluster: SandboxCluster, *topics: str) -> None:
     """From now on a cleaner works on these."""
     for topic in topics:
         alter(cluster, topic, "min.cleanable.dirty.ratio", "0.0001")
@@ -73,14 +73,14 @@ def written(pair: Pair, *topics: str) -> None:
         write(pair[0], topic, SUPERSEDED, GONE, LATER, name="all", codec="lz4")
 
 
-def clean(cluster: Cluster, *topics: str) -> None:
+def clean(cluster: SandboxCluster, *topics: str) -> None:
     """Waits until nothing of ``GONE`` is left."""
     set_cleaned(cluster, *topics)
     for topic in topics:
         until(lambda topic=topic: records_of(cluster, topic) == [1, 4, 5, 6], f"{topic} to be cleaned")  # type: ignore[misc]
 
 
-def records_of(cluster: Cluster, topic: str) -> list[int]:
+def records_of(cluster: SandboxCluster, topic: str) -> list[int]:
     """Offsets of the records that are left."""
     return [
         record.offset

@@ -26,11 +26,11 @@ from mirror.audit.model import (
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import Batches, batches_of, copy, create, delete_before, endpoint, fill
 from tests.records.builders import Record, kafka_batch, sealed
 
-Pair = tuple[Cluster, Cluster]
+Pair = tuple[SandboxCluster, SandboxCluster]
 KEY = TopicPartition("t", 0)
 BOTH = frozenset(Side)
 ALL = Span(0, 1_000)
@@ -225,7 +225,7 @@ def test_batches_of_such_records_are_opened() -> None:
 
 
 @pytest.fixture
-def pair(source_cluster: Cluster, destination_cluster: Cluster) -> Pair:
+def pair(source_cluster: SandboxCluster, destination_cluster: SandboxCluster) -> Pair:
     return source_cluster, destination_cluster
 
 

@@ -3,7 +3,7 @@
 import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest
 
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.plan.ask.clusters import cluster_facts, ids_forbidden, owners, rights_of, topic_rights
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
 from mirror.service.plan.model import Quota
@@ -15,12 +15,12 @@ from tests.service.runs.test_holes import transactional
 pytestmark = pytest.mark.broker
 
 
-async def asking(cluster: Cluster) -> ReadOnlyCluster:
+async def asking(cluster: SandboxCluster) -> ReadOnlyCluster:
     async with opened(cluster) as found:
         return await ReadOnlyCluster.open(cluster.name, found.options)
 
 
-async def test_a_cluster(source_cluster: Cluster, topic_name: str) -> None:
+async def test_a_cluster(source_cluster: SandboxCluster, topic_name: str) -> None:
     """Versions, rights, disks, and the size of each partition."""
     create_topic(source_cluster.bootstrap_servers, topic_name, 2)
     produce(source_cluster.bootstrap_servers, topic_name, 100, partitions=2)
@@ -46,7 +46,7 @@ async def test_a_cluster(source_cluster: Cluster, topic_name: str) -> None:
         assert {"READ", "WRITE", "DELETE", "ALTER_CONFIGS"} <= known
 
 
-async def test_quotas(source_cluster: Cluster) -> None:
+async def test_quotas(source_cluster: SandboxCluster) -> None:
     """Those of this client and of everybody; not those of others."""
     kind = AlterClientQuotasRequest.EntryData
     async with opened(source_cluster) as cluster:
@@ -82,7 +82,7 @@ async def test_quotas(source_cluster: Cluster) -> None:
                 await limit(entity, value, remove=True)
 
 
-async def test_transactional_ids(source_cluster: Cluster, topic_name: str) -> None:
+async def test_transactional_ids(source_cluster: SandboxCluster, topic_name: str) -> None:
     """The owner of one that was used; none of one that was not."""
     producer = transactional(source_cluster.bootstrap_servers, f"id-{topic_name}")
     async with await asking(source_cluster) as cluster:

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirror.net.coordinator import GROUP, find_coordinators
 from mirror.relay.partition.claim import Committed
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.plan.ask.clusters import group_rights
 from mirror.service.plan.ask.group import committed
 from tests.fakes.loop import pytest_pyfunc_call, until  # noqa: F401 - a hook
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def unused() -> Iterator[Cluster]:
-    with Cluster(name="unused", quick=True) as cluster:
+def unused() -> Iterator[SandboxCluster]:
+    with SandboxCluster(name="unused", quick=True) as cluster:
         yield cluster
 
 
-async def test_a_group_that_has_committed(source_cluster: Cluster, topic_name: str) -> None:
+async def test_a_group_that_has_committed(source_cluster: SandboxCluster, topic_name: str) -> None:
     create_topic(source_cluster.bootstrap_servers, topic_name, 3)
     settings = {"bootstrap.servers": source_cluster.bootstrap_servers, "group.id": f"g-{topic_name}"}
     metadata = '{"v":1,"id":"ab","epoch":3,"digest":"cd","at":7,"leader":4}'
@@ -44,7 +44,7 @@ async def test_a_group_that_has_committed(source_cluster: Cluster, topic_name: s
         assert not forbidden
 
 
-async def test_a_cluster_without_groups(unused: Cluster) -> None:
+async def test_a_cluster_without_groups(unused: SandboxCluster) -> None:
     """Nobody knows, and Kafka's topic of groups is not created by asking. Looking for a coordinator would create it."""
 
     def topics() -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirror.net.errors import RequestTimedOut, Unreachable
-from mirror.offsetmap.entries.pins import Flow
+from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Untouched, WouldLead, only_asks
 from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY
@@ -89,7 +89,7 @@ async def test_the_internal_topic() -> None:
     async with FakeCluster() as fake, await opened(fake) as cluster:
         state = ReadOnlyState(cluster, "a->b")
         assert not await state.open()
-        flow = Flow(flow="a->b", source_cluster="a", destination_cluster="b")
+        flow = FlowEntry(flow="a->b", source_cluster="a", destination_cluster="b")
         await state.load()
         await state.put(flow)
         await state.save([flow], forget=[b"x"])

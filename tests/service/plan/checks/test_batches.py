@@ -10,10 +10,10 @@ from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.relay.topics.limits import AFTER, BEFORE
 from mirror.service.plan.checks import batches
-from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 from tests.service.plan.facts import APIS, EVERYTHING, HOUR_MS, NOW_MS, flow, partition, topic
 
-Check = Callable[[FlowFacts, TopicFacts, PartitionFacts], Iterator[Finding]]
+Check = Callable[[FlowFacts, TopicFacts, PartitionFacts], Iterator[PlanFinding]]
 
 
 def test_all_is_well() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from mirror.foretold import Line
 from mirror.service.plan.checks import flows
-from mirror.service.plan.model import Finding, FlowFacts, Level, Quota
+from mirror.service.plan.model import FlowFacts, Level, PlanFinding, Quota
 from tests.service.plan.facts import APIS, cluster, flow
 
-Check = Callable[[FlowFacts], Iterator[Finding]]
+Check = Callable[[FlowFacts], Iterator[PlanFinding]]
 
 
 def test_all_is_well() -> None:

@@ -10,10 +10,10 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
 from mirror.relay.halts import Halted
 from mirror.service.plan.checks import partitions
-from mirror.service.plan.model import Finding, FlowFacts, Level, PartitionFacts, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 from tests.service.plan.facts import EVERYTHING, flow, partition, topic
 
-Check = Callable[[FlowFacts, TopicFacts, PartitionFacts], Iterator[Finding]]
+Check = Callable[[FlowFacts, TopicFacts, PartitionFacts], Iterator[PlanFinding]]
 
 
 def test_all_is_well() -> None:
@@ -26,7 +26,7 @@ def test_the_relays_verdicts(reason: HaltReason) -> None:
     """Each under its line; one that was written down says so."""
     halted = Halted.of(reason, "the detail")
     (found,) = partitions.located(flow(), topic(), partition(halted=halted))
-    assert found == Finding(FORETOLD[reason], Level.REFUSED, "the detail", reason.told, reason.slug)
+    assert found == PlanFinding(FORETOLD[reason], Level.REFUSED, "the detail", reason.told, reason.slug)
     (kept,) = partitions.located(flow(), topic(), partition(halted=halted, kept=True))
     assert (kept.line, kept.reason) == (Line.HALTED, reason.slug)
     assert "it has halted before" in kept.detail

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.foretold import Line
-from mirror.sandbox import Cluster
+from mirror.sandbox import SandboxCluster
 from mirror.service.plan.checks.rights import may_write_markers, of_flow, of_topic
 from mirror.service.plan.model import Level
 from tests import secured
@@ -27,7 +27,7 @@ FLOW = "asked"
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SandboxCluster]]:
     files: Files = secured.made(tmp_path_factory.mktemp("certificates"))
     with (
         secured.cluster(files, name="source", more=AUTHORIZER) as source,
@@ -36,7 +36,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster
         yield {"source": source, "destination": destination}
 
 
-def granted(both: dict[str, Cluster], topic: str, folder: Path, rights: Iterable[Right]) -> Path:
+def granted(both: dict[str, SandboxCluster], topic: str, folder: Path, rights: Iterable[Right]) -> Path:
     """Returns the configuration of a flow whose principal has these rights, and no other."""
     Principals(both).only(USER, [right.of(topic=topic, flow=FLOW) for right in rights])
     path = folder / "a.yaml"
@@ -45,7 +45,7 @@ def granted(both: dict[str, Cluster], topic: str, folder: Path, rights: Iterable
 
 
 @pytest.mark.broker
-def test_with_rights_that_only_ask(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_with_rights_that_only_ask(both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path) -> None:
     """
     1. A principal that may only look gets a plan, which changes nothing: it could not.
     2. Each right that the mirror lacks is named.
@@ -72,7 +72,9 @@ def test_with_rights_that_only_ask(both: dict[str, Cluster], topic_name: str, tm
 
 
 @pytest.mark.broker
-def test_with_the_rights_that_the_mirror_needs(both: dict[str, Cluster], topic_name: str, tmp_path: Path) -> None:
+def test_with_the_rights_that_the_mirror_needs(
+    both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path
+) -> None:
     """Those that the README lists are enough to plan, and nothing is missed; also for a topic that is not there yet."""
     create_topic(both["source"].bootstrap_servers, topic_name)
     produce(both["source"].bootstrap_servers, topic_name, 40)

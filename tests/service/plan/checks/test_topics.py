@@ -12,10 +12,10 @@ from mirror.records.header import Codec
 from mirror.relay.halts import Halted
 from mirror.relay.topics.limits import AFTER, MAX_MESSAGE_BYTES, Narrower
 from mirror.service.plan.checks import topics
-from mirror.service.plan.model import Finding, FlowFacts, Level, TopicFacts
+from mirror.service.plan.model import FlowFacts, Level, PlanFinding, TopicFacts
 from tests.service.plan.facts import flow, topic
 
-Check = Callable[[FlowFacts, TopicFacts], Iterator[Finding]]
+Check = Callable[[FlowFacts, TopicFacts], Iterator[PlanFinding]]
 NEW: dict[str, Any] = {"exists": False, "created": True, "partitions_there": 0}
 
 
