@@ -105,6 +105,7 @@ COVERED = {
     "relay/hot/link.py": "relay/test_sink.py",
     "relay/hot/native.py": "relay/hot/test_plain.py",
     "relay/locate/compare.py": "relay/locate/test_parted.py",
+    "relay/locate/filled.py": "relay/locate/cleaned/test_superseded.py",
     "relay/locate/resync.py": "relay/locate/test_position.py",
     "relay/locate/seeking.py": "relay/test_one_broker_down.py",
     "relay/locate/tails.py": "relay/locate/test_position.py",

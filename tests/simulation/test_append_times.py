@@ -16,7 +16,7 @@ from mirror.records import stamped
 from mirror.records.admit import Terms
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader
 from mirror.relay.hot import freshness
-from mirror.relay.locate import survivors
+from mirror.relay.locate.cleaned import survivors
 from mirror.relay.locate.readback import SentBatch
 from tests.simulation import run
 from tests.simulation.model.clock import VirtualLoop

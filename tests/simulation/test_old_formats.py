@@ -23,7 +23,8 @@ from mirror.records.content.opening import Record
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, NO_PRODUCER_ID, BatchHeader, Codec
 from mirror.relay.durable import pins as durable_pins
 from mirror.relay.hot import forward
-from mirror.relay.locate import compare, evidence, resync, survivors
+from mirror.relay.locate import compare, evidence, filled, resync
+from mirror.relay.locate.cleaned import survivors
 from mirror.relay.partition.cursor import Cursor
 from tests.legacy.samples import messages_of, wrapper_of
 from tests.simulation.checks import Violation
@@ -146,7 +147,7 @@ def test_what_was_passed_over_is_told_from_what_came_in_its_place(seed: int) -> 
     """The source loses its end, and goes on with a record that is not too large. No leader epoch says so."""
     with patch.object(Recipe, "mixed", _truncated):
         assert "overfilled" in play_old(seed, PassingOld).halted
-        unaware = patch.object(compare.Comparison, "_still_large", lambda _, __, ___, passed: passed)
+        unaware = patch.object(filled.FilledCheck, "_still_large", lambda _, __, ___, passed: passed)
         with unaware, pytest.raises(Violation):
             play_old(seed, PassingOld)
 

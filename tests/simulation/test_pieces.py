@@ -19,7 +19,8 @@ from mirror.records.content.raw import PlacedRecord, placed_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.hot import deep
-from mirror.relay.locate import compare, resync, survivors
+from mirror.relay.locate import compare, resync
+from mirror.relay.locate.cleaned import survivors
 from mirror.relay.partition.cursor import Cursor
 from tests.records.builders import Record
 from tests.simulation import checks, run

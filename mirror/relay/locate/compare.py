@@ -1,22 +1,16 @@
-"""Compares both logs of a partition: the last batch, the holes behind it, and where they diverge."""
+"""Compares both logs of a partition: the last batch, and where they diverge."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.net.errors import Refused, Unreachable
-from mirror.net.logs.log import Segment
+from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
-from mirror.records.content.raw import raw_records
-from mirror.records.content.rewriting import alone
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.header import BatchHeader
 from mirror.records.stamped import is_stamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
-from mirror.relay.locate.runs import foreign
-from mirror.relay.locate.superseded import LostRecord, Superseded, records_of
-from mirror.relay.locate.survivors import (
+from mirror.relay.locate.cleaned.survivors import (
     DIFFERENT,
     ComparedRecords,
     Likeness,
@@ -25,8 +19,8 @@ from mirror.relay.locate.survivors import (
     old_messages,
     same_batch,
 )
-from mirror.relay.locate.tails import READ_BYTES, Data, Tail, batches, look_back
-from mirror.wire.errors import ErrorCode
+from mirror.relay.locate.runs import foreign
+from mirror.relay.locate.tails import Data, Markers, Tail, look_back
 
 if TYPE_CHECKING:
     from mirror.relay.locate.resync import Readable, ResyncRules, SourceLogStart
@@ -64,8 +58,6 @@ class Comparison:
         self._here = here
         self._there = there
         self._rules = rules
-        self._passed: Mapping[int, int] | None = None
-        """See ``ResyncRules.passed``; None: not asked yet."""
 
     # -- data --------------------------------------------------------------------------------------------------------
 
@@ -220,7 +212,7 @@ class Comparison:
         only_filled = tail.holes_from <= source_end and (
             tail.data is None or tail.data[0].base_offset < source_start or await self._is_original(tail.data)
         )
-        if only_filled and await _Markers(self._there, holes_from, end).within(holes_from, end - 1):
+        if only_filled and await Markers(self._there, holes_from, end).within(holes_from, end - 1):
             return halt(
                 HaltReason.OVERFILLED,
                 f"{self._rules.name}: the destination ends at {end} and the source at {source_end}; there are only "
@@ -289,226 +281,3 @@ class Comparison:
                 if likeness is Likeness.SAME and found is not None:
                     agreed = found[0]
         return agreed, after
-
-    # -- holes -------------------------------------------------------------------------------------------------------
-
-    async def check_holes(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
-        """Checks that the destination has no marker where the source has a record behind the last data batch. A marker
-        is right if that record is superseded at a compacted source (``relay.locate.superseded``), or if an operator
-        goes on without it. On a compacted topic the destination may have nothing there: its log cleaner has removed the
-        copy.
-
-        Args:
-            tail: the destination's end, from its last data batch on.
-            source_start: where the source begins.
-            end: where the destination ends.
-            blame: report any such marker, because it may explain why the batches behind it do not fit.
-
-        Raises:
-            PartitionHalted: overfilled if there is such a marker; not_a_copy if there is nothing, and the topic is not
-                compacted.
-        """
-        at = max(tail.holes_from, source_start)
-        markers = _Markers(self._there, at, end)
-        back = _Back(self._here, self._rules, at, end, blame=blame)
-        while at < end:
-            # Aborted data that was left out under another isolation level does not count as records here either.
-            left_out = not self._rules.committed and at < self._rules.aborted_to
-            segment = await self._source_at(at, committed=self._rules.committed or left_out)
-            if segment is None:
-                break
-            if left_out and segment.batches:
-                segment = _before(segment, self._rules.aborted_to)
-                if not segment.batches:
-                    at = self._rules.aborted_to
-                    continue
-            if not segment.batches:
-                if segment.last_stable_offset < end <= await self._here.true_end():
-                    raise Unreachable(
-                        f"{self._here.name}: stable to {segment.last_stable_offset}, the destination ends at {end}"
-                    )
-                break
-            for header, batch in records_of(segment):
-                if header.base_offset >= end:
-                    break
-                if header.last_offset >= at:
-                    await self._check_batch(header, batch, at, end, markers, back)
-            if left_out:
-                back.ends_inside(segment)
-            at = segment.batches[-1][0].next_offset
-        return await back.judged()
-
-    async def _check_batch(
-        self, header: BatchHeader, batch: memoryview, start: int, end: int, markers: _Markers, back: _Back
-    ) -> None:
-        """Checks what the destination has in the place of one source batch, from ``start`` up to its end. Between the
-        records of a batch that was cut into pieces, markers are right, and in the place of those that were passed
-        over."""
-        first = max(header.base_offset, start)
-        filled = await markers.within(first, header.last_offset)
-        passed = await self._passed_over(header) if filled else frozenset()
-        if passed and header.is_stand_in:
-            passed = self._still_large(header, batch, passed)
-        whole = header.is_dense and not header.is_stand_in
-        if not passed and (whole or not self._rules.terms.rewrites):
-            if filled:
-                await back.take(header, batch)
-            else:
-                self._check_nothing(first, end)
-            return
-        try:
-            for record in raw_records(header, bytes(batch[HEADER_SIZE:])):
-                offset = header.base_offset + record.offset_delta
-                if offset >= end:
-                    break
-                if offset < first or offset in passed:
-                    continue
-                if await markers.within(offset, offset):
-                    await back.take(header, batch, passed)
-                    return
-                self._check_nothing(offset, end)
-        except NotOpened as error:
-            raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
-
-    async def _passed_over(self, header: BatchHeader) -> frozenset[int]:
-        """Returns the offsets of the batch whose records were passed over, by what is written down. Another owner may
-        have written it a moment ago, so it is read when it is needed. A record of another leader epoch is not the one
-        that was passed over."""
-        if self._rules.passed is None:
-            return frozenset()
-        if self._passed is None:
-            self._passed = await self._rules.passed()
-        return frozenset(
-            offset
-            for offset, epoch in self._passed.items()
-            if header.base_offset <= offset <= header.last_offset and epoch == header.leader_epoch
-        )
-
-    def _still_large(self, header: BatchHeader, batch: memoryview, passed: frozenset[int]) -> frozenset[int]:
-        """Returns those of the offsets whose records are too large. Old messages have no leader epoch that tells the
-        record that was passed over from one that has come in its place."""
-        most = self._rules.terms.max_batch_size
-        if most is None:
-            return passed
-        try:
-            return frozenset(
-                offset
-                for record in raw_records(header, bytes(batch[HEADER_SIZE:]))
-                if (offset := header.base_offset + record.offset_delta) in passed
-                and alone(header, record).header.size > most
-            )
-        except NotOpened as error:
-            raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
-
-    async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
-        """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""
-        try:
-            return await self._here.read(offset, max_bytes=READ_BYTES, committed=committed)
-        except Refused as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or offset < await self._here.true_end():
-                raise
-            return None
-
-    def _check_nothing(self, offset: int, end: int) -> None:
-        name, terms = self._rules.name, self._rules.terms
-        if not (terms.compacted or terms.compacted_there):
-            raise halt(
-                HaltReason.NOT_A_COPY,
-                f"{name}: the source has a record at offset {offset}, and the destination nothing; it ends at {end}",
-            )
-
-
-class Filled(NamedTuple):
-    """The result for the markers behind the destination's last data batch that stand in the place of records."""
-
-    until: int
-    """The end of the source's batch that the destination ends inside of, otherwise the destination's end. The rest of
-    that batch is filled as well, if batches are only copied whole."""
-    accepted: tuple[int, int] | None = None
-    """The range of offsets (first, end) where records are missing by an operator's decision."""
-
-
-class _Back:
-    """Source batches for which the destination has markers: either they came back with another leader, or the markers
-    should not be there."""
-
-    def __init__(self, here: Readable, rules: ResyncRules, start: int, end: int, *, blame: bool) -> None:
-        self._rules = rules
-        self._start = start
-        self._until = self._end = end
-        self._first: int | None = None
-        self._blame = blame
-        self._superseded = Superseded(here, rules.opening)
-        self._lost: LostRecord | None = None
-
-    async def take(self, header: BatchHeader, batch: memoryview, passed: frozenset[int] = frozenset()) -> None:
-        """Takes the next of these batches, in offset order. ``passed``: offsets at which markers are right."""
-        at = max(header.base_offset, self._start)
-        in_pieces = self._rules.terms.rewrites
-        if not in_pieces:
-            self._until = max(self._until, header.next_offset)
-        if min(header.next_offset, self._until) <= self._rules.gaps_to and not self._blame:
-            return  # given up before
-        self._first = at if self._first is None else self._first
-        # A cleaner keeps a batch's first and last offset or removes all of it, so only whole batches were filled, if
-        # batches are not copied in pieces.
-        cleaned = self._rules.terms.compacted and (in_pieces or header.base_offset >= self._start)
-        if self._lost is None and (self._blame or not cleaned):
-            self._lost = LostRecord(at, "")
-        if self._lost is None:
-            await self._superseded.take(header, batch, at, self._until, passed)
-        if self._lost is not None and (self._blame or not self._rules.accept_loss):
-            raise self._overfilled(self._lost)
-
-    def ends_inside(self, segment: Segment) -> None:
-        """Extends ``until`` over the rest of a batch of aborted data whose first offsets were filled: that is filled,
-        too."""
-        for header, _ in segment.batches:
-            if header.base_offset < self._end < header.next_offset:
-                self._until = max(self._until, header.next_offset)
-
-    async def judged(self) -> Filled:
-        """Returns the result for all batches taken, or raises the halt."""
-        if self._first is None:
-            return Filled(self._until)
-        lost = self._lost
-        if lost is None:
-            lost = await self._superseded.lost(self._until)
-        if lost is None:
-            return Filled(self._until)
-        if self._blame or not self._rules.accept_loss:
-            raise self._overfilled(lost)
-        return Filled(self._until, accepted=(self._first, self._until))
-
-    def _overfilled(self, lost: LostRecord) -> PartitionHalted:
-        behind = (
-            f"what stands from offset {self._end} on is not where it belongs"
-            if self._blame
-            else f"its log ends at {self._end}"
-        )
-        return halt(
-            HaltReason.FILLED_RECORD,
-            f"{self._rules.name}: the source has a record at offset {lost.offset}, and the destination a marker; "
-            f"{behind}{lost.why and f'; {lost.why}'}",
-        )
-
-
-def _before(segment: Segment, offset: int) -> Segment:
-    """Returns the segment with only those batches that begin before the offset."""
-    return segment._replace(batches=[each for each in segment.batches if each[0].base_offset < offset])
-
-
-class _Markers:
-    """The markers of a log, to be queried in offset order."""
-
-    def __init__(self, there: Readable, start: int, end: int) -> None:
-        self._walk = batches(there, start, end)
-        self._next: BatchHeader | None = None
-        self._ended = False
-
-    async def within(self, first: int, last: int) -> bool:
-        """Returns True if a marker stands at one of the offsets from ``first`` to ``last``."""
-        while not self._ended and (self._next is None or self._next.last_offset < first or not self._next.is_control):
-            found = await anext(self._walk, None)
-            self._next, self._ended = (found[0], False) if found is not None else (None, True)
-        return self._next is not None and self._next.base_offset <= last

@@ -23,6 +23,7 @@ from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, overtaken
 from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.evidence import Unseen
+from mirror.relay.locate.filled import FilledCheck
 from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.runs import check_run
 from mirror.relay.locate.tails import Tail
@@ -231,6 +232,7 @@ class Resync:
         self._rules = rules
         self._log = log
         self._comparison = Comparison(here, there, rules)
+        self._filled = FilledCheck(here, there, rules)
 
     async def run(self, *, settle: bool) -> ResyncResult:
         """Returns the position, proven as far as it can be.
@@ -268,7 +270,7 @@ class Resync:
             if proof.proven and proof.why:
                 await self._check_lost(proof.why, log_start, source_start, end)
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
-            filled = await self._comparison.check_holes(holes, source_start, end)
+            filled = await self._filled.check(holes, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason == HaltReason.NOT_A_COPY.slug:
                 await self._check_lost(stop.halted.detail, log_start, source_start, end, differs=True)
@@ -343,7 +345,7 @@ class Resync:
             base = tail.data[0].base_offset
             tail = await self._comparison.tail(log_start, base)
             if tail.holes_from < base:
-                await self._comparison.check_holes(tail, source_start, base, blame=True)
+                await self._filled.check(tail, source_start, base, blame=True)
 
     # -- the source --------------------------------------------------------------------------------------------------
 

@@ -140,3 +140,19 @@ async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[Bat
             if header.last_offset >= at:
                 yield header, batch
         at = segment.batches[-1][0].next_offset
+
+
+class Markers:
+    """The markers of a log, to be queried in offset order."""
+
+    def __init__(self, there: Batches, start: int, end: int) -> None:
+        self._walk = batches(there, start, end)
+        self._next: BatchHeader | None = None
+        self._ended = False
+
+    async def within(self, first: int, last: int) -> bool:
+        """Returns True if a marker stands at one of the offsets from ``first`` to ``last``."""
+        while not self._ended and (self._next is None or self._next.last_offset < first or not self._next.is_control):
+            found = await anext(self._walk, None)
+            self._next, self._ended = (found[0], False) if found is not None else (None, True)
+        return self._next is not None and self._next.base_offset <= last

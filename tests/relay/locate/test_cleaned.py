@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.pins import halt_key
 from mirror.records.header import DELETE_HORIZON, BatchHeader
-from mirror.relay.locate import compare, survivors
+from mirror.relay.locate import tails
+from mirror.relay.locate.cleaned import survivors
 from mirror.relay.locate.tails import batches
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
@@ -182,7 +183,7 @@ async def test_the_last_batch_is_removed(
         async def always(*_: object) -> bool:
             return True
 
-        patched.setattr(compare._Markers, "within", always)
+        patched.setattr(tails.Markers, "within", always)
         assert await halts(source_cluster, destination, topic_name) == "overfilled"
     await goes_on(source_cluster, destination, topic_name)
 

@@ -13,9 +13,10 @@ from mirror.net.logs.reading import verified
 from mirror.records.admit import Terms
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
-from mirror.relay.locate import survivors
+from mirror.relay.locate.cleaned import survivors
+from mirror.relay.locate.cleaned.survivors import Likeness, compare, old_messages
 from mirror.relay.locate.compare import Comparison
-from mirror.relay.locate.survivors import Likeness, compare, old_messages
+from mirror.relay.locate.filled import FilledCheck
 from mirror.relay.locate.tails import Data
 from tests.legacy.samples import messages_of, records_from, wrapper_of
 from tests.records.builders import kafka_batch
@@ -157,8 +158,8 @@ def test_what_is_not_too_large_was_not_passed_over() -> None:
     header, both = BatchHeader.read(batch), frozenset({10, 11})
     for most, passed in ((250, {10}), (None, both), (1000, set())):
         rules: Any = SimpleNamespace(terms=Terms(rewrites=True, max_batch_size=most))
-        comparison = Comparison(rules, rules, rules)
-        assert comparison._still_large(header, memoryview(batch), both) == passed
+        check = FilledCheck(rules, rules, rules)
+        assert check._still_large(header, memoryview(batch), both) == passed
 
 
 async def test_a_source_that_begins_in_the_middle_of_what_was_gathered() -> None:

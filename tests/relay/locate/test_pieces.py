@@ -8,7 +8,7 @@ from mirror.offsetmap.entries.passed import DROPPED
 from mirror.records.admit import Terms
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec
-from mirror.relay.locate.survivors import is_piece
+from mirror.relay.locate.cleaned.survivors import is_piece
 from tests.records.builders import Record, kafka_batch, sealed
 from tests.records.cleaner import TIME, cleaned, record, written
 from tests.relay.flows import copies

@@ -12,9 +12,10 @@ from mirror.net.errors import Unreachable
 from mirror.net.logs.log import Marker, PartitionLog
 from mirror.records.admit import Cause, Terms
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, BatchHeader, Codec
-from mirror.relay.locate import compare, superseded
+from mirror.relay.locate.cleaned import superseded
+from mirror.relay.locate.cleaned.superseded import Superseded
+from mirror.relay.locate.filled import Filled
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.superseded import Superseded
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.verdicts import TRIES
@@ -340,7 +341,7 @@ async def test_without_looking_for_what_supersedes_a_lost_record_is_passed_over(
 async def test_without_filling_the_rest_it_halts_mid_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy goes on inside of the batch; it is looked at anew some times, and not for ever."""
 
-    monkeypatch.setattr(compare.Filled, "until", property(lambda filled: -1))
+    monkeypatch.setattr(Filled, "until", property(lambda filled: -1))
 
     async def check(flow: Any) -> None:
         assert await flow.halted() == "mid_batch"

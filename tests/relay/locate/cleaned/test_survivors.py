@@ -8,7 +8,8 @@ import pytest
 from mirror.offsetmap.compare.survivors import Common
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader, Codec
-from mirror.relay.locate import compare, survivors
+from mirror.relay.locate import compare, tails
+from mirror.relay.locate.cleaned import survivors
 from mirror.relay.locate.compare import LOOKS_BACK, Proof
 from tests.records.builders import kafka_batch
 from tests.records.cleaner import SIZE, TIME, cleaned, record, written
@@ -184,7 +185,7 @@ async def test_without_markers_a_gap_is_overfilled(monkeypatch: pytest.MonkeyPat
     async def always(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr(compare._Markers, "within", always)
+    monkeypatch.setattr(tails.Markers, "within", always)
     async with scene() as at:
         await copied(at, 3)
         hole(at, 2)
