@@ -45,5 +45,5 @@ def empty(cluster: FakeCluster) -> None:
 
 
 async def vouches(*_: object) -> int:
-    """In place of ``pins.vouch``: whatever the source has, what was copied last is taken to be there."""
+    """In place of ``notes.vouch``: whatever the source has, what was copied last is taken to be there."""
     return -1

@@ -14,7 +14,7 @@ import pytest
 from mirror.net.errors import NetworkError, Unreachable
 from mirror.offsetmap.entries.keys import Subject
 from mirror.records.identity import Identity
-from mirror.relay.durable import pins
+from mirror.relay.durable import notes
 from mirror.relay.durable.pins import Pins
 from mirror.relay.holes import markers
 from mirror.relay.hot.freshness import Freshness
@@ -239,7 +239,7 @@ MUTATIONS = (
     Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 1000),
     Mutation(
         "which topic was copied outlives every process",
-        ((Pins, "recall", _forgotten), (pins, "vouch", _vouches), _mostly(recreated=0.3, emptied=0.1, by_id=True)),
+        ((Pins, "recall", _forgotten), (notes, "vouch", _vouches), _mostly(recreated=0.3, emptied=0.1, by_id=True)),
         100,
     ),
     Mutation(

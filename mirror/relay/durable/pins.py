@@ -5,7 +5,6 @@ Call ``recall`` before a partition is taken over, and ``pin`` before anything is
 """
 
 import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,18 +12,17 @@ from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Note, Pin, halt_key, header_digest
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
-from mirror.records.header import NO_LEADER_EPOCH
-from mirror.relay.assignment import committable, copied_to
 from mirror.relay.durable.due import Due, persistently
+from mirror.relay.durable.notes import Notes, ask, committed_note, same_topics
 from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
-from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, vouch
+from mirror.relay.locate.evidence import EvidenceSource, Unseen
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -52,7 +50,7 @@ class Pins:
         self._settings = settings
         self.was_empty = False
         self._log = log
-        self._writer = uuid.uuid4().hex[:16]
+        self.notes = Notes(state)
         self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
 
     def _check_found(self, partition: Partition) -> None:
@@ -96,14 +94,9 @@ class Pins:
         if pin is None:
             return
         notes, due = ledger.notes(subject), ledger.due(subject)
-        copied = [each.copied for each in notes if _same_topics(each, pin)]
+        copied = [each.copied for each in notes if same_topics(each, pin)]
         copied += [pin.copied] if pin.copied is not None else []
-        if (
-            due is not None
-            and due.copied.leader_epoch >= 0
-            and _same_topics(due, pin)
-            and not any(map(_digest, copied))
-        ):
+        if due is not None and due.copied.leader_epoch >= 0 and same_topics(due, pin) and not any(map(_digest, copied)):
             copied.append(due.copied)  # it was located when it halted
         pin = replace(pin, copied=max(copied, key=lambda one: one.rank, default=None))
         partition.claim.keep_pin(pin)
@@ -263,99 +256,7 @@ class Pins:
             copied.append(LastCopied(max(0, partition.queue.reached), partition.cursor.leader_epoch))
         pinned = pin is not None or bool(source_id and of_these)
         accepted = pin.accepted if pin is not None else 0
-        return await self.ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
-
-    @staticmethod
-    async def ask(
-        partition: Partition,
-        here: EvidenceSource,
-        unseen: Unseen,
-        copied: Iterable[LastCopied],
-        *,
-        pinned: bool,
-        accepted: int = 0,
-        replaced: bool = False,
-    ) -> int:
-        """Calls ``relay.locate.evidence.vouch`` with these notes.
-
-        Args:
-            partition: the one that is looked at.
-            here: the source's log.
-            unseen: the part that cannot be compared.
-            copied: the notes.
-            pinned: the topics are the ones that the notes are of.
-            accepted: an operator has accepted what the destination holds before this offset.
-            replaced: an operator has resumed over another source topic than the one that was copied.
-        """
-        known = Known(
-            name=partition.name,
-            pinned=pinned,
-            has_ids=bool(partition.claim.source_id),
-            copied=tuple(copied),
-            accepted=accepted,
-            replaced=replaced,
-            compacted=partition.terms.compacted,
-        )
-        partition.claim.trust(None)
-        try:
-            return await vouch(here, known, unseen)
-        except PartitionHalted:
-            if not partition.claim.accept_unproven or unseen.differs:
-                raise
-            # If the topic took another one's place, this includes what the source never had.
-            begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
-            partition.claim.trust((max(begins, known.accepted), unseen.end))
-            return NO_LEADER_EPOCH
-
-    async def note(self, partitions: Iterable[Partition]) -> None:
-        """Writes down what was copied last of these partitions, if that has changed.
-
-        Raises:
-            NetworkError: it is not certain that it was written; the next call writes it all.
-        """
-        changed = [(each, note) for each in partitions if (note := self._note(each)) is not None]
-        if not changed:
-            return
-        forget = [key for _, note in changed for key in self._replaced_by(note)]
-        await self._state.save([note for _, note in changed], forget=forget)
-        for partition, note in changed:
-            if partition.claim.pin is not None and _same_topics(note, partition.claim.pin):
-                partition.claim.keep_pin(replace(partition.claim.pin, copied=note.copied))
-
-    def _replaced_by(self, note: Note) -> list[bytes]:
-        """Returns the keys of the notes that this one makes useless."""
-        replaced = [
-            each.key()
-            for each in self._state.ledger.notes(note.subject)
-            if each.writer != note.writer and _same_topics(each, note) and each.copied.rank <= note.copied.rank
-        ]
-        due = self._state.ledger.due(note.subject)
-        if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
-            replaced.append(due.key())
-        return replaced
-
-    def _note(self, partition: Partition) -> Note | None:
-        """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""
-        found, pin = committable(partition), partition.claim.pin
-        if (
-            found is None
-            and partition.halted is not None
-            and (at_halt := copied_to(partition, partition.position)).digest
-        ):
-            found = at_halt
-        if pin is None or found is None:
-            return None
-        copied = LastCopied(found.offset, found.leader_epoch, found.digest, found.digest_at)
-        if copied == pin.copied:
-            return None
-        return Note(
-            subject=partition.subject,
-            writer=self._writer,
-            source_id=pin.source_id,
-            destination_id=pin.destination_id,
-            copied=copied,
-            at_ms=_now_ms(),
-        )
+        return await ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
 
     async def introduce(self) -> None:
         """Writes down who the flow is, unless that is known.
@@ -391,7 +292,7 @@ class Pins:
                     destination_id=destination_id,
                 )
             )
-        note = None if self._settings.mapped else self._note(partition)
+        note = None if self._settings.mapped else self.notes.note_of(partition)
         if note is not None:
             entries.append(note)
 
@@ -477,41 +378,8 @@ def _under(pin: Pin) -> tuple[str, str, str]:
     return pin.offsets, pin.identity, pin.isolation_level
 
 
-def is_first(partition: Partition) -> bool:
-    """Returns True if something was copied of the partition, and no note tells of a batch. Part of a record set is
-    enough: one with old records takes long, with one batch under way at a time."""
-    pin = partition.claim.pin
-    none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
-    return none_yet and partition.queue.acknowledged >= 0 and partition.counts.records > 0
-
-
-def committed_note(partition: Partition) -> list[LastCopied]:
-    """Returns the group's note of what was copied last of this source topic; empty: there is none."""
-    committed = partition.claim.committed
-    source_id = id_text(partition.claim.source_id) or ""
-    if committed is None or not committed.digest or committed.topic_id != source_id:
-        return []
-    if committed.leader_epoch < 0:
-        return [LastCopied(committed.digest_at, committed.epoch, committed.digest, committed.digest_at)]
-    return [LastCopied(committed.offset, committed.leader_epoch, committed.digest, committed.digest_at)]
-
-
-def _same_topics(note: Note, other: Note | Pin) -> bool:
-    """Returns True if both are of the same topics."""
-    return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
-
-
 def _digest(copied: LastCopied) -> str:
     return copied.digest
-
-
-def was_copied(partition: Partition) -> bool:
-    """Returns True if a record of these topics is known to have been copied, from the pin or the group."""
-    pin, committed = partition.claim.pin, partition.claim.committed
-    if pin is not None and pin.copied is not None and pin.copied.digest:
-        return True
-    source_id = id_text(partition.claim.source_id) or ""
-    return committed is not None and bool(committed.digest) and committed.topic_id == source_id
 
 
 def _now_ms() -> int:

@@ -9,7 +9,8 @@ from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.memory import Memory
 from mirror.offsetmap.internal.topic import InternalTopic
-from mirror.relay.durable.pins import Pins, is_first
+from mirror.relay.durable.notes import is_first
+from mirror.relay.durable.pins import Pins
 from mirror.relay.durable.repair import Rewriting
 from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.mapped.copied import Unwritten, save
@@ -119,7 +120,7 @@ class DurableState:
     async def _note(self, *, first: bool = False) -> None:
         partitions = self._relay.partitions.values()
         try:
-            await self.pins.note(filter(is_first, partitions) if first else partitions)
+            await self.pins.notes.write(filter(is_first, partitions) if first else partitions)
         except NetworkError as error:
             self._tell_unwritten(error)
         else:

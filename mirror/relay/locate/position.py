@@ -15,7 +15,8 @@ from mirror.reasons import HaltReason
 from mirror.records.filler import filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.durable.flows import Flows
-from mirror.relay.durable.pins import Pins, was_copied
+from mirror.relay.durable.notes import was_copied
+from mirror.relay.durable.pins import Pins
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
 from mirror.relay.holes.gaps import gap_behind

@@ -16,7 +16,8 @@ from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
-from mirror.relay.durable.pins import COMMITTED, Pins, committed_note
+from mirror.relay.durable.notes import ask, committed_note
+from mirror.relay.durable.pins import COMMITTED
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.locate.evidence import Unseen
@@ -217,4 +218,4 @@ class Reading:
         """Checks the source against the checkpoint's note, or, if a version wrote it without one, the group's."""
         partition = self._partition
         notes = [noted] if noted is not None else committed_note(partition)
-        return await Pins.ask(partition, self._here, unseen, notes, pinned=True)
+        return await ask(partition, self._here, unseen, notes, pinned=True)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.offsetmap.entries.pins import LastCopied, Pin
-from mirror.relay.durable import pins
+from mirror.relay.durable import notes
 from mirror.relay.halts import Halted
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.phases import Phase
@@ -51,7 +51,7 @@ async def test_without_what_was_written_down_records_are_lost() -> None:
         recreate(source, *batches(30))
         empty(destination)
         destination.remembered.clear()
-        with patch.object(pins, "vouch", vouches):
+        with patch.object(notes, "vouch", vouches):
             async with mirroring(source, destination) as flow:
                 await until(lambda: flow.partition().queue.acknowledged == 90)
                 assert destination.log("t").start == 60

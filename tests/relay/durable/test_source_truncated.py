@@ -7,7 +7,7 @@ import pytest
 
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.relay.assignment import read_committed
-from mirror.relay.durable import pins, writer
+from mirror.relay.durable import notes, writer
 from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.flows import batch, batches, clusters, fill, mirroring
@@ -128,7 +128,7 @@ async def test_a_source_truncated_before_a_mere_takeover(asked: bool) -> None:
                 assert await flow.halted() == "source_truncated"
                 assert destination.log("t").end == 60
                 return
-            with patch.object(pins, "vouch", vouches):
+            with patch.object(notes, "vouch", vouches):
                 assignment.assign({FIRST}, committed)
                 await until(lambda: flow.relay.partitions[FIRST].queue.acknowledged == 90)
                 assert destination.log("t").start == 60

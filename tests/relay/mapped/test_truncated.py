@@ -10,7 +10,7 @@ import pytest
 from mirror.offsetmap.entries.pins import header_digest
 from mirror.reasons import HaltReason
 from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.relay.durable import pins
+from mirror.relay.durable import notes
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate import evidence
 from mirror.relay.mapped import lastcopy, reading
@@ -87,7 +87,7 @@ async def test_a_source_that_was_truncated_and_grew_again(running: bool, asked: 
             empty(destination)
         else:
             fill(source)
-        with patch.object(pins, "vouch", evidence.vouch if asked else _vouches):
+        with patch.object(notes, "vouch", evidence.vouch if asked else _vouches):
             async with mirroring(source, destination, mapped=True) as flow:
                 if running:
                     await flow.copied()

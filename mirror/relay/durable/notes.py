@@ -1,0 +1,148 @@
+"""Notes of what was copied last: when they are written down, and how the source is checked against them."""
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.internal.memory import Memory
+from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.assignment import committable, copied_to
+from mirror.relay.halts import PartitionHalted
+from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, vouch
+from mirror.relay.partition.partition import Partition
+
+
+class Notes:
+    """Writes the notes of all partitions of a process, under a key of its own (``offsetmap.entries.pins.Note``)."""
+
+    def __init__(self, state: Memory) -> None:
+        self._state = state
+        self._writer = uuid.uuid4().hex[:16]
+
+    async def write(self, partitions: Iterable[Partition]) -> None:
+        """Writes down what was copied last of these partitions, if that has changed.
+
+        Raises:
+            NetworkError: it is not certain that it was written; the next call writes it all.
+        """
+        changed = [(each, note) for each in partitions if (note := self.note_of(each)) is not None]
+        if not changed:
+            return
+        forget = [key for _, note in changed for key in self._replaced_by(note)]
+        await self._state.save([note for _, note in changed], forget=forget)
+        for partition, note in changed:
+            if partition.claim.pin is not None and same_topics(note, partition.claim.pin):
+                partition.claim.keep_pin(replace(partition.claim.pin, copied=note.copied))
+
+    def _replaced_by(self, note: Note) -> list[bytes]:
+        """Returns the keys of the notes that this one makes useless."""
+        replaced = [
+            each.key()
+            for each in self._state.ledger.notes(note.subject)
+            if each.writer != note.writer and same_topics(each, note) and each.copied.rank <= note.copied.rank
+        ]
+        due = self._state.ledger.due(note.subject)
+        if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
+            replaced.append(due.key())
+        return replaced
+
+    def note_of(self, partition: Partition) -> Note | None:
+        """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""
+        found, pin = committable(partition), partition.claim.pin
+        if (
+            found is None
+            and partition.halted is not None
+            and (at_halt := copied_to(partition, partition.position)).digest
+        ):
+            found = at_halt
+        if pin is None or found is None:
+            return None
+        copied = LastCopied(found.offset, found.leader_epoch, found.digest, found.digest_at)
+        if copied == pin.copied:
+            return None
+        return Note(
+            subject=partition.subject,
+            writer=self._writer,
+            source_id=pin.source_id,
+            destination_id=pin.destination_id,
+            copied=copied,
+            at_ms=round(time.time() * 1000),
+        )
+
+
+async def ask(
+    partition: Partition,
+    here: EvidenceSource,
+    unseen: Unseen,
+    copied: Iterable[LastCopied],
+    *,
+    pinned: bool,
+    accepted: int = 0,
+    replaced: bool = False,
+) -> int:
+    """Calls ``relay.locate.evidence.vouch`` with these notes.
+
+    Args:
+        partition: the one that is looked at.
+        here: the source's log.
+        unseen: the part that cannot be compared.
+        copied: the notes.
+        pinned: the topics are the ones that the notes are of.
+        accepted: an operator has accepted what the destination holds before this offset.
+        replaced: an operator has resumed over another source topic than the one that was copied.
+    """
+    known = Known(
+        name=partition.name,
+        pinned=pinned,
+        has_ids=bool(partition.claim.source_id),
+        copied=tuple(copied),
+        accepted=accepted,
+        replaced=replaced,
+        compacted=partition.terms.compacted,
+    )
+    partition.claim.trust(None)
+    try:
+        return await vouch(here, known, unseen)
+    except PartitionHalted:
+        if not partition.claim.accept_unproven or unseen.differs:
+            raise
+        # If the topic took another one's place, this includes what the source never had.
+        begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
+        partition.claim.trust((max(begins, known.accepted), unseen.end))
+        return NO_LEADER_EPOCH
+
+
+def is_first(partition: Partition) -> bool:
+    """Returns True if something was copied of the partition, and no note tells of a batch. Part of a record set is
+    enough: one with old records takes long, with one batch under way at a time."""
+    pin = partition.claim.pin
+    none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
+    return none_yet and partition.queue.acknowledged >= 0 and partition.counts.records > 0
+
+
+def committed_note(partition: Partition) -> list[LastCopied]:
+    """Returns the group's note of what was copied last of this source topic; empty: there is none."""
+    committed = partition.claim.committed
+    source_id = id_text(partition.claim.source_id) or ""
+    if committed is None or not committed.digest or committed.topic_id != source_id:
+        return []
+    if committed.leader_epoch < 0:
+        return [LastCopied(committed.digest_at, committed.epoch, committed.digest, committed.digest_at)]
+    return [LastCopied(committed.offset, committed.leader_epoch, committed.digest, committed.digest_at)]
+
+
+def was_copied(partition: Partition) -> bool:
+    """Returns True if a record of these topics is known to have been copied, from the pin or the group."""
+    pin, committed = partition.claim.pin, partition.claim.committed
+    if pin is not None and pin.copied is not None and pin.copied.digest:
+        return True
+    source_id = id_text(partition.claim.source_id) or ""
+    return committed is not None and bool(committed.digest) and committed.topic_id == source_id
+
+
+def same_topics(note: Note, other: Note | Pin) -> bool:
+    """Returns True if both are of the same topics."""
+    return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
