@@ -60,6 +60,8 @@ class RewriteWish(Enum):
 
     OTHER_CODEC = "other_codec"
     """The flow says with which codec batches are compressed at the destination, and this one has another."""
+    REBATCHED = "rebatched"
+    """The flow has small batches in a row become larger ones (``mode``)."""
 
     @property
     def slug(self) -> str:
@@ -107,6 +109,7 @@ class Terms:
         passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
             limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
         codec: the codec that batches have at the destination, on purpose (``compression.type``); None: any.
+        rebatches: batches of less than so many bytes become larger ones, several in a row one (``mode``); 0: none are.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -123,6 +126,7 @@ class Terms:
     converts: bool = False
     passes_over: int | None = None
     codec: int | None = None
+    rebatches: int = 0
     strict: bool = False
     refuses: tuple[tuple[str, int, int], ...] = ()
 

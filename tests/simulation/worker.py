@@ -20,7 +20,6 @@ from mirror.net.metadata import Leader
 from mirror.reasons import is_durable
 from mirror.records import identity
 from mirror.records.admit import Terms
-from mirror.relay import relay
 from mirror.relay.durable import due, flows, loops, writer
 from mirror.relay.holes import parking
 from mirror.relay.leading import cleanup
@@ -29,7 +28,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics import verdicts
+from mirror.relay.topics import paired, verdicts
 from mirror.relay.topics.pairing import Pair
 from mirror.relay.watch import idle
 from tests.simulation.model.clock import VirtualLoop
@@ -83,7 +82,7 @@ def simulated() -> Iterator[None]:
         patches.enter_context(patch.object(verdicts.Verdicts, "_describe", _not_described))
         patches.enter_context(patch.object(loops.Loops, "_look_up", _no_others))
         patches.enter_context(patch.object(flows.Flows, "_look_up", _no_others))
-        patches.enter_context(patch.object(relay, "pair_topics", _paired))
+        patches.enter_context(patch.object(paired, "pair_topics", _paired))
         patches.enter_context(patch.object(idle, "leader_requests", _Questions))
         patches.enter_context(patch.object(writer, "NOTE_EVERY_S", NOTE_EVERY_S))
         # A run sets these as its recipe says; what they were is what stands here when it ends, however it ends.

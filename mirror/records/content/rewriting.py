@@ -5,10 +5,12 @@ append. Its records go into dense batches: one for each run of offsets without a
 large (KIP-126). Each keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec stays,
 unless another one is wanted.
 
+Several batches in a row may also become one (``rebatch``), because each costs a broker a request of its own.
+
 Pure, and the same bytes each time for the same limits: no time of day is in them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 from crc32c import crc32c
@@ -132,31 +134,76 @@ def rewrite(
         NotOpened: the batch cannot be read, or its pieces grow beyond all bounds (``MOST_GROWN``); also while
             iterating. ``Oversize``: a single record is over the limit. What stands before it was yielded.
     """
-    left = MOST_GROWN + GROWTH * len(records)
     writer = _Writer(
         header, most_size, ratios or RatioEstimator(), splits or Splits(), passes_over=passes_over, codec=codec
     )
-    for piece in _pieces(header, records, due, writer):
+    yield from _bounded([(header, records)], due, writer)
+
+
+def rebatch(
+    parts: Sequence[tuple[BatchHeader, bytes]],
+    *,
+    most_size: int | None = None,
+    ratios: RatioEstimator | None = None,
+    splits: Splits | None = None,
+    codec: int | None = None,
+) -> Iterator[Piece]:
+    """Yields the records of several batches as one dense batch, or a few, if one would be too large.
+
+    Args:
+        parts: headers, and the bytes behind them; each begins where the one before it ends. Checksums were verified.
+        most_size: see ``rewrite``.
+        ratios: see ``rewrite``.
+        splits: see ``rewrite``.
+        codec: of the new batches; None: that of the first one.
+
+    Raises:
+        NotOpened, Oversize: as ``rewrite``.
+    """
+    writer = _Writer(parts[0][0], most_size, ratios or RatioEstimator(), splits or Splits(), codec=codec)
+    for piece in _bounded(parts, 0, writer):
+        assert isinstance(piece, Piece)
+        yield piece
+
+
+def _bounded(
+    parts: Sequence[tuple[BatchHeader, bytes]], due: int, writer: "_Writer"
+) -> Iterator[Piece | RecordTooLarge]:
+    """Yields the pieces, unless they grow beyond all bounds."""
+    most = MOST_GROWN + GROWTH * sum(len(records) for _, records in parts)
+    left = most
+    for piece in _pieces(parts, due, writer):
         left -= len(piece.records) if isinstance(piece, Piece) else 0
         if left < 0:
+            header, size = parts[0][0], sum(header.size for header, _ in parts)
             raise NotOpened(
-                f"the batch at offset {header.base_offset} of {header.size} bytes grows to more than "
-                f"{MOST_GROWN + GROWTH * len(records)} bytes when it is rewritten"
+                f"the batch at offset {header.base_offset} of {size} bytes grows to more than {most} bytes when it is "
+                "rewritten"
             )
         yield piece
 
 
-def _pieces(header: BatchHeader, records: bytes, due: int, writer: "_Writer") -> Iterator[Piece | RecordTooLarge]:
-    appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
-    for record in raw_records(header, records):
-        offset = base + record.offset_delta
-        if offset < due:
-            continue
-        if offset != writer.next_offset or len(record.content) > writer.room:
-            yield from writer.end()
-        # A consumer sees the time of the append. The producer's own stands in the record, where nobody sees it.
-        writer.add(offset, record, 0 if appended_at else record.timestamp_delta)
+def _pieces(
+    parts: Iterable[tuple[BatchHeader, bytes]], due: int, writer: "_Writer"
+) -> Iterator[Piece | RecordTooLarge]:
+    for header, records in parts:
+        appended_at, base = header.attributes & LOG_APPEND_TIME, header.base_offset
+        later = _first_timestamp(header) - writer.base_timestamp
+        for record in raw_records(header, records):
+            offset = base + record.offset_delta
+            if offset < due:
+                continue
+            if offset != writer.next_offset or len(record.content) > writer.room:
+                yield from writer.end()
+            # A consumer sees the time of the append. The producer's own stands in the record, where nobody sees it.
+            delta = 0 if appended_at else record.timestamp_delta
+            writer.add(offset, record, as_i64(later + delta) if later else delta)
     yield from writer.end()
+
+
+def _first_timestamp(header: BatchHeader) -> int:
+    """Returns the timestamp to which the deltas of the batch's records are added."""
+    return header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
 
 
 def alone(header: BatchHeader, record: RawRecord, *, codec: int | None = None) -> Piece:
@@ -184,7 +231,8 @@ class _Writer:
         codec: int | None = None,
     ) -> None:
         self._codec = Codec(header.codec_bits if codec is None else codec)
-        self._base_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
+        self.base_timestamp = _first_timestamp(header)
+        """That of every batch that is written."""
         self._most_size = most_size
         self._ratios = ratios
         self._splits = splits
@@ -199,7 +247,7 @@ class _Writer:
 
     def add(self, offset: int, record: RawRecord, timestamp_delta: int) -> None:
         """Adds the record, as the first one of a batch or with the next offset."""
-        timestamp = self._base_timestamp + timestamp_delta
+        timestamp = self.base_timestamp + timestamp_delta
         if not _LEAST <= timestamp <= _MOST:
             timestamp = as_i64(timestamp)
         if self.next_offset < 0:
@@ -258,7 +306,7 @@ class _Writer:
                 yield from self._built(bytes(half), first, taken, newest)
                 half.clear()
                 first, newest, taken, stored = offset, _LEAST, 0, record.stored(0, record.timestamp_delta)
-            newest = max(newest, as_i64(self._base_timestamp + record.timestamp_delta))
+            newest = max(newest, as_i64(self.base_timestamp + record.timestamp_delta))
             half += stored
             taken += 1
         yield from self._built(bytes(half), first, taken, newest)
@@ -277,7 +325,7 @@ class _Writer:
             crc=0,
             attributes=attributes,
             last_offset_delta=count - 1,
-            base_timestamp=self._base_timestamp,
+            base_timestamp=self.base_timestamp,
             max_timestamp=newest,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=_NONE,

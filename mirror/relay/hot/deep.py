@@ -1,10 +1,11 @@
-"""The deep path: batches that the destination would refuse as they are, or is to have with another codec, opened and
-rewritten.
+"""The deep path: batches that the destination would refuse as they are, or is to have with another codec or in larger
+batches, opened and rewritten.
 
 The only place on the way of a batch where one is opened. It is counted by reason, so that operators see how much of
 their data takes this way.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, RewriteWish, Terms
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.ratio import RatioEstimator
-from mirror.records.content.rewriting import Oversize, Piece, RecordTooLarge, Splits, rewrite
+from mirror.records.content.rewriting import Oversize, Piece, RecordTooLarge, Splits, rebatch, rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader
 
 MOST_PIECES = 4_096
@@ -105,6 +106,28 @@ class Rewriter:
         else:
             return Rewritten(pieces, header.next_offset)
         return Rewritten(pieces, _behind(pieces[-1]) if pieces else due, halt)
+
+    def rebatch(self, topic: str, parts: Sequence[tuple[BatchHeader, bytes]], terms: Terms) -> list[Piece] | None:
+        """Makes larger batches of several small ones.
+
+        Args:
+            topic: their topic, at the source.
+            parts: headers, and the bytes behind them, without a gap between them; checksums were verified.
+            terms: those of the topic.
+
+        Returns:
+            The larger batches. None: they cannot be opened, or come to be too large; nothing speaks against sending
+            them as they are.
+        """
+        ratios = self._ratios.setdefault(topic, RatioEstimator())
+        try:
+            pieces = list(
+                rebatch(parts, most_size=terms.max_batch_size, ratios=ratios, splits=self.splits, codec=terms.codec)
+            )
+        except NotOpened:
+            return None
+        self.count(RewriteWish.REBATCHED, len(parts))
+        return pieces
 
 
 def _behind(piece: Piece | RecordTooLarge) -> int:

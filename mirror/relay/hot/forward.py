@@ -7,13 +7,27 @@ would refuse as it is, is rewritten (``relay.hot.deep``).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mirror.legacy import AT_A_TIME, GATHERED_RECORDS, stand_ins
 from mirror.legacy.entries import first_offset_at
 from mirror.net.buffers import Frame
 from mirror.reasons import HaltReason
-from mirror.records.admit import NOT_INSIDE, Fill, Forward, Halt, Rewrite, Skip, Verdict, admit, backwards, damaged
+from mirror.records.admit import (
+    NOT_INSIDE,
+    Fill,
+    Forward,
+    Halt,
+    Rewrite,
+    RewriteWish,
+    Skip,
+    Terms,
+    Verdict,
+    admit,
+    backwards,
+    damaged,
+)
 from mirror.records.header import (
     HEADER_SIZE,
     MAGIC,
@@ -31,6 +45,7 @@ from mirror.records.transactions import Aborted
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.plain import PLAIN_ATTRIBUTES, InnerLoop
 from mirror.relay.hot.putting import NO_END, Judged, OpenedBatch, SoFar
+from mirror.relay.hot.rebatching import put_small
 from mirror.relay.partition.cursor import Ahead
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Batch, Hole
@@ -157,9 +172,7 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
     cursor, queue = partition.cursor, partition.queue
     terms = partition.terms
     most_length = (terms.max_batch_size or NO_LIMIT) - PREFIX_SIZE
-    plain = 0 if terms.strict else PLAIN_ATTRIBUTES
-    if terms.codec is not None:
-        plain = 0 if terms.codec else 1  # of the others, only batches without a codec are known by a limit
+    plain = _plain_below(terms)
     outbox = queue.outbox
     last_fit = end - HEADER_SIZE
     halt: Halt | Unproven | None = None
@@ -167,22 +180,26 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
     at = start
     before = len(outbox)
     so_far = SoFar(frame, partition, before)
+    rebatches = cursor.batch_size < terms.rebatches
+    stop = end
     while at <= last_fit:
+        if rebatches:
+            at, stop, cut = put_small(so_far, buf, at, end, rewriter, inner_loop.produce_version, partial(_may_go, way))
+            if cut or at > last_fit:
+                break
         identity = so_far.next_identity
         producer_id, epoch, sequence = identity.producer_id, identity.epoch, identity.sequence
-        count, at, so_far.next_due, sequence, leader_epoch, newest_ms, cut, taken_at, taken_ms = inner_loop.take(
-            outbox, buf, at, end, so_far.next_due, partition.index, producer_id, epoch, sequence, most_length, plain
+        count, at, due, sequence, leader_epoch, newest_ms, cut, taken_at, taken_ms = inner_loop.take(
+            outbox, buf, at, stop, so_far.next_due, partition.index, producer_id, epoch, sequence, most_length, plain
         )
-        if count:
-            so_far.next_identity = Identity(producer_id, epoch, sequence)
-            so_far.epoch, so_far.newest_ms = leader_epoch, newest_ms
-            so_far.last_at, so_far.last_due = taken_at, so_far.next_due
-            so_far.oldest_ms = min(so_far.oldest_ms, taken_ms)
+        behind = Identity(producer_id, epoch, sequence)
+        so_far.put_plain(count, behind, due, leader_epoch, newest_ms, taken_at, taken_ms)
         if cut or at > last_fit:
             break
+        if count and at == stop:
+            continue
         if buf[at + MAGIC_AT] != MAGIC and terms.converts and _is_old(buf, at, end):
             break
-        due = so_far.next_due
         view = _View(buf, at, end, readable, head=due == first_due)
         judged = _judge(view, partition, so_far.next_identity, due, inner_loop.produce_version, dropped)
         if isinstance(judged, OpenedBatch):
@@ -203,9 +220,25 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
     put = len(outbox) - before
     if put:
         so_far.close()
-        cursor.measured((at - start) // put, holes=so_far.holes > 0)
+        cursor.measured((at - start) // (put + so_far.joined), holes=so_far.holes > 0)
         queue.tally.put(put - so_far.holes, at - start - so_far.left_out)
     return _Ended(at, halt, cut)
+
+
+def _plain_below(terms: Terms) -> int:
+    """Returns the attributes below which a batch is plain; see ``InnerLoop.take``."""
+    if terms.codec is None:
+        return 0 if terms.strict else PLAIN_ATTRIBUTES
+    return 0 if terms.codec else 1  # of the others, only batches without a codec are known by a limit
+
+
+def _may_go(way: _Way, header: BatchHeader, batch: memoryview, due: int) -> bool:
+    """Returns True if the batch is intact, and nothing speaks against sending it but perhaps its codec."""
+    verdict = _verdict(header, batch, due, way.partition, way.dropped)
+    wanted = isinstance(verdict, Forward) or (
+        isinstance(verdict, Rewrite) and verdict.reason is RewriteWish.OTHER_CODEC
+    )
+    return wanted and is_intact(batch)
 
 
 class _View(NamedTuple):

@@ -1,6 +1,7 @@
 """Puts what a record set has into a partition's outbox: batches, the pieces of those that were rewritten, and holes."""
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirror.net.buffers import Frame
@@ -8,6 +9,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import GIVEN_UP, NOT_INSIDE, Cause, Halt, RewriteWish
 from mirror.records.content.rewriting import Piece
 from mirror.records.header import HEADER_SIZE, MAX_TIMESTAMP_AT, BatchHeader
+from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.freshness import counted_ms
@@ -47,8 +49,8 @@ class SoFar:
     """What was put into the outbox of a record set so far."""
 
     __slots__ = (
-        "closed", "epoch", "frame", "holes", "inside", "last_at", "last_due", "left_out", "newest_ms", "next_due",
-        "next_identity", "oldest_ms", "partition",
+        "closed", "epoch", "frame", "holes", "inside", "joined", "last_at", "last_due", "left_out", "newest_ms",
+        "next_due", "next_identity", "oldest_ms", "opened", "partition",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, partition: Partition, closed: int) -> None:
@@ -70,6 +72,30 @@ class SoFar:
         """Base offset of a batch of which only the beginning was put."""
         self.left_out = 0
         """Bytes that were not put; less than 0 if what was put instead is more."""
+        self.joined = 0
+        """Source batches that became part of others."""
+        self.opened = 0
+        """Records of the batches that became part of others."""
+
+    def put_plain(
+        self, count: int, identity: Identity, due: int, epoch: int, newest_ms: int, at: int, oldest_ms: int
+    ) -> None:
+        """``count`` batches that need nothing else were put.
+
+        Args:
+            count: may be 0.
+            identity: of the next batch.
+            due: the offset behind them.
+            epoch: leader epoch of the last of them.
+            newest_ms: its max timestamp.
+            at: the byte at which it begins.
+            oldest_ms: the least max timestamp of them all.
+        """
+        self.next_due = due
+        if count:
+            self.next_identity, self.epoch, self.newest_ms = identity, epoch, newest_ms
+            self.last_at, self.last_due = at, due
+            self.oldest_ms = min(self.oldest_ms, oldest_ms)
 
     def put(self, at: int, judged: "Judged", *, first: bool) -> None:
         """Puts the result for a batch that is not plain. ``at``: where it begins; ``first``: nothing was put before."""
@@ -109,17 +135,10 @@ class SoFar:
                 self._leave_out(piece.offset)
                 self._leave_out(piece.offset + 1, Cause.OVERSIZE)
                 continue
-            new, size = piece.header, len(piece.records)
-            self._leave_out(new.base_offset)
-            head = head_for(produce_version, new.length)
-            packed = pack_head(head, partition.index, restamp(new, self.next_identity, new.attributes))
+            self._leave_out(piece.header.base_offset)
             assert own is not None
-            frame = own if piece is written[-1] else None
-            outbox.append(Batch(packed, own.body[body_at : body_at + size], new.record_count, frame))
-            body_at += size
-            self.next_identity, self.next_due = self.next_identity.after(new.record_count), new.next_offset
-            self.newest_ms = new.max_timestamp
-            self.oldest_ms = min(self.oldest_ms, new.max_timestamp)
+            self._put_piece(piece, own, body_at, produce_version, last=piece is written[-1])
+            body_at += len(piece.records)
         self._leave_out(made.upto)
         if own is not None:
             queue.keep()
@@ -132,6 +151,41 @@ class SoFar:
         self.closed = len(outbox)
         partition.cursor.rewrote(header.base_offset, header.next_offset, queue.acknowledged)
         return made.halt
+
+    def put_rebatched(
+        self, at: int, parts: Sequence[BatchHeader], pieces: Sequence[Piece], produce_version: int
+    ) -> None:
+        """Puts the batches that were made of several. ``at``: where the last of these begins; ``parts``: their headers.
+
+        What is noted of the copy, and what a look at the source finds, is the last of them, as it stands there."""
+        partition = self.partition
+        queue = partition.queue
+        if len(queue.outbox) > self.closed:
+            _give_frame(self.frame, queue)
+        own, body_at = self.frame.beside([piece.records for piece in pieces]), 0
+        for piece in pieces:
+            self._put_piece(piece, own, body_at, produce_version, last=piece is pieces[-1])
+            body_at += len(piece.records)
+        queue.keep()
+        self.last_at, self.last_due, self.epoch = at, self.next_due, parts[-1].leader_epoch
+        self.left_out += sum(part.size for part in parts) - sum(piece.header.size for piece in pieces)
+        self.joined += len(parts) - len(pieces)
+        self.opened += sum(part.record_count for part in parts)
+        self.closed = len(queue.outbox)
+        for part in parts:
+            partition.cursor.rewrote(part.base_offset, part.next_offset, queue.acknowledged)
+
+    def _put_piece(self, piece: Piece, own: Frame, at: int, produce_version: int, *, last: bool) -> None:
+        """Puts a batch that was made here. ``at``: where its records begin in its frame, which the ``last`` one has."""
+        new, index = piece.header, self.partition.index
+        packed = pack_head(
+            head_for(produce_version, new.length), index, restamp(new, self.next_identity, new.attributes)
+        )
+        records = own.body[at : at + len(piece.records)]
+        self.partition.queue.outbox.append(Batch(packed, records, new.record_count, own if last else None))
+        self.next_identity, self.next_due = self.next_identity.after(new.record_count), new.next_offset
+        self.newest_ms = new.max_timestamp
+        self.oldest_ms = min(self.oldest_ms, new.max_timestamp)
 
     def _leave_out(self, end: int, cause: Cause = Cause.COMPACTED) -> None:
         """Puts a hole, unless the next batch begins at ``end``."""

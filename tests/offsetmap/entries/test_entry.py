@@ -30,7 +30,7 @@ SIDE = Subject("orders", 3, "all-orders")
 
 def checkpoint(writer: str = "a", takeover: int = 1, source: int = 7, **changes: object) -> Checkpoint:
     fields = {
-        "side": SIDE,
+        "subject": SIDE,
         "writer": writer,
         "order": Order(takeover, 1000, 4),
         "source_offset": source,

@@ -16,7 +16,7 @@ SIDE = Subject("orders", 3, "orders")
 
 def passed(*offsets: int, **changes: Any) -> PassedOverOffsets:
     usual: dict[str, Any] = {
-        "side": SIDE, "writer": "abc", "offsets": offsets or (7, 9, 1_000), "leader_epoch": 4, "source_id": "0" * 32,
+        "subject": SIDE, "writer": "abc", "offsets": offsets or (7, 9, 1_000), "leader_epoch": 4, "source_id": "0" * 32,
         "destination_id": None, "cause": DROPPED, "at_ms": 1_700_000_000_000,
     }  # fmt: skip
     return PassedOverOffsets(**(usual | changes))
@@ -44,7 +44,7 @@ def test_what_no_mirror_writes(steps: object) -> None:
 def test_in_the_ledger() -> None:
     """Of one partition or of all, in order; the newest of a key counts, and a tombstone takes it away."""
     ledger = Ledger(lean=True)
-    other = passed(2, side=Subject("orders", 4, "orders"))
+    other = passed(2, subject=Subject("orders", 4, "orders"))
     late, early, grown = passed(50), passed(7), passed(7, 8)
     for each in (other, late, early, grown):
         ledger.apply(each.key(), each.value())
