@@ -65,6 +65,8 @@ class RelaySettings:
     """Open batches that the destination would refuse, and send their records in others (``deep.path.enable``)."""
     compression: str = SOURCE_CODEC
     """The codec of batches at the destination, by its name (``compression.type``); ``SOURCE_CODEC``: as they are."""
+    rebatches: int = 0
+    """Batches of less than so many bytes become larger ones, several in a row one (``mode``); 0: none do."""
     append_times: bool = False
     """Copy into topics whose broker puts its own times into the batches (``destination.timestamps: append``)."""
     oversize_record: str = HALT

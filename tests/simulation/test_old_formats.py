@@ -160,7 +160,7 @@ def _of_all(header: bytes | memoryview) -> str:
     return hashlib.blake2b(header[MAGIC_AT:HEADER_SIZE], digest_size=pins.DIGEST_SIZE).hexdigest()
 
 
-async def _one_by_one(here: Any, base: int, _: int) -> Any:
+async def _one_by_one(here: Any, base: int, *_: Any, **__: Any) -> Any:
     return await here.batch_at(base)
 
 
@@ -180,7 +180,7 @@ MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
         (durable_pins, "header_digest", _of_all),
         (evidence, "header_digest", _of_all),
     ],
-    "the offsets of a copy say which messages it was made of": [(compare, "old_messages", _one_by_one)],
+    "the offsets of a copy say which messages it was made of": [(compare, "records_at", _one_by_one)],
     "what was gathered or compressed anew is compared by its records": [(survivors, "is_piece", _by_borders)],
     "who reads back may find another batch of the same messages": [(Cursor, "rewrote", lambda *_: None)],
     "where the position is inside of a wrapper, it is known": [(resync, "batch_holding", _nowhere)],

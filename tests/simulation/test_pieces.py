@@ -19,7 +19,7 @@ from mirror.records.content.raw import PlacedRecord, placed_records
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.hot import deep
-from mirror.relay.locate import compare, resync
+from mirror.relay.locate import filled, resync
 from mirror.relay.locate.cleaned import survivors
 from mirror.relay.partition.cursor import Cursor
 from tests.records.builders import Record
@@ -180,8 +180,15 @@ class Rewriting(Run):
         process = Process(f"worker-{self._named}")
         here = SimulatedCluster(self.here, process, self.chance, self.weather)
         there = SimulatedCluster(self.there, process, self.chance, self.weather)
-        limit = self._limit()
-        terms = Terms(
+        terms, memory = self._terms(self._limit()), self.recipe.buffer_memory
+        worker = Worker(process.name, here, there, self.trace, terms=terms, buffer_memory=memory)
+        there.before_write = lambda what: self._before_write(what, worker)
+        self.workers.append(worker)
+        worker.start()
+
+    def _terms(self, limit: int) -> Terms:
+        """Of a worker whose batches may be this large, in bytes."""
+        return Terms(
             compacted=self.recipe.gaps > 0,
             compacted_there=self.recipe.cleaner_there > 0,
             rewrites=True,
@@ -189,10 +196,6 @@ class Rewriting(Run):
             passes_over=limit if self.passes_over else None,
             max_batch_size=limit,
         )
-        worker = Worker(process.name, here, there, self.trace, terms=terms, buffer_memory=self.recipe.buffer_memory)
-        there.before_write = lambda what: self._before_write(what, worker)
-        self.workers.append(worker)
-        worker.start()
 
 
 class LargeLog(RichLog):
@@ -315,7 +318,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "records before the position are left out": (deep, "rewrite", _from_its_beginning),
     "a piece is compared with its part of the batch": (survivors, "is_piece", lambda *_: False),
     "the source shows which batch holds the position": (resync, "batch_holding", _nowhere),
-    "between the records of a batch, markers are right": (compare.Comparison, "_check_batch", _as_a_whole),
+    "between the records of a batch, markers are right": (filled.FilledCheck, "_check_batch", _as_a_whole),
 }
 WITHIN = 400
 

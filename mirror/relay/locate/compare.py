@@ -8,7 +8,7 @@ from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import BatchHeader
-from mirror.records.stamped import is_stamped
+from mirror.records.stamped import is_stamped, unstamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.cleaned.survivors import (
     DIFFERENT,
@@ -16,7 +16,8 @@ from mirror.relay.locate.cleaned.survivors import (
     Likeness,
     as_sent,
     compare,
-    old_messages,
+    is_like,
+    records_at,
     same_batch,
 )
 from mirror.relay.locate.runs import foreign
@@ -48,6 +49,16 @@ class Proof(NamedTuple):
     upto: int | None = None
     """The end of the batch that was examined last, if that is not the last data batch. The batches behind it are in
     their place only if no marker there stands in the place of a record."""
+
+
+class Original(NamedTuple):
+    """What the source has in the place of a copy."""
+
+    header: BatchHeader
+    batch: bytes
+    """All of it, header and records."""
+    several: bool = False
+    """True if it is no batch of the source's, but stands for all that the source has at the copy's offsets."""
 
 
 class Comparison:
@@ -103,14 +114,14 @@ class Comparison:
                 if is_stamped(header) and not self._rules.terms.takes_append_times:
                     detail += APPENDED
                 stop = await self.parted(detail, log_start, source_start, source_end, end)
-                if found is not None and found[0].base_offset > header.base_offset:
+                if found is not None and found.header.base_offset > header.base_offset:
                     # Only a source that has lost its end has a gap where the copy has a batch.
                     truncated = stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug
-                    raise stop if truncated else self._displaced(header, found[0])
+                    raise stop if truncated else self._displaced(header, found.header)
                 raise stop
             if likeness is Likeness.SAME and found is not None:
                 # If markers follow, the source's batch before the end is another one, whose epoch may be later.
-                epoch = found[0].leader_epoch if header.next_offset == end else NO_EPOCH
+                epoch = found.header.leader_epoch if header.next_offset == end else NO_EPOCH
                 return Proof(proven=True, epoch=epoch, why=why, upto=upto)
             why = why or reason
             look = await self.tail(log_start, header.base_offset)
@@ -118,12 +129,12 @@ class Comparison:
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
 
     async def _shares_rest(self, copy: Data, source_start: int) -> bool:
-        """Returns True if the source begins in the middle of what was gathered of old messages into this copy, and
-        still has all the others."""
+        """Returns True if the source begins in the middle of what became this one copy, of old messages or of small
+        batches, and still has all the others."""
         found = await self._original(copy[0]) if copy[0].last_offset >= source_start else None
-        if found is None or not found[0].is_stand_in:
+        if found is None or not (found.header.is_stand_in or found.several):
             return False
-        compared = await compare(copy, found, opening=self._rules.opening, gaps=True, pieces=True)
+        compared = await compare(copy, found[:2], opening=self._rules.opening, gaps=True, pieces=True, several=True)
         return compared.likeness is Likeness.SAME
 
     async def _is_original(self, copy: Data) -> bool:
@@ -131,21 +142,23 @@ class Comparison:
         compared = await self._compare(copy, await self._original(copy[0]))
         return compared.likeness is not Likeness.DIFFERENT
 
-    async def _original(self, copy: BatchHeader) -> tuple[BatchHeader, bytes] | None:
+    async def _original(self, copy: BatchHeader) -> Original | None:
         """Returns the source's batch that holds the copy's base offset, or the next one; None if the source ends before
-        it. Of old messages, it is all that the source has at the copy's offsets."""
+        it. Of old messages, and of batches that may have become one, it is all that the source has at the copy's
+        offsets."""
         base = copy.base_offset
         segment = await self._here.read(base)
-        found = (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
-        if found is not None and found[0].is_stand_in and found[0].base_offset <= copy.last_offset:
+        found = Original(segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
+        if found is not None and self._is_a_part(found.header, copy):
             unshown = copy.next_offset > segment.high_watermark
             if unshown and segment.high_watermark < await self._here.true_end():
-                # A new leader shows the beginning of what was gathered, and the rest in a moment.
+                # A new leader shows the beginning of what became this copy, and the rest in a moment.
                 raise Unreachable(f"{self._here.name}: what is at offset {copy.last_offset} is not to be read yet")
             try:
-                return await old_messages(self._here, base, copy.last_offset)
+                at_these = await records_at(self._here, base, copy.last_offset, old=found.header.is_stand_in)
             except NotOpened as error:
                 raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
+            return Original(*at_these, several=True)
         if found is not None:
             return found
         true_end = await self._here.true_end()
@@ -160,14 +173,23 @@ class Comparison:
             )
         return found
 
-    async def _check_place(self, copy: Data, found: tuple[BatchHeader, bytes] | None, source_start: int) -> None:
+    def _is_a_part(self, header: BatchHeader, copy: BatchHeader) -> bool:
+        """Returns True if the copy may have been made of this batch of the source and of others beside it."""
+        if header.is_stand_in or header.base_offset > copy.last_offset:
+            return header.base_offset <= copy.last_offset
+        beside = header.base_offset > copy.base_offset or header.last_offset < copy.last_offset
+        sent = unstamped(copy, header.max_timestamp) if is_stamped(copy) else copy
+        # The original itself may stand in a wrong place.
+        return self._rules.terms.rewrites and beside and not is_like(header, sent)
+
+    async def _check_place(self, copy: Data, found: Original | None, source_start: int) -> None:
         """Halts if the source has the copy's batch under another base offset, which no checksum covers. No other source
         has the same records elsewhere, so the batch must not be passed over as a different one. If it is the copy that
         is displaced, this does not halt."""
         if found is None:
             return
-        header, other = copy[0], found[0]
-        moved = (other._replace(base_offset=header.base_offset), found[1])
+        header, other = copy[0], found.header
+        moved = (other._replace(base_offset=header.base_offset), found.batch)
         sent = as_sent(copy, moved) if self._rules.terms.takes_append_times else copy
         if same_batch(sent, moved, strict=self._rules.strict) and (
             other.base_offset > header.base_offset or not await self._stands(other, source_start)
@@ -190,14 +212,14 @@ class Comparison:
         segment = await self._here.read(header.base_offset)
         return bool(segment.batches) and segment.batches[0][0] == header
 
-    async def _compare(self, copy: Data, found: tuple[BatchHeader, bytes] | None) -> ComparedRecords:
+    async def _compare(self, copy: Data, found: Original | None) -> ComparedRecords:
         if found is None:
             return DIFFERENT
         rules = self._rules
         terms = rules.terms
         return await compare(
-            copy, found, opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites,
-            append_times=terms.takes_append_times,
+            copy, found[:2], opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites,
+            several=found.several, append_times=terms.takes_append_times,
         )  # fmt: skip
 
     # -- where they diverge ------------------------------------------------------------------------------------------
@@ -275,9 +297,11 @@ class Comparison:
             found = await self._original(data[0]) if base < source_end else None
             likeness = (await self._compare(data, found)).likeness
             if likeness is Likeness.DIFFERENT:
-                high, after = base, found[0] if found is not None else None
+                high, after = base, found.header if found is not None else None
+                if found is not None and found.several and data[0].next_offset > source_end:
+                    after = None  # it ends among what became this copy
             else:
                 low = max(middle, data[0].next_offset)
                 if likeness is Likeness.SAME and found is not None:
-                    agreed = found[0]
+                    agreed = found.header
         return agreed, after

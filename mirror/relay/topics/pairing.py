@@ -276,6 +276,7 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
         # a copy belongs.
         converts=rewrites and not (settings.mapped and compacted),
         passes_over=limit if rewrites and not settings.mapped and settings.oversize_record != HALT else None,
+        rebatches=settings.rebatches if rewrites and not settings.mapped else 0,
         strict=settings.strict,
         refuses=lacks,
     )

@@ -294,6 +294,13 @@ class FlowSettings(Settings):
     """The codec of batches at the destination. source: as they are. Any other: each batch with another codec is opened
     and compressed anew, at the same offsets; the destination topic's own compression.type may be the same then. Only
     with `identity: stamped` and `deep.path.enable: true`."""
+    mode: Annotated[
+        Literal["shallow", "auto", "deep"], Choice(("shallow", "auto", "deep")), Field(validate_default=True)
+    ] = "shallow"
+    """Whether small batches in a row become larger ones at the destination, at the same offsets. shallow: no batch is
+    opened for that. auto: batches of less than 1 KiB, of which shallow copying costs more. deep: batches of less than
+    64 KiB. Others are copied as they are in any mode. Only with `offsets: exact`, `identity: stamped` and
+    `deep.path.enable: true`."""
     destination_timestamps: Annotated[
         Literal["keep", "append"], Choice(("keep", "append")), Field(validate_default=True)
     ] = "keep"
@@ -460,6 +467,14 @@ class FlowSettings(Settings):
         if value != "source":
             why, instead = "batches have to be opened for it", "compression.type: source"
             _check_needs(value, _OPENS, info.data, why=why, instead=instead)
+        return value
+
+    @field_validator("mode")
+    @classmethod
+    def _check_mode(cls, value: str, info: ValidationInfo) -> str:
+        if value != "shallow":
+            why, instead = "batches have to be opened for it, and to have a known place", "mode: shallow"
+            _check_needs(value, {"offsets": "exact", **_OPENS}, info.data, why=why, instead=instead)
         return value
 
     @field_validator("destination_timestamps")

@@ -33,6 +33,10 @@ def cluster_options(settings: ClusterSettings, *, reads_only: bool = False) -> C
     )
 
 
+REBATCHED_BELOW = {"shallow": 0, "auto": 1 << 10, "deep": 64 << 10}
+"""``mode`` -> size below which batches become larger ones, in bytes; see ``bench.rebatching`` for the figures."""
+
+
 def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
     """Returns a flow's settings as ``relay`` takes them: plain data but for functions (``service.worker_settings``)."""
     settings = flow.settings
@@ -60,6 +64,7 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         accept_gaps=settings.on_gap == "continue",
         rewrites=settings.deep_path_enable,
         compression=settings.compression_type,
+        rebatches=REBATCHED_BELOW[settings.mode],
         append_times=settings.destination_timestamps == "append",
         oversize_record=settings.oversize_record,
         dead_letter_topic=settings.oversize_record_topic,

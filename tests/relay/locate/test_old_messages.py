@@ -14,7 +14,7 @@ from mirror.records.admit import Terms
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.relay.locate.cleaned import survivors
-from mirror.relay.locate.cleaned.survivors import Likeness, compare, old_messages
+from mirror.relay.locate.cleaned.survivors import Likeness, compare, records_at
 from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.filled import FilledCheck
 from mirror.relay.locate.tails import Data
@@ -43,7 +43,7 @@ def copy_of(records: list[Record], codec: Codec = Codec.NONE) -> Data:
 
 
 async def likeness(source: Source, copy: Data, *, gaps: bool = False) -> Likeness:
-    original = await old_messages(source, copy[0].base_offset, copy[0].last_offset)
+    original = await records_at(source, copy[0].base_offset, copy[0].last_offset, old=True)
     return (await compare(copy, original, opening=asyncio.Lock(), gaps=gaps, pieces=True)).likeness
 
 
@@ -55,7 +55,7 @@ ALONE = [messages_of(1, [one]) for one in records_from(10, 6)]
 async def test_only_the_offsets_of_the_copy_count(stored: list[bytes], first: int, last: int) -> None:
     """However it stands at the source."""
     records = records_from(10, 6)[first - 10 : last - 9]
-    header, whole = await old_messages(Source(*stored), first, last)
+    header, whole = await records_at(Source(*stored), first, last, old=True)
     assert (header.base_offset, header.last_offset, header.is_stand_in) == (first, last, True)
     assert [*opened(header, whole[HEADER_SIZE:])] == records
     assert BatchHeader.read(whole) == header
@@ -110,7 +110,7 @@ async def test_nothing_is_left_there() -> None:
 async def test_a_new_batch_in_its_place_is_something_else() -> None:
     """A source that was truncated, and goes on in another format."""
     source = Source(*ALONE[:2], kafka_batch(base_offset=12))
-    header, _ = await old_messages(source, 10, 15)
+    header, _ = await records_at(source, 10, 15, old=True)
     assert (header.base_offset, header.last_offset) == (10, 11)
     assert await likeness(source, copy_of(records_from(10, 6)), gaps=True) is Likeness.DIFFERENT
 
@@ -118,7 +118,7 @@ async def test_a_new_batch_in_its_place_is_something_else() -> None:
 async def test_no_more_than_a_bound_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survivors, "MOST_OPENED", 300)
     with pytest.raises(NotOpened, match="more than 300 bytes"):
-        await old_messages(Source(*ALONE), 10, 15)
+        await records_at(Source(*ALONE), 10, 15, old=True)
 
 
 class NewLeader(Source):

@@ -54,12 +54,19 @@ def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool 
     (mine, payload), (other, whole) = copy, original
     return (
         mine.base_offset == other.base_offset
-        and mine.length == other.length
+        and is_like(mine, other)
+        and (not strict or mine[9:12] == other[9:12])
+        and payload == whole[HEADER_SIZE:]
+    )
+
+
+def is_like(mine: BatchHeader, other: BatchHeader) -> bool:
+    """Returns True if the headers say the same of the records, but perhaps not where they stand."""
+    return (
+        mine.length == other.length
         and mine.attributes & NEUTRAL == other.attributes & NEUTRAL
         and mine[6:9] == other[6:9]
         and mine.record_count == other.record_count
-        and (not strict or mine[9:12] == other[9:12])
-        and payload == whole[HEADER_SIZE:]
     )
 
 
@@ -78,6 +85,7 @@ async def compare(
     strict: bool = False,
     gaps: bool = False,
     pieces: bool = False,
+    several: bool = False,
     append_times: bool = False,
 ) -> ComparedRecords:
     """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
@@ -89,6 +97,7 @@ async def compare(
         strict: the copy carries the source's producer fields.
         gaps: the source is compacted, so that its batch may be gone altogether.
         pieces: the copy may be a piece of the source's batch, or all of it with the times of its append.
+        several: the original stands for several batches of the source (``records_at``).
         append_times: the destination's broker may have put the time of the append into the copy.
     """
     timed = not (append_times and loses_times(copy[0]))
@@ -103,10 +112,16 @@ async def compare(
             if gaps
             else DIFFERENT
         )
-    if pieces and is_piece(mine, other):
+    if pieces and (several or is_piece(mine, other)):
         return await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps, timed=timed)
-    if (other.base_offset, other.last_offset) != (base, mine.last_offset) or not (cleaned(mine) or cleaned(other)):
+    if (other.base_offset, other.last_offset) != (base, mine.last_offset):
         return DIFFERENT
+    if not (cleaned(mine) or cleaned(other)):
+        if not (pieces and _holds_as_much(mine, other)):
+            return DIFFERENT
+        # The last part of a row of batches that became one may be as long as a batch, and is made of other bytes.
+        compared = await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps, timed=timed)
+        return SAME if compared.likeness is Likeness.SAME else DIFFERENT
     async with opening:
         try:
             both = opened(mine, payload), opened(other, whole[HEADER_SIZE:])
@@ -129,6 +144,13 @@ def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
     recoded = copy.codec_bits != original.codec_bits
     anew = original.is_stand_in or recoded or bool(original.attributes & ~copy.attributes & LOG_APPEND_TIME)
     return inside and (anew or not alike)
+
+
+def _holds_as_much(mine: BatchHeader, other: BatchHeader) -> bool:
+    """Returns True if two batches with the same offsets may hold the same records, by their headers."""
+    return (mine.attributes & NEUTRAL, mine.max_timestamp, mine.record_count) == (
+        other.attributes & NEUTRAL, other.max_timestamp, other.record_count,
+    )  # fmt: skip
 
 
 async def _compare_piece(
@@ -159,29 +181,34 @@ async def _compare_piece(
     return SAME
 
 
-async def old_messages(here: Batches, base: int, last: int) -> tuple[BatchHeader, bytes]:
-    """Returns what the source has from ``base`` to ``last`` in an old format, as one batch with these borders that
-    stands for it. What was gathered into a copy stands there one by one, and of what its cleaner has taken no border is
-    left: so only the offsets of the copy say what belongs to it.
+async def records_at(here: Batches, base: int, last: int, *, old: bool) -> tuple[BatchHeader, bytes]:
+    """Returns what the source has from ``base`` to ``last``, as one batch with these borders that stands for it. What
+    became a copy stands there one by one, and of what a cleaner has taken of old messages no border is left: so only
+    the offsets of the copy say what belongs to it.
 
     Args:
         here: the source.
-        base: first offset of the copy. An old message stands there, or behind it.
-        last: last offset of the copy. If a batch of magic 2 begins before that, the result ends there.
+        base: first offset of the copy. The source has something there, or behind it.
+        last: last offset of the copy.
+        old: True for messages of an old format, False for batches. If the other kind begins before ``last``, the result
+            ends there: they never become one copy.
 
     Raises:
         NotOpened: more than ``MOST_OPENED`` bytes.
         NetworkError: cannot be determined now.
     """
     plain, times, at = bytearray(), list[int](), base
+    epoch = NO_LEADER_EPOCH
     while at <= last:
         segment = await here.read(at, max_bytes=READ_BYTES)
         if not segment.batches:
             break
         for header, batch in segment.batches:
             at = header.next_offset
-            if not header.is_stand_in:
+            if header.is_stand_in != old:
                 last = min(last, header.base_offset - 1)
+            elif header.base_offset <= last:
+                epoch = header.leader_epoch
             for record in placed_records(header, bytes(batch[HEADER_SIZE:])) if header.base_offset <= last else ():
                 if base <= record.offset <= last:
                     times.append(record.timestamp)
@@ -190,7 +217,7 @@ async def old_messages(here: Batches, base: int, last: int) -> tuple[BatchHeader
             if len(plain) > MOST_OPENED:
                 raise NotOpened(f"the source has more than {MOST_OPENED} bytes at offsets {base} to {last}")
     header = BatchHeader(
-        base_offset=base, length=HEADER_SIZE - PREFIX_SIZE + len(plain), leader_epoch=NO_LEADER_EPOCH, magic=MAGIC,
+        base_offset=base, length=HEADER_SIZE - PREFIX_SIZE + len(plain), leader_epoch=epoch, magic=MAGIC,
         crc=0, attributes=Codec.NONE, last_offset_delta=last - base, base_timestamp=times[0] if times else _NO_TIME,
         max_timestamp=max(times, default=_NO_TIME), producer_id=STAND_IN, producer_epoch=0, base_sequence=0,
         record_count=len(times),
