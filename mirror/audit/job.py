@@ -328,7 +328,12 @@ class _Audit:
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
         differences = Differences(
-            self.looking, bounds, mapped=self.request.mapped, passed=self.passed, codec=self.request.codec
+            self.looking,
+            bounds,
+            mapped=self.request.mapped,
+            passed=self.passed,
+            codec=self.request.codec,
+            rebatches=self.request.rebatches,
         )
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))

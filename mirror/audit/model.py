@@ -46,7 +46,7 @@ class AuditRequest:
     their own and may be in topics with other names, which ``rename`` returns. ``accept``: kinds of findings that do not
     fail the audit (``ACCEPTABLE``). ``append_times``: the destination's broker may put the time of the append into
     batches (``destination.timestamps: append``). ``codec``: with which the flow compresses batches anew
-    (``compression.type``); None: with their own.
+    (``compression.type``); None: with their own. ``rebatches``: small batches in a row become larger ones (``mode``).
     """
 
     flow: str
@@ -63,6 +63,7 @@ class AuditRequest:
     accept: frozenset[str] = frozenset()
     append_times: bool = False
     codec: int | None = None
+    rebatches: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -70,6 +70,7 @@ def audit(
         rename=flow.settings.selection.destination_of,
         accept=frozenset(flow.settings.audit_accept),
         codec=codec_named(flow.settings.compression_type),
+        rebatches=flow.settings.mode != "shallow",
         append_times=flow.settings.destination_timestamps == "append",
     )
     sys.exit(

@@ -25,6 +25,7 @@ from mirror.net.health.unreached import Unreached
 from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
 from mirror.net.options import ClusterOptions, ConnectionOptions, address_text
 from mirror.net.stream import READ_AHEAD
+from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 
@@ -55,8 +56,9 @@ class Cluster(Metadata):
         self._received_before = 0
         """Bytes that the connections received that are closed by now."""
         self._control: dict[int, Connection] = {}
-        self._writing: dict[int, Connection] = {}
-        self._dialling: dict[tuple[int, bool], asyncio.Task[Connection]] = {}
+        self._others: dict[tuple[int, Use], Connection] = {}
+        """Those for any use but ``ASKING``."""
+        self._dialling: dict[tuple[int, Use], asyncio.Task[Connection]] = {}
         self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 
     @classmethod
@@ -96,10 +98,10 @@ class Cluster(Metadata):
         self._batchers.clear()
         for dialling in list(self._dialling.values()):
             dialling.cancel()
-        for connection in (*self._control.values(), *self._writing.values()):
+        for connection in (*self._control.values(), *self._others.values()):
             connection.close()
         self._control.clear()
-        self._writing.clear()
+        self._others.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,37 +241,41 @@ class Cluster(Metadata):
         node_id: int = ANY_NODE,
         version: int | None = None,
         timeout_s: float | None = None,
-        writing: bool = False,
+        use: Use = Use.ASKING,
     ) -> Any:
         """Sends a ``kafka.protocol`` request to a broker (or to any) on its control connection. One try.
 
-        ``writing``: the answer waits for the followers, so the request goes over the connection for such requests.
+        ``use``: which of the connections to a broker it goes over.
 
         Raises:
             NetworkError: see ``mirror.net.errors``.
         """
-        connection = await (self.control_of_any() if node_id == ANY_NODE else self.control(node_id, writing=writing))
+        connection = await (self.control_of_any() if node_id == ANY_NODE else self.control(node_id, use=use))
         return await connection.call(request, version=version, timeout_s=timeout_s)
 
-    async def control(self, node_id: int, *, writing: bool = False) -> Connection:
-        """Returns the control connection to a broker (or the one for ``writing``), and opens it if needed.
+    async def control(self, node_id: int, *, use: Use = Use.ASKING) -> Connection:
+        """Returns the control connection to a broker for this use, and opens it if needed.
 
         Raises:
             NetworkError: no connection can be made. All callers that ask during the attempt share its failure: with a
                 broker that hangs, each of them would otherwise wait for a timeout, one after the other.
         """
-        connections = self._writing if writing else self._control
-        connection = connections.get(node_id)
+        asking = use is Use.ASKING
+        connection = self._control.get(node_id) if asking else self._others.get((node_id, use))
         if connection is not None and not connection.closed:
             return connection
 
         async def dial() -> Connection:
-            connection = connections[node_id] = await self.dial(node_id)
+            connection = await self.dial(node_id)
+            if asking:
+                self._control[node_id] = connection
+            else:
+                self._others[node_id, use] = connection
             return connection
 
-        return await self._shared((node_id, writing), dial)
+        return await self._shared((node_id, use), dial)
 
-    async def _shared(self, key: tuple[int, bool], dial: Callable[[], Awaitable[Connection]]) -> Connection:
+    async def _shared(self, key: tuple[int, Use], dial: Callable[[], Awaitable[Connection]]) -> Connection:
         """Makes one attempt at a time for each connection. It goes on when a caller that waits for it is cancelled."""
         dialling = self._dialling.get(key)
         if dialling is None:
@@ -307,7 +313,7 @@ class Cluster(Metadata):
         connections = [connection for connection in self._control.values() if not connection.closed]
         if connections:
             return min(connections, key=lambda connection: connection.in_flight)
-        return await self._shared((ANY_NODE, False), self._first_connection)
+        return await self._shared((ANY_NODE, Use.ASKING), self._first_connection)
 
     async def control_of_controller(self) -> Connection:
         """Returns the control connection to the controller. If that cannot be reached, it is one to any broker: with
@@ -360,7 +366,7 @@ class Cluster(Metadata):
         connection = self._control.get(ANY_NODE)
         if connection is not None and not connection.closed:
             return connection
-        return await self._shared((ANY_NODE, True), lambda: self._first(self._bootstraps()))
+        return await self._shared((ANY_NODE, Use.WRITING), lambda: self._first(self._bootstraps()))
 
     def _bootstraps(self) -> "list[Callable[[], Coroutine[Any, Any, Connection]]]":
         return [partial(self._bootstrap, host, port) for host, port in self.options.bootstrap]

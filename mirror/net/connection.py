@@ -19,6 +19,7 @@ from mirror.wire.header import SIZE, request_header
 from mirror.wire.versions import API_NAMES, VersionRange, common_version
 
 HELD_S = 0.05
+THROTTLE_POLL_S = 1.0
 
 
 class PendingRequest(NamedTuple):
@@ -122,9 +123,11 @@ class Connection(Stream):
         return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
     async def may_send(self) -> None:
-        """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed."""
-        while pause_s := self.throttled_s:  # noqa: ASYNC110 - the pause is known, or short
-            await asyncio.sleep(pause_s)
+        """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed. It
+        would read the request no sooner, and do it even after we have given it up. A connection that is closed
+        meanwhile is not waited for."""
+        while not self.closed and (pause_s := self.throttled_s):  # noqa: ASYNC110 - the pause is known, or short
+            await asyncio.sleep(min(pause_s, THROTTLE_POLL_S))
 
     # -- requests that are not hot -----------------------------------------------------------------------------------
 
@@ -153,13 +156,13 @@ class Connection(Stream):
         most = kind.max_version if version is None else min(version, kind.max_version)
         api = kind.name.removesuffix("Request")
         version = self.version_of(kind.API_KEY, (0, most), api)
-        if self._held is not None:
-            await self._held.wait()
+        await self.may_send()
         try:
             answer = await self.exchange(request, version, timeout_s)
         except NetworkError as error:
             self._note(api, error.slug)
             raise
+        self.throttle(getattr(answer, "throttle_time_ms", 0) or 0)
         for code in error_codes(answer):
             self._note(api, error_slug(code))
         return answer
@@ -170,14 +173,13 @@ class Connection(Stream):
 
     async def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
         """Sends a request whose body the caller framed. Returns a copy of the whole response. For Fetch and Produce off
-        the data path.
+        the data path. The caller passes on to ``throttle`` what the response says.
 
         Raises:
             NetworkError: as ``call``.
         """
         self._check_permitted(api_key, None)
-        if self._held is not None:
-            await self._held.wait()
+        await self.may_send()
         correlation_id = self.next_correlation_id()
         head = request_header(
             api_key=api_key,

@@ -20,6 +20,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unsupported
 from mirror.net.rights import DESCRIBE, TRANSACTIONAL_ID, WRITE, Right
 from mirror.net.rights import GROUP as RIGHT_TO_GROUP
+from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 
@@ -186,9 +187,9 @@ class Coordinator:
         name = type(request).__name__
         node_id = await self._find(transactional_id)
         if least:
-            connection = await self._cluster.control(node_id, writing=True)
+            connection = await self._cluster.control(node_id, use=Use.WRITING)
             connection.version_of(request.API_KEY, (least, _BEFORE_KIP_890[name]), name)
-        answer = await self._cluster.call(request, node_id=node_id, version=_BEFORE_KIP_890[name], writing=True)
+        answer = await self._cluster.call(request, node_id=node_id, version=_BEFORE_KIP_890[name], use=Use.WRITING)
         if isinstance(request, AddPartitionsToTxnRequest):
             rows = [row for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition]
             code = next((row.partition_error_code for row in rows if row.partition_error_code), 0)

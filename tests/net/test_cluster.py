@@ -21,6 +21,7 @@ from mirror.net.errors import (
 )
 from mirror.net.health import unreached
 from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes import faults
@@ -95,7 +96,7 @@ async def test_a_broker_asks_to_begin_with_the_bootstrap_servers_again() -> None
     2. If that says the same, it is an error; the next refresh begins anew.
     """
     async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
-        used = [await cluster.control(2), await cluster.control(1, writing=True), await cluster.dial(1)]
+        used = [await cluster.control(2), await cluster.control(1, use=Use.WRITING), await cluster.dial(1)]
         cluster._control[-1].close()
         fake.next("Metadata", refused(ErrorCode.REBOOTSTRAP_REQUIRED), node_id=2)
         before = len(fake.requests)

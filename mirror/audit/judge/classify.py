@@ -56,7 +56,7 @@ class Scene:
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
     offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
-    flow compresses batches anew.
+    flow compresses batches anew. ``rebatches``: it makes larger batches of small ones.
     """
 
     key: TopicPartition
@@ -78,6 +78,7 @@ class Scene:
     ended: bool = False
     passed: Mapping[int, str] = field(default_factory=dict)
     codec: int | None = None
+    rebatches: bool = False
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -91,7 +92,7 @@ def named(scene: Scene) -> list[Finding]:
     if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
         anew = settled_anew(
             scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
-            passed=scene.passed, codec=scene.codec,
+            passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches,
         )  # fmt: skip
     found = [
         *damaged,

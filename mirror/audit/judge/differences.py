@@ -73,7 +73,7 @@ class _Found:
 class Differences:
     """Examines the regions that differ, and collects findings. ``mapped``: the destination has offsets of its own.
     ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with
-    which the flow compresses batches anew.
+    which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones.
 
     ``unexplained``: number of batches that no shift and no cleaner explains. ``ended``: partitions of which both logs
     were examined to their ends.
@@ -84,6 +84,7 @@ class Differences:
     mapped: bool = False
     passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     codec: int | None = None
+    rebatches: bool = False
     unexplained: int = 0
     ended: set[TopicPartition] = field(default_factory=set)
     _findings: list[Finding] = field(default_factory=list)
@@ -392,6 +393,7 @@ class Differences:
                     ended=key in self.ended,
                     passed=self.passed.get(key, {}),
                     codec=self.codec,
+                    rebatches=self.rebatches,
                 )
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
@@ -405,7 +407,9 @@ class Differences:
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:
         """Returns the batches of the window that may have been written anew."""
-        return suspects(window.pairs, self.passed.get(window.region.key, {}), codec=self.codec)
+        return suspects(
+            window.pairs, self.passed.get(window.region.key, {}), codec=self.codec, rebatches=self.rebatches
+        )
 
     def _is_anew(self, window: Window) -> bool:
         """Returns True if most batches of a window say themselves why they stand in other batches: they are compared

@@ -17,6 +17,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
 from mirror.net.metadata import Leader
 from mirror.net.rights import ALTER, CLUSTER, DESCRIBE, TOPIC, Right
+from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 
@@ -29,6 +30,7 @@ MOST_PARTITIONS = 500
 MOST_MARKERS = 5_000
 """Markers in one request: a third of a second at the broker, and 25 ms here to encode them."""
 _MARKERS_VERSION = 1
+MARKERS_GO_OVER = Use.MARKING
 """Version 2 (KIP-1228) only adds the transaction version, and its default of 0 is the right value here."""
 
 Place = tuple[str, int]
@@ -288,7 +290,7 @@ async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) 
         )
         entries += [entry] * markers.markers_n
     request = WriteTxnMarkersRequest(markers=entries)
-    answer = await cluster.call(request, node_id=node_id, version=_MARKERS_VERSION, writing=True)
+    answer = await cluster.call(request, node_id=node_id, version=_MARKERS_VERSION, use=MARKERS_GO_OVER)
     # The answer has an entry per producer id, or one per marker: any error of a partition counts.
     codes: dict[Place, int] = {}
     for result in answer.markers:

@@ -13,6 +13,7 @@ from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd
 from mirror.net.logs.reading import ONE_BATCH, Segment
 from mirror.net.metadata import Leader, Topic
 from mirror.net.rights import DELETE, TOPIC, WRITE, Right
+from mirror.net.use import Use
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import TopicKey
@@ -107,7 +108,7 @@ class PartitionLog:
 
     async def takes_zstd(self) -> bool:
         """Returns True if the leader knows zstd: KIP-110 came with Produce v7."""
-        connection = await self.cluster.control(self.leader.node_id, writing=True)
+        connection = await self.cluster.control(self.leader.node_id, use=Use.WRITING)
         speaks = connection.api_versions.get(PRODUCE_KEY)
         return speaks is not None and speaks.most >= ZSTD_SINCE
 
@@ -135,7 +136,7 @@ class PartitionLog:
         request = DeleteRecordsRequest(
             topics=[one(name=self.topic.name, partitions=[wanted])], timeout_ms=self._timeout_ms()
         )
-        answer = await self.cluster.call(request, node_id=self.leader.node_id, writing=True)
+        answer = await self.cluster.call(request, node_id=self.leader.node_id, use=Use.WRITING)
         what = f"{self.cluster.name}: DeleteRecords of {self.topic.name}-{self.index} before {offset}"
         rows = [row for topic in answer.topics for row in topic.partitions]
         if len(rows) != 1:
@@ -149,7 +150,7 @@ class PartitionLog:
         Returns:
             The base offset that the broker assigned, now or when the batch came for the first time.
         """
-        connection = await self.cluster.control(self.leader.node_id, writing=True)
+        connection = await self.cluster.control(self.leader.node_id, use=Use.WRITING)
         most = PRODUCE_VERSIONS[1] if self.topic.topic_id else PRODUCE_TOPIC_IDS - 1
         version = connection.version_of(PRODUCE_KEY, (PRODUCE_VERSIONS[0], most), "Produce")
         key: TopicKey = self.topic.topic_id if self.topic.topic_id and version >= PRODUCE_TOPIC_IDS else self.topic.name
@@ -163,9 +164,11 @@ class PartitionLog:
         frame = memoryview(await connection.ask(PRODUCE_KEY, version, body, flexible=flexible))
         what = f"{self.cluster.name}: Produce to {self.topic.name}-{self.index}"
         try:
-            produced = read_produce_response(version, frame).partitions
+            response = read_produce_response(version, frame)
         except MalformedFrame as error:
             raise ConnectionLost(f"{what}: {error}") from error
+        connection.throttle(response.throttle_ms)
+        produced = response.partitions
         if len(produced) != 1:
             raise ConnectionLost(f"{what}: {len(produced)} partitions in the answer, asked for 1")
         if produced[0].error:

@@ -89,6 +89,7 @@ async def read_segment(
         fetched = read_fetch_response(version, frame)
     except MalformedFrame as error:
         raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
+    connection.throttle(fetched.throttle_ms)
     if len(fetched.partitions) != 1:
         count = len(fetched.partitions)
         raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError
+from mirror.net.use import Use
 from mirror.raw.errors import FINAL
 from mirror.raw.model import RecordMetadata, TopicPartition
 from mirror.records.header import BatchHeader
@@ -81,7 +82,7 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
         NetworkError: there is no answer; each batch may be in its log. From when it is sent, their items say so.
     """
     try:
-        connection = await cluster.control(node_id, writing=True)
+        connection = await cluster.control(node_id, use=Use.WRITING)
     except FINAL:
         raise
     except NetworkError as error:

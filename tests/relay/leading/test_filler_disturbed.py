@@ -105,6 +105,6 @@ async def _led_unanswered(at: Leading) -> None:
     filling = asyncio.get_running_loop().create_task(at.led())
     while not filling.done():
         await asyncio.sleep(0.3)
-        for connection in at.cluster._writing.values():
+        for connection in at.cluster._others.values():
             connection.close(RequestTimedOut("as scripted"))
     await filling

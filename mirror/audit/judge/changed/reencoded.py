@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused
+from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.spans import less, overlapping
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME
@@ -31,9 +32,11 @@ class Reencoded(NamedTuple):
     holes: list[Hole]
 
 
-def suspects(pairs: Pairs, passed: Iterable[int] = (), *, codec: int | None = None) -> list[BatchRow]:
+def suspects(
+    pairs: Pairs, passed: Iterable[int] = (), *, codec: int | None = None, rebatches: bool = False
+) -> list[BatchRow]:
     """Returns the batches of the source that may have been written anew, judged by headers alone, in order; also those
-    with a record at one of the offsets ``passed``, which are in order. ``codec``: see ``settled``."""
+    with a record at one of the offsets ``passed``, which are in order. ``codec``, ``rebatches``: see ``settled``."""
     spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
     lost = [Span(offset, offset + 1) for offset in passed]
     return [
@@ -41,7 +44,8 @@ def suspects(pairs: Pairs, passed: Iterable[int] = (), *, codec: int | None = No
         for base in sorted(pairs.source)
         if (row := pairs.source[base]).crc_ok
         and (
-            _cause(row, list(overlapping(spans, row.span)), codec)
+            _cause(row, there := list(overlapping(spans, row.span)), codec)
+            or (rebatches and there)
             or next(overlapping(lost, row.span), None) is not None
         )
     ]
@@ -58,6 +62,7 @@ def settled(
     ended: bool,
     passed: Mapping[int, str] = MappingProxyType({}),
     codec: int | None = None,
+    rebatches: bool = False,
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -73,12 +78,22 @@ def settled(
         ended: nobody else says what the destination lacks behind these: the rest of the batch is missing then.
         passed: offsets of records that the flow says it has passed over, each with what became of it.
         codec: with which the flow compresses batches anew (``compression.type``); None: with their own.
+        rebatches: the flow makes larger batches of small ones in a row (``mode``).
     """
     found, holes = list[Finding](), list[Hole]()
+    wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
+    for several in list(rows_of_batches(source, destination)) if rebatches else ():
+        span = Span(max(several.span.start, audited.start), min(several.span.end, audited.end))
+        differing = [one.what for one in overlapping(wrong, span)] if span.offsets > 0 else []
+        if span.offsets > 0 and several.is_whole(differing, cleaned, whole=span == several.span, codec=codec):
+            several.take_from(source, destination)
+            batches = len(several.source)
+            found.append(_finding(key, several.records, several.size, span, REBATCHED, differing, batches=batches))
+            if ended and span.end < several.span.end:
+                found.append(_rest(key, span.end, several.span.end, several.records, several.destination))
     theirs = sorted(destination.values(), key=lambda row: row.base_offset)
     spans = [row.span for row in theirs]
     by_start = {row.base_offset: row for row in theirs}
-    wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
     for base in sorted(source):
         row = source[base]
         span = Span(max(row.base_offset, audited.start), min(row.last_offset + 1, audited.end))
@@ -98,10 +113,10 @@ def settled(
         gone = [Span(one.offset, one.offset + 1) for one in others if one.at is Side.SOURCE]
         holes += [Hole(*each, What.GAP) for each in less(less([span], inside), gone)]
         if pieces or others:
-            found.append(_finding(key, row, span, cause, others, less_n=len(lost)))
+            found.append(_finding(key, row.records - len(lost), row.size, span, cause, others))
         found += [_lost(key, row, one, passed[one.offset]) for one in lost]
         if ended and span.end < row.span.end:
-            found.append(_rest(key, row, span, pieces))
+            found.append(_rest(key, span.end, row.span.end, row.records, pieces))
     return Reencoded(found, holes)
 
 
@@ -113,11 +128,12 @@ class _Wrong(NamedTuple):
     what: RecordDifference
 
 
-def _rest(key: TopicPartition, row: BatchRow, span: Span, pieces: Sequence[BatchRow]) -> Finding:
-    """Returns the finding for what the destination does not have of a batch that it ends inside of."""
+def _rest(key: TopicPartition, start: int, end: int, records: int, pieces: Sequence[BatchRow]) -> Finding:
+    """Returns the finding for what the destination does not have of batches of so many ``records`` that it ends inside
+    of: the offsets from ``start`` to before ``end``."""
     return Finding(
-        kind=Kind.MISSING, topic=key.topic, partition=key.partition, source=Span(span.end, row.span.end),
-        destination=None, batches=0, records=max(0, row.records - sum(piece.records for piece in pieces)),
+        kind=Kind.MISSING, topic=key.topic, partition=key.partition, source=Span(start, end), destination=None,
+        batches=0, records=max(0, records - sum(piece.records for piece in pieces)),
         detail="the rest of a batch that the destination ends inside of",
     )  # fmt: skip
 
@@ -132,22 +148,23 @@ def _lost(key: TopicPartition, row: BatchRow, one: RecordDifference, why: str) -
 
 def _finding(
     key: TopicPartition,
-    row: BatchRow,
+    records: int,
+    size: int,
     span: Span,
     cause: str,
     differing: Sequence[RecordDifference],
     *,
-    less_n: int = 0,
+    batches: int = 1,
 ) -> Finding:
-    """``less_n``: records of the batch that were passed over."""
+    """``records``, ``size``: of the source's ``batches``, without records that were passed over."""
     there = [one for one in differing if one.at is Side.DESTINATION]
-    kind, detail, records, size = Kind.REENCODED, cause, row.records - less_n, row.size
+    kind, detail = Kind.REENCODED, cause
     if there:
         kind, detail, records, size = Kind.UNVERIFIABLE, GONE_HERE, len(there), sum(one.size for one in there)
     elif differing:
         kind, detail, records, size = Kind.CLEANED, GONE_THERE, len(differing), sum(one.size for one in differing)
     return Finding(
-        kind=kind, topic=key.topic, partition=key.partition, source=span, destination=span, batches=1,
+        kind=kind, topic=key.topic, partition=key.partition, source=span, destination=span, batches=batches,
         records=records, bytes=size, detail=detail,
     )  # fmt: skip
 

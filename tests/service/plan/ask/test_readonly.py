@@ -6,6 +6,7 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirror.net.errors import RequestTimedOut, Unreachable
+from mirror.net.use import Use
 from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Untouched, WouldLead, only_asks
@@ -65,9 +66,9 @@ async def test_on_a_connection() -> None:
         fake.add_topic("t")
         async with await opened(fake) as cluster:
             seen = len(fake.requests)
-            for writing in (False, True):
+            for use in Use:
                 with pytest.raises(AssertionError, match="would change something"):
-                    await cluster.call(admin.CreateTopicsRequest(topics=[], timeout_ms=1), node_id=1, writing=writing)
+                    await cluster.call(admin.CreateTopicsRequest(topics=[], timeout_ms=1), node_id=1, use=use)
             connection = await cluster.control(1)
             with pytest.raises(AssertionError, match="would change something"):
                 await connection.ask(PRODUCE_KEY, 3, b"", flexible=False)

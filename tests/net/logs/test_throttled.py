@@ -1,0 +1,115 @@
+"""A broker that throttles us: it does not read from a connection for as long as it says, and does what was sent there
+later. Markers must never be among that, because nothing tells a late one from another."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from kafka.protocol.admin import AlterClientQuotasRequest
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import RequestTimedOut
+from mirror.net.logs import leader_requests
+from mirror.net.logs.log import Marker
+from mirror.net.use import Use
+from mirror.records.identity import MIRROR_BIT
+from mirror.sandbox import SandboxCluster
+from tests.net.real import create, log_of, opened
+from tests.records.builders import Record, kafka_batch
+
+pytestmark = pytest.mark.broker
+
+MARKER = Marker(MIRROR_BIT | 9 << 20, 1, 0)
+RATE = 20_000
+"""Of the quota, in bytes per second."""
+TIMEOUT_S = 1.5
+
+
+@asynccontextmanager
+async def limited(cluster: Cluster) -> AsyncIterator[None]:
+    """A quota on what this client produces."""
+
+    async def limit(*, remove: bool) -> None:
+        kind = AlterClientQuotasRequest.EntryData
+        entity = [kind.EntityData(entity_type="client-id", entity_name=cluster.options.connection.client_id)]
+        ops = [kind.OpData(key="producer_byte_rate", value=RATE, remove=remove)]
+        request = AlterClientQuotasRequest(entries=[kind(entity=entity, ops=ops)], validate_only=False)
+        (row,) = (await cluster.call(request)).entries
+        assert row.error_code == 0, row
+
+    await limit(remove=False)
+    try:
+        yield
+    finally:
+        await limit(remove=True)
+
+
+def batch(size: int) -> bytes:
+    return kafka_batch([Record(0, 1_700_000_000_000, b"k", bytes(size))])
+
+
+async def throttled(cluster: Cluster, topic: str) -> float:
+    """Produces until the broker throttles the connection for longer than a request may take. Returns for how long."""
+    log = await log_of(cluster, topic)
+    connection = await cluster.control(log.leader.node_id, use=Use.WRITING)
+    while not connection.throttled_s:  # brokers hear of a quota soon
+        await log.produce(batch(RATE))
+    while connection.throttled_s <= 2 * TIMEOUT_S:
+        await log.produce(batch(5 * RATE))
+    return connection.throttled_s
+
+
+async def test_markers_do_not_wait_for_what_is_throttled(sandbox: SandboxCluster, topic_name: str) -> None:
+    """
+    1. What we produce is throttled for longer than a request may take.
+    2. Markers are written and answered at once.
+    """
+    create(sandbox, topic_name)
+    async with opened(sandbox) as patient:
+        await log_of(patient, topic_name)
+        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+            assert await throttled(cluster, topic_name) > TIMEOUT_S
+            log = await log_of(cluster, topic_name)
+            end = await log.true_end()
+            await log.write_markers(MARKER, 1)
+            assert await log.true_end() == end + 1
+
+
+async def test_on_the_connection_that_is_throttled_a_marker_would_come_late(
+    sandbox: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. As above, but markers go over the connection of everything else that is written, and nobody waits.
+    2. They time out, and the connection is closed. The log ends where it did; some seconds later it does not.
+    """
+    create(sandbox, topic_name)
+    async with opened(sandbox) as patient:
+        calm = await log_of(patient, topic_name)
+        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+            pause_s = await throttled(cluster, topic_name)
+            log = await log_of(cluster, topic_name)
+            connection = await cluster.control(log.leader.node_id, use=Use.WRITING)
+            monkeypatch.setattr(leader_requests, "MARKERS_GO_OVER", Use.WRITING)
+            connection.throttled_until = 0.0
+            end = await calm.true_end()
+            with pytest.raises(RequestTimedOut):
+                await log.write_markers(MARKER, 1)
+            assert await calm.true_end() == end
+            for _ in range(100):
+                await asyncio.sleep(pause_s / 10)
+                if await calm.true_end() > end:
+                    break
+            assert await calm.true_end() == end + 1
+
+
+async def test_the_next_request_waits_as_long_as_the_broker_says(sandbox: SandboxCluster, topic_name: str) -> None:
+    """It would time out otherwise, and the broker would do it all the same."""
+    create(sandbox, topic_name)
+    async with opened(sandbox) as patient:
+        await log_of(patient, topic_name)
+        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+            log = await log_of(cluster, topic_name)
+            assert await throttled(cluster, topic_name) > TIMEOUT_S
+            await log.delete_before(1)
+            assert await log.start() == 1
