@@ -24,7 +24,6 @@ COVERED = {
     "net/admin/acls.py": "service/sync/test_acls.py",
     "net/admin/share.py": "service/sync/test_share.py",
     "net/errors.py": "net/test_connect.py",
-    "net/use.py": "net/logs/test_throttled.py",
     "net/security/files.py": "net/security/test_tls.py",
     "net/security/librdkafka.py": "net/security/test_tokens.py",
     "net/security/options.py": "service/config/test_security.py",

@@ -23,9 +23,8 @@ from mirror.net.connection import Connection, PendingRequest
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported
 from mirror.net.health.unreached import Unreached
 from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
-from mirror.net.options import ClusterOptions, ConnectionOptions, address_text
+from mirror.net.options import ClusterOptions, ConnectionOptions, Use, address_text
 from mirror.net.stream import READ_AHEAD
-from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 

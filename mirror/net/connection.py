@@ -126,8 +126,13 @@ class Connection(Stream):
         """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed. It
         would read the request no sooner, and do it even after we have given it up. A connection that is closed
         meanwhile is not waited for."""
-        while not self.closed and (pause_s := self.throttled_s):  # noqa: ASYNC110 - the pause is known, or short
-            await asyncio.sleep(min(pause_s, THROTTLE_POLL_S))
+        while not self.closed:
+            if self._held is not None:
+                await self._held.wait()
+            elif pause_s := self.throttled_s:
+                await asyncio.sleep(min(pause_s, THROTTLE_POLL_S))
+            else:
+                return
 
     # -- requests that are not hot -----------------------------------------------------------------------------------
 

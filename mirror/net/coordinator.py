@@ -18,9 +18,9 @@ from mirror.net.backoff import Backoff
 from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unsupported
+from mirror.net.options import Use
 from mirror.net.rights import DESCRIBE, TRANSACTIONAL_ID, WRITE, Right
 from mirror.net.rights import GROUP as RIGHT_TO_GROUP
-from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 

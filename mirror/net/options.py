@@ -2,11 +2,26 @@
 connect."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from mirror.net.security.options import PLAINTEXT, SecurityOptions
 
 UP_FOR_S = 6.0
 """A cluster from which no byte came for this long is away."""
+
+
+class Use(Enum):
+    """What a control connection is used for: a cluster has one for each use and broker. A broker answers the requests
+    on a connection one after the other."""
+
+    ASKING = "asking"
+    """Requests that are answered at once."""
+    WRITING = "writing"
+    """Requests whose answers wait for followers, and for which a quota may throttle the connection."""
+    MARKING = "marking"
+    """WriteTxnMarkers, and nothing else. A broker that throttles a connection reads nothing from it for as long as it
+    says, and does afterwards what was sent there, even if nobody waits any more. No quota concerns these requests, so
+    that here none of them comes later than it was sent (``docs/BROKERS.md#a-throttled-connection-is-not-read``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

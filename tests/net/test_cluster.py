@@ -20,8 +20,7 @@ from mirror.net.errors import (
     Unsupported,
 )
 from mirror.net.health import unreached
-from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.net.use import Use
+from mirror.net.options import ClusterOptions, ConnectionOptions, Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import Node
 from tests.fakes import faults

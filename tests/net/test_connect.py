@@ -287,9 +287,27 @@ async def test_what_is_held_waits_and_a_throttle_outlives_it() -> None:
         connection.throttle(60_000)
         assert connection.throttled_s < 1
         connection.go_on()
-        assert (await asked).brokers
+        await asyncio.sleep(0.02)
+        assert not connection.in_flight
         assert connection.throttled_s > 1
+        connection.throttled_until = 0.0
+        assert (await asked).brokers
         connection.close()
+
+
+async def test_a_throttle_that_a_call_hears_of_holds_the_next_one() -> None:
+    """Until the time is over, or the connection is closed: then the call fails as any other would."""
+    async with FakeCluster() as cluster:
+        connection = await dial(cluster.brokers[1].port)
+        cluster.next("Metadata", faults.throttle(60_000))
+        assert (await connection.call(METADATA)).brokers
+        assert 50 < connection.throttled_s <= 60
+        asked = asyncio.create_task(connection.call(METADATA))
+        await asyncio.sleep(0.02)
+        assert not connection.in_flight
+        connection.close()
+        with pytest.raises(NetworkError):
+            await asked
 
 
 # Calls.

@@ -16,8 +16,8 @@ from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError, Refused
 from mirror.net.metadata import Leader
+from mirror.net.options import Use
 from mirror.net.rights import ALTER, CLUSTER, DESCRIBE, TOPIC, Right
-from mirror.net.use import Use
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 

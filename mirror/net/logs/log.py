@@ -12,8 +12,8 @@ from mirror.net.logs import leader_requests, reading
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, EpochEnd, Marker, Producer
 from mirror.net.logs.reading import ONE_BATCH, Segment
 from mirror.net.metadata import Leader, Topic
+from mirror.net.options import Use
 from mirror.net.rights import DELETE, TOPIC, WRITE, Right
-from mirror.net.use import Use
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, error_slug
 from mirror.wire.fetch import TopicKey

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, NetworkError
-from mirror.net.use import Use
+from mirror.net.options import Use
 from mirror.raw.errors import FINAL
 from mirror.raw.model import RecordMetadata, TopicPartition
 from mirror.records.header import BatchHeader

@@ -12,7 +12,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import RequestTimedOut
 from mirror.net.logs import leader_requests
 from mirror.net.logs.log import Marker
-from mirror.net.use import Use
+from mirror.net.options import Use
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of, opened

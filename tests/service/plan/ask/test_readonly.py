@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirror.net.errors import RequestTimedOut, Unreachable
-from mirror.net.use import Use
+from mirror.net.options import Use
 from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Untouched, WouldLead, only_asks
