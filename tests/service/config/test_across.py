@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.service.config import ConfigError
+from mirror.service.config.resolve import REBATCHED_BELOW
 from mirror.service.selection import Selection
 from tests.service.config.loading import Load
 
@@ -260,6 +261,23 @@ def test_another_codec_needs_batches_that_are_opened(loading: Load, also: dict[s
         loading(text({"west->hub": {"compression.type": "zstd"} | also}))
     assert loading(text({"west->hub": {"compression.type": "source"} | also})).enabled_flows()
     assert loading(text({"west->hub": {"compression.type": "none"}})).enabled_flows()
+
+
+@pytest.mark.parametrize("mode", ["auto", "deep"])
+@pytest.mark.parametrize(
+    ("also", "said"),
+    [
+        ({"offsets": "mapped"}, "needs offsets: exact"),
+        ({"identity": "strict", "isolation.level": "read_uncommitted"}, "needs identity: stamped"),
+        ({"deep.path.enable": False}, "needs deep.path.enable: true"),
+    ],
+)
+def test_larger_batches_need_a_known_place(loading: Load, mode: str, also: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{mode} {said}"):
+        loading(text({"west->hub": {"mode": mode} | also}))
+    assert loading(text({"west->hub": {"mode": "shallow"} | also})).enabled_flows()
+    (flow,) = loading(text({"west->hub": {"mode": mode}})).enabled_flows()
+    assert REBATCHED_BELOW["shallow"] == 0 < REBATCHED_BELOW["auto"] < REBATCHED_BELOW[flow.settings.mode] + 1
 
 
 def test_what_is_the_same_bit_for_bit_has_no_other_times(loading: Load) -> None:

@@ -22,10 +22,19 @@ KILLS = 3
 RECORDS = 400
 
 
-@pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
-def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
-    """Bootstrap servers of a source, and of a destination of each version."""
-    with started(SandboxCluster(quick=True), SandboxCluster(version=request.param, quick=True)) as found:
+VERSIONS = {"auto": "4.3.0", "deep": "3.9.2"}
+"""Of the destination."""
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def sides(mode: str) -> Iterator[Sides]:
+    """Bootstrap servers of a source and a destination."""
+    with started(SandboxCluster(quick=True), SandboxCluster(version=VERSIONS[mode], quick=True)) as found:
         yield found
 
 
@@ -53,7 +62,6 @@ def batches(bootstrap: str, topic: str) -> list[BatchHeader]:
     return [header for header in headers if not header.is_control]
 
 
-@pytest.mark.parametrize("mode", ["auto", "deep"])
 def test_tiny_batches(sides: Sides, topic_name: str, tmp_path: Path, mode: str) -> None:
     """
     1. A batch for each record, in each codec; transactions among them, and batches that are larger than 1 KiB. The

@@ -115,6 +115,18 @@ def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
         yield PlanFinding(Line.CODEC, Level.REFUSED, detail, "set another compression.type for the flow", reason.slug)
 
 
+def rebatches(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
+    """P13, where small batches become larger ones."""
+    below = topic.pair.terms.rebatches
+    if below:
+        yield PlanFinding(
+            Line.REWRITES,
+            Level.TOLD,
+            f"batches of {topic.name} of less than {below} bytes become larger ones at {flow.destination.name}, at the "
+            "same offsets (mode)",
+        )
+
+
 def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """P10, by the configs alone."""
     for lack in topic.pair.narrower:
@@ -173,4 +185,4 @@ def number(values: object, name: str) -> int | None:
     return int(value) if value else None
 
 
-CHECKS = (creation, partitions, append_times, codec, batch_size, timestamps, null_keys, replicas)
+CHECKS = (creation, partitions, append_times, codec, rebatches, batch_size, timestamps, null_keys, replicas)

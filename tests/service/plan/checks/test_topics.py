@@ -66,6 +66,13 @@ def test_a_codec_on_purpose() -> None:
     assert len(list(topics.codec(old, topic(terms=Terms(codec=Codec.LZ4))))) == 1
 
 
+def test_larger_batches() -> None:
+    (told,) = topics.rebatches(flow(), topic(terms=Terms(rebatches=1024)))
+    assert (told.line, told.level) == (Line.REWRITES, Level.TOLD)
+    assert "of less than 1024 bytes become larger ones" in told.detail
+    assert not list(topics.rebatches(flow(), topic()))
+
+
 def test_limits_are_told_apart() -> None:
     """A limit of sizes is none of timestamps, and the other way round."""
     narrow = topic(pair={"narrower": (Narrower(AFTER, 5, 9), Narrower(MAX_MESSAGE_BYTES, 5, 9))})

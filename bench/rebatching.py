@@ -1,0 +1,123 @@
+"""What larger batches cost and bring (``mode``): batches of one record, copied as they are and in larger ones, in turn.
+
+    python -m bench.rebatching [ROUNDS]        (3; some ten minutes)
+
+``mode: auto`` makes larger batches of those below the size at which that is cheaper: its rule
+(``mirror.service.config.resolve.REBATCHED_BELOW``) comes from this table.
+"""
+
+import dataclasses
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from bench.copiers.copying import measure
+from bench.copiers.programs import Programs, programs
+from bench.copiers.shallow import Mirror
+from bench.data import loading
+from bench.data.clusters import Side, pair
+from bench.data.stored import Stored
+from bench.errors import BenchError, exit_code_of
+from bench.measure import Measured, Window
+from bench.plan import Workload
+
+__all__ = ["main"]
+
+ROUNDS = 3
+BATCHES = 120_000
+"""Of each size."""
+SIZES = (200, 500, 1_000, 2_000, 4_000, 16_000)
+"""Of a batch with a single record, in bytes."""
+PARTITIONS = (1, 16)
+MODES = ("shallow", "deep")
+_OVERHEAD = 70
+"""Bytes of a batch that are not its record's value, about."""
+
+
+_HEAD = """\
+| batch, bytes | partitions | batches/s, shallow -> deep | worker, µs a batch | destination's broker, µs a batch |
+|---:|---:|---:|---:|---:|"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of one copy: batches of the source per second, and CPU in µs for each, of the worker and of the broker."""
+
+    per_s: float
+    worker_us: float
+    broker_us: float
+
+
+def main(arguments: list[str]) -> int:
+    """Measure all sizes and print the table; returns the exit code."""
+    return exit_code_of(lambda: _run(int(arguments[0]) if arguments else ROUNDS))
+
+
+def _run(rounds: int) -> None:
+    print(_HEAD)
+    with pair() as (source, destination), programs() as started:
+        broker = _broker_of(destination)
+        for size in SIZES:
+            for partitions in PARTITIONS:
+                workload = Workload(
+                    size=f"{size}B", codec="none", partitions=partitions, batch_bytes=size,
+                    record_bytes=size - _OVERHEAD, total_bytes=size * BATCHES,
+                )  # fmt: skip
+                held = loading.fill(workload, source, started)
+                found = _in_turn(workload, held, source, destination, started, broker, rounds)
+                print(_row(size, partitions, found), flush=True)
+                source.delete_all()
+
+
+def _in_turn(
+    workload: Workload, held: Stored, source: Side, destination: Side, started: Programs, broker: psutil.Process,
+    rounds: int,
+) -> dict[str, list[_Cost]]:  # fmt: skip
+    found: dict[str, list[_Cost]] = {mode: [] for mode in MODES}
+    for turn in range(rounds):
+        for mode in MODES if turn % 2 == 0 else MODES[::-1]:
+            copier = Mirror(flow={"mode": mode}, window=Window())
+            with _cpu_of(broker) as spent:
+                run = measure(copier, workload, held, source=source, destination=destination, programs=started)
+            found[mode].append(_cost(run, held, spent[0]))
+    return found
+
+
+def _cost(run: Measured, held: Stored, broker_s: float) -> _Cost:
+    """The worker from the first data on; the broker over the whole run."""
+    batches = run.bytes / held.mean_batch_bytes
+    return _Cost(batches / run.seconds, run.cpu_s / batches * 1e6, broker_s / BATCHES * 1e6)
+
+
+def _row(size: int, partitions: int, found: dict[str, list[_Cost]]) -> str:
+    shallow, deep = (
+        [statistics.median(each) for each in zip(*map(dataclasses.astuple, found[mode]), strict=True)] for mode in MODES
+    )
+    figures = " | ".join(f"{one:,.0f} -> {other:,.0f}" for one, other in zip(shallow, deep, strict=True))
+    return f"| {size:,} | {partitions} | {figures} |"
+
+
+def _broker_of(side: Side) -> psutil.Process:
+    """Returns the process of the side's broker: it listens on the side's port."""
+    port = int(side.bootstrap_servers.rpartition(":")[2])
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return psutil.Process(connection.pid)
+    raise BenchError(f"no process listens on port {port}", "was the broker killed?")
+
+
+@contextmanager
+def _cpu_of(process: psutil.Process) -> Iterator[list[float]]:
+    """A list that has the CPU-seconds of the process in between, at the end."""
+    spent = [0.0]
+    before = process.cpu_times()
+    yield spent
+    after = process.cpu_times()
+    spent[0] = after.user + after.system - before.user - before.system
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
