@@ -6,7 +6,6 @@
 (``mirror.service.config.resolve.REBATCHED_BELOW``) comes from this table.
 """
 
-import dataclasses
 import statistics
 import sys
 from collections.abc import Iterator
@@ -42,13 +41,8 @@ _HEAD = """\
 |---:|---:|---:|---:|---:|"""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Cost:
-    """Of one copy: batches of the source per second, and CPU in µs for each, of the worker and of the broker."""
-
-    per_s: float
-    worker_us: float
-    broker_us: float
+_Cost = tuple[float, float, float]
+"""Of one copy: batches of the source per second, and CPU in µs for each, of the worker and of the broker."""
 
 
 def main(arguments: list[str]) -> int:
@@ -89,13 +83,11 @@ def _in_turn(
 def _cost(run: Measured, held: Stored, broker_s: float) -> _Cost:
     """The worker from the first data on; the broker over the whole run."""
     batches = run.bytes / held.mean_batch_bytes
-    return _Cost(batches / run.seconds, run.cpu_s / batches * 1e6, broker_s / BATCHES * 1e6)
+    return batches / run.seconds, run.cpu_s / batches * 1e6, broker_s / BATCHES * 1e6
 
 
 def _row(size: int, partitions: int, found: dict[str, list[_Cost]]) -> str:
-    shallow, deep = (
-        [statistics.median(each) for each in zip(*map(dataclasses.astuple, found[mode]), strict=True)] for mode in MODES
-    )
+    shallow, deep = ([statistics.median(each) for each in zip(*found[mode], strict=True)] for mode in MODES)
     figures = " | ".join(f"{one:,.0f} -> {other:,.0f}" for one, other in zip(shallow, deep, strict=True))
     return f"| {size:,} | {partitions} | {figures} |"
 
