@@ -55,6 +55,11 @@ class Line(Enum):
     QUOTAS = ("P34", "quotas", "Do quotas limit the mirror's client?")
     REACHED = ("P35", "reached", "Could everything be asked?")
     CONFIGS = ("P36", "configs", "Which configs of destination topics would be changed (sync.topic.configs.enabled)?")
+    DEAD_LETTERS = (
+        "P37",
+        "dead-letters",
+        "Does the topic for dead letters take larger batches than others?",
+    )
 
     def __init__(self, line_id: str, slug: str, asks: str) -> None:
         self.id = line_id
@@ -74,6 +79,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.UNKNOWN_ATTRIBUTES: Line.CODEC,
     _R.TOO_LARGE: Line.BATCH_SIZE,
     _R.TOO_LARGE_FOR_SEGMENT: Line.BATCH_SIZE,
+    _R.DEAD_LETTER: Line.DEAD_LETTERS,
     _R.INVALID_TIMESTAMP: Line.TIMESTAMPS,
     _R.UNSUPPORTED_CODEC: Line.CODEC,
     _R.REFUSED: Line.NULL_KEYS,
@@ -119,7 +125,6 @@ FORETOLD: Mapping[HaltReason, Line] = {
 UNFORESEEN: Mapping[HaltReason, str] = {
     _R.DAMAGED_IN_TRANSIT: "the damage happens on the way to the destination, and nothing is sent before the start",
     _R.NOT_OPENED: "the plan opens no batch, and a batch's checksum may be right although its records cannot be read",
-    _R.DEAD_LETTER: "it concerns single records, and the plan opens no batch",
     _R.STRICT_REFUSED: "only a batch that is sent shows what the destination's brokers remember of the source's "
     "producers",
     _R.PRODUCER_IDS: "only a batch that is sent shows which producer ids the destination takes",

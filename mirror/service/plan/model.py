@@ -92,6 +92,25 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFacts:
+    """The topic for records that are too large for the destination's topics (``oversize.record: deadletter``).
+
+    Attributes:
+        name: its name at the destination.
+        exists: whether it is there, as far as the principal may see.
+        hidden: whether the principal may not describe it.
+        rights: operations on it; None: not known.
+        most: its ``max.message.bytes``; None: not known.
+    """
+
+    name: str
+    exists: bool = True
+    hidden: bool = False
+    rights: Rights | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFacts:
     """The flow and its two clusters.
 
@@ -108,6 +127,7 @@ class FlowFacts:
         internal_refused: why it cannot be used or created; empty if it can.
         internal_unknown: why that is not known; empty if it is.
         internal_rights: operations on it; None: not known, or there is none yet.
+        dead_letters: the dead letter topic; None: the flow has none.
         group_id: the group at the source.
         group_rights: operations on it; None: not known.
         group_forbidden: True if the principal may not even describe it.
@@ -132,6 +152,7 @@ class FlowFacts:
     internal_refused: str = ""
     internal_unknown: str = ""
     internal_rights: Rights | None = None
+    dead_letters: DeadLetterFacts | None = None
     group_id: str = ""
     group_rights: Rights | None = None
     group_forbidden: bool = False

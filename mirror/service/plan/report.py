@@ -8,7 +8,7 @@ from enum import Enum
 from mirror.foretold import Line
 from mirror.reasons import ELSEWHERE
 from mirror.service.plan import estimate
-from mirror.service.plan.checks import batches, flows, partitions, rights, topics
+from mirror.service.plan.checks import batches, deadletters, flows, partitions, rights, topics
 from mirror.service.plan.estimate import CopyingEstimate, Need
 from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 
@@ -90,14 +90,14 @@ class Report:
         self.estimate = CopyingEstimate()
         self._rows: dict[tuple[str, Line, Level, str], PlanRow] = {}
         self._of_topics: dict[str, Level] = {}
-        for check in (*flows.CHECKS, rights.of_flow):
+        for check in (*flows.CHECKS, rights.of_flow, deadletters.of_flow):
             for finding in check(flow):
                 self._add("", finding)
         for topic in self.topics.values():
             self._tell_topic(topic.facts)
 
     def _tell_topic(self, topic: TopicFacts) -> None:
-        for check in (*topics.CHECKS, rights.of_topic):
+        for check in (*topics.CHECKS, rights.of_topic, deadletters.of_topic):
             for finding in check(self.flow, topic):
                 self._add(topic.name, finding, count=topic.partitions)
                 self._of_topics[topic.name] = max(self._of_topics.get(topic.name, Level.TOLD), finding.level)

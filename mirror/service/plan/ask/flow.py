@@ -22,6 +22,7 @@ from mirror.relay.topics.creating import try_out
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.service.plan.ask.clusters import cluster_facts, group_rights, ids_forbidden, owners, topic_rights
 from mirror.service.plan.ask.copies import CopyChecks
+from mirror.service.plan.ask.deadletters import dead_letters
 from mirror.service.plan.ask.group import committed
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence
 from mirror.service.plan.ask.samples import Budget, Judging, sampled
@@ -141,6 +142,7 @@ class FlowAsked:
             internal_refused=internal.refused,
             internal_unknown=internal.unknown,
             internal_rights=rights.get(self._state.topic),
+            dead_letters=await dead_letters(destination, settings),
             group_id=asking.group_id,
             group_rights=group,
             group_forbidden=forbidden,

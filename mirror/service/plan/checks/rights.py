@@ -19,6 +19,11 @@ def lacking(rights: Rights | None, *names: str) -> list[str]:
     return [name for name in names if rights is not None and name not in rights]
 
 
+def right_names(lacks: list[str]) -> str:
+    """Returns operations as Kafka's tools write them, in words."""
+    return " and ".join(name.replace("_", " ").title().replace(" ", "") for name in lacks)
+
+
 def may_write_markers(flow: FlowFacts) -> bool | None:
     """Returns True if the mirror may write markers at the destination; None if that is not known."""
     cluster = flow.destination
@@ -120,7 +125,7 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def _refused(what: str, lacks: list[str]) -> PlanFinding:
-    named = " and ".join(name.replace("_", " ").title().replace(" ", "") for name in lacks)
+    named = right_names(lacks)
     return PlanFinding(
         Line.RIGHTS,
         Level.REFUSED,
