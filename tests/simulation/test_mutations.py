@@ -19,7 +19,7 @@ from mirror.relay.durable.pins import Pins
 from mirror.relay.holes import markers
 from mirror.relay.hot.freshness import Freshness
 from mirror.relay.hot.plain import NEVER_MS
-from mirror.relay.locate import compare, resync, tails
+from mirror.relay.locate import resync, tails
 from mirror.relay.locate.compare import Comparison, Proof
 from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.position import Locator
@@ -188,7 +188,6 @@ MUTATIONS = (
             (resync, "barrier", _true_end),
             (markers, "barrier", _true_end),
             (tails, "batches", _to_where_it_can),
-            (compare, "batches", _to_where_it_can),
         ),
         300,
     ),

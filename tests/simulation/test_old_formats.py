@@ -171,6 +171,13 @@ def _by_borders(copy: BatchHeader, original: BatchHeader) -> bool:
     return _is_piece(copy, original._replace(producer_id=NO_PRODUCER_ID))
 
 
+_original = compare.Original
+
+
+def _as_one(header: BatchHeader, batch: bytes, **_: Any) -> compare.Original:
+    return _original(header, batch)
+
+
 async def _nowhere(*_: Any, **__: Any) -> int:
     return NOT_INSIDE
 
@@ -181,7 +188,11 @@ MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
         (evidence, "header_digest", _of_all),
     ],
     "the offsets of a copy say which messages it was made of": [(compare, "records_at", _one_by_one)],
-    "what was gathered or compressed anew is compared by its records": [(survivors, "is_piece", _by_borders)],
+    "what was gathered or compressed anew is compared by its records": [
+        (survivors, "is_piece", _by_borders),
+        (survivors, "_holds_as_much", lambda *_: False),
+        (compare, "Original", _as_one),
+    ],
     "who reads back may find another batch of the same messages": [(Cursor, "rewrote", lambda *_: None)],
     "where the position is inside of a wrapper, it is known": [(resync, "batch_holding", _nowhere)],
 }
