@@ -243,7 +243,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is written down is of one partition",
-        ((Partition, "side", _first), _mostly(partitions=3, emptied=0.3)),
+        ((Partition, "subject", _first), _mostly(partitions=3, emptied=0.3)),
         300,
     ),
     Mutation(

@@ -38,7 +38,7 @@ def mapped() -> Iterator[None]:
         patches.enter_context(patch.object(due, "PartitionLog", MappedLog))
         patches.enter_context(patch.object(position, "SourceLog", MappedLog))
         patches.enter_context(patch.object(owners, "Coordinator", MappedCoordinator))
-        patches.enter_context(patch.object(writer, "State", MappedState))
+        patches.enter_context(patch.object(writer, "InternalTopic", MappedState))
         patches.enter_context(patch.object(copied, "CHUNK_RUNS", CHUNK_RUNS))
         yield
 
