@@ -85,6 +85,11 @@ class Verdicts:
             if terms.rewrites and not suspicion.halted.size and self._learn(pair, suspicion.size):
                 partition.judge_by(self._terms(pair))
                 return None
+            if self._only_learned(suspicion, pair) and partition.claim.doubts < TRIES:
+                # What cannot be cut is sent once more: the broker may have been wrong, or late to hear of its config.
+                del self._learned[partition.topic]
+                partition.judge_by(self._terms(pair))
+                return None
             return self._too_large(suspicion, pair, again=partition.claim.doubts < TRIES)
         return suspicion.halted
 
@@ -140,6 +145,12 @@ class Verdicts:
             return pair.terms
         # No record is given up by it (``Terms.passes_over``): a broker may be late to hear of a new limit.
         return replace(pair.terms, max_batch_size=most)
+
+    def _only_learned(self, suspicion: Suspicion, pair: Pair) -> bool:
+        """Returns True if a batch is too large by nothing but what was learned from refusals."""
+        described = pair.terms.max_batch_size
+        learned = pair.source.name in self._learned and suspicion.halted.size > 0
+        return learned and (described is None or suspicion.size <= described)
 
     def _learn(self, pair: Pair, size: int) -> bool:
         """Learns from a refusal that batches of this size are too large, if what is described does not say so: the

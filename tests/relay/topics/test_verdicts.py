@@ -142,6 +142,24 @@ async def test_a_limit_that_nobody_describes_is_learned(described: bool) -> None
             assert await flow.halted() == "too_large"
 
 
+@pytest.mark.parametrize("described", [True, False])
+async def test_a_single_record_that_is_refused_once(described: bool) -> None:
+    """What is learned from a refusal says too much if it was the broker that was wrong: it is asked again before a
+    record that cannot be cut halts its partition."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        if not described:
+            destination.undescribed.add("max.message.bytes")
+        async with mirroring(source, destination, rewrites=True) as flow:
+            await copying(flow, source)
+            for times in (1, 2):
+                for _ in range(times):
+                    destination.next("Produce", faults.refuse(ErrorCode.MESSAGE_TOO_LARGE, only=("t", 0)))
+                source.store("t", 0, kafka_batch([RECORD], base_offset=source.log("t").end, leader_epoch=1))
+                await flow.copied()
+            assert not flow.log.of("halted")
+
+
 async def test_timestamps_that_are_refused_and_then_are_not() -> None:
     """
     1. The destination refuses a timestamp, and its config has not changed: it halts.
@@ -181,6 +199,9 @@ async def test_a_destination_that_rewrites_from_now_on() -> None:
                     await flow.copied()
                     await until(partial(looked, destination, described))
                     assert not flow.log.of("halted")
+
+
+RECORD = Record(0, 1_700_000_000_000, b"key", b"value" * 20)
 
 
 def looked(cluster: FakeCluster, before: int) -> bool:
