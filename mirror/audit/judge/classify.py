@@ -86,14 +86,12 @@ def named(scene: Scene) -> list[Finding]:
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
     broken = _set_aside(source), _set_aside(destination)
+    # A larger batch may hold what another batch of the source does: what is in its place is looked at first.
+    anew = _anew(scene, source, destination) if scene.rebatches else Reencoded([], [])
     moved = list(_elsewhere(scene, source, destination, broken[0]))
     placed = [*_in_place(scene.key, moved, source, destination, broken), *_in_tail(scene, source)]
-    anew = Reencoded([], [])
-    if scene.opened is not None and not scene.by_record and not scene.shift:  # where all has moved, nothing is excused
-        anew = settled_anew(
-            scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
-            passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches,
-        )  # fmt: skip
+    if not scene.rebatches:
+        anew = _anew(scene, source, destination)
     found = [
         *damaged,
         *moved,
@@ -115,6 +113,16 @@ def named(scene: Scene) -> list[Finding]:
     if scene.by_record:
         found = [replace(finding, batches=0) for finding in found]
     return [_shifted(finding, scene.shift) for finding in found]
+
+
+def _anew(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Reencoded:
+    """Takes out the batches that were written anew."""
+    if scene.opened is None or scene.by_record or scene.shift:  # where all has moved, nothing is excused
+        return Reencoded([], [])
+    return settled_anew(
+        scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
+        passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches,
+    )  # fmt: skip
 
 
 def _known(scene: Scene) -> Sequence[Span]:

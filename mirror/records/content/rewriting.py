@@ -71,12 +71,13 @@ class Piece(NamedTuple):
 
 
 class Splits:
-    """Counts batches that were built, and those of them that were too large and were split (KIP-126)."""
+    """Counts batches that were built, their bytes before compression, and those that were too large and were split
+    (KIP-126)."""
 
-    __slots__ = ("built", "split")
+    __slots__ = ("built", "plain", "split")
 
     def __init__(self) -> None:
-        self.built = self.split = 0
+        self.built = self.plain = self.split = 0
 
 
 @overload
@@ -280,6 +281,7 @@ class _Writer:
         packed = compressed(self._codec, plain)
         size, ratio = HEADER_SIZE + len(packed), len(packed) / len(plain)
         self._splits.built += 1
+        self._splits.plain += len(plain)
         if self._most_size is None or size <= self._most_size:
             self._ratios.observe(self._codec, ratio)
             yield self._piece(packed, base, count, newest)

@@ -19,6 +19,8 @@ ENOUGH_BYTES = 128 << 10
 """A row ends with the batch that makes it so large: eight times a producer's default batch."""
 ENOUGH_RECORDS = 10_000
 LEAST_BATCHES = 2
+PLAIN_AT_A_TIME = 16 << 20
+"""About so many bytes are decompressed and compressed again at a time."""
 
 
 MayGo = Callable[[BatchHeader, memoryview, int], bool]
@@ -54,18 +56,19 @@ def put_small(
         produce_version: the version with which batches are sent.
         may_go: see ``MayGo``.
     """
-    partition = so_far.partition
+    partition, rewriter = so_far.partition, rewriter or Rewriter()
+    enough = rewriter.splits.plain + PLAIN_AT_A_TIME
     while True:
         places, stop = _in_a_row(buf, at, end, so_far.next_due, partition.terms, may_go)
         if len(places) < LEAST_BATCHES:
             return Rebatched(at, stop)
         parts = [(header, bytes(buf[at + HEADER_SIZE : at + header.size])) for at, header in places]
-        pieces = (rewriter or Rewriter()).rebatch(partition.topic, parts, partition.terms)
+        pieces = rewriter.rebatch(partition.topic, parts, partition.terms)
         if pieces is None:
             return Rebatched(at, stop)
         so_far.put_rebatched(places[-1][0], [header for header, _ in parts], pieces, produce_version)
         at = stop
-        if so_far.opened >= AT_A_TIME:
+        if so_far.opened >= AT_A_TIME or rewriter.splits.plain >= enough:
             return Rebatched(at, end, cut=at < end)  # other partitions have their turn first
 
 

@@ -59,6 +59,8 @@ class Original(NamedTuple):
     """All of it, header and records."""
     several: bool = False
     """True if it is no batch of the source's, but stands for all that the source has at the copy's offsets."""
+    displaced: tuple[BatchHeader, bytes] | None = None
+    """The source's batch there, if the copy is like it in all but its place: that may be a wrong one."""
 
 
 class Comparison:
@@ -134,7 +136,10 @@ class Comparison:
         found = await self._original(copy[0]) if copy[0].last_offset >= source_start else None
         if found is None or not (found.header.is_stand_in or found.several):
             return False
-        compared = await compare(copy, found[:2], opening=self._rules.opening, gaps=True, pieces=True, several=True)
+        compared = await compare(
+            copy, found[:2], opening=self._rules.opening, gaps=True, pieces=True, several=True,
+            append_times=self._rules.terms.takes_append_times,
+        )  # fmt: skip
         return compared.likeness is Likeness.SAME
 
     async def _is_original(self, copy: Data) -> bool:
@@ -158,7 +163,7 @@ class Comparison:
                 at_these = await records_at(self._here, base, copy.last_offset, old=found.header.is_stand_in)
             except NotOpened as error:
                 raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
-            return Original(*at_these, several=True)
+            return Original(*at_these, several=True, displaced=found[:2] if self._is_like(found.header, copy) else None)
         if found is not None:
             return found
         true_end = await self._here.true_end()
@@ -178,9 +183,12 @@ class Comparison:
         if header.is_stand_in or header.base_offset > copy.last_offset:
             return header.base_offset <= copy.last_offset
         beside = header.base_offset > copy.base_offset or header.last_offset < copy.last_offset
-        sent = unstamped(copy, header.max_timestamp) if is_stamped(copy) else copy
-        # The original itself may stand in a wrong place.
-        return self._rules.terms.rewrites and beside and not is_like(header, sent)
+        return self._rules.terms.rewrites and beside
+
+    @staticmethod
+    def _is_like(header: BatchHeader, copy: BatchHeader) -> bool:
+        """Returns True if the copy may be of this batch, and one of the two stands in a wrong place."""
+        return is_like(header, unstamped(copy, header.max_timestamp) if is_stamped(copy) else copy)
 
     async def _check_place(self, copy: Data, found: Original | None, source_start: int) -> None:
         """Halts if the source has the copy's batch under another base offset, which no checksum covers. No other source
@@ -188,8 +196,8 @@ class Comparison:
         is displaced, this does not halt."""
         if found is None:
             return
-        header, other = copy[0], found.header
-        moved = (other._replace(base_offset=header.base_offset), found.batch)
+        header, (other, batch) = copy[0], found.displaced or found[:2]
+        moved = (other._replace(base_offset=header.base_offset), batch)
         sent = as_sent(copy, moved) if self._rules.terms.takes_append_times else copy
         if same_batch(sent, moved, strict=self._rules.strict) and (
             other.base_offset > header.base_offset or not await self._stands(other, source_start)

@@ -33,6 +33,8 @@ RESTS_ON_CONFIGS = frozenset(
     }
 )
 """Reasons that depend on a config of one of the topics: its limits, its cleanup policy, its timestamp type."""
+_OF_SOME_RECORD = frozenset({HaltReason.REFUSED.slug, HaltReason.INVALID_TIMESTAMP.slug})
+"""Reasons for which a broker refuses a batch because of one of its records."""
 TRIES = 6
 """Consecutive doubts in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
 
@@ -45,6 +47,8 @@ class Verdicts:
         self._looking: set[str] = set()
         self._learned: dict[str, int] = {}
         """Source topic -> the most bytes of a batch, by a refusal that the described limit does not explain."""
+        self._as_they_are: set[str] = set()
+        """Source topics of which a larger batch was refused: their batches are not put together any more."""
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
@@ -80,6 +84,11 @@ class Verdicts:
             )
             return None
         if _may_have_come_back(suspicion) and partition.claim.doubts < TRIES:
+            return None
+        if terms.rebatches and suspicion.halted.reason in _OF_SOME_RECORD:
+            # One record of the row may be the cause. Sent as they are, the batches before it arrive, and it is named.
+            self._as_they_are.add(partition.topic)
+            partition.judge_by(self._terms(pair))
             return None
         if suspicion.size and suspicion.halted.reason == HaltReason.TOO_LARGE.slug:
             if terms.rewrites and not suspicion.halted.size and self._learn(pair, suspicion.size):
@@ -140,11 +149,14 @@ class Verdicts:
 
     def _terms(self, pair: Pair) -> Terms:
         """Returns a pair's terms, with the limit that was learned from a refusal."""
-        most, described = self._learned.get(pair.source.name), pair.terms.max_batch_size
+        terms, name = pair.terms, pair.source.name
+        if terms.rebatches and name in self._as_they_are:
+            terms = replace(terms, rebatches=0)
+        most, described = self._learned.get(name), terms.max_batch_size
         if most is None or (described is not None and described <= most):
-            return pair.terms
+            return terms
         # No record is given up by it (``Terms.passes_over``): a broker may be late to hear of a new limit.
-        return replace(pair.terms, max_batch_size=most)
+        return replace(terms, max_batch_size=most)
 
     def _only_learned(self, suspicion: Suspicion, pair: Pair) -> bool:
         """Returns True if a batch is too large by nothing but what was learned from refusals."""

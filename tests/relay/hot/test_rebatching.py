@@ -171,6 +171,19 @@ def test_not_too_much_at_a_time() -> None:
     run.send_all()
 
 
+def test_not_too_many_plain_bytes_at_a_time() -> None:
+    """However few records and bytes they were compressed to."""
+    row = [
+        kafka_batch([Record(0, TIME, b"", bytes(3 << 20))], codec=Codec.ZSTD, base_offset=at) for at in range(100, 120)
+    ]
+    assert sum(map(len, row)) < 10_000
+    run = run_of(Terms(rewrites=True, rebatches=10_000))
+    with patch.object(rebatching, "ENOUGH_RECORDS", 2):
+        assert run.take(*row) is None
+    assert run.partition.cursor.due == 106
+    assert run.shape == [2, 2, 2]
+
+
 def test_no_row_is_longer_than_enough() -> None:
     row = [written(base) for base in range(100, 130, 3)]
     run = run_of()

@@ -12,6 +12,7 @@ from tests.records.builders import Record, kafka_batch, sealed
 from tests.records.cleaner import TIME, cleaned, record, written
 from tests.relay.flows import copies
 from tests.relay.scenes import Scene, scene
+from tests.simulation.model.broker import stamped
 
 ROW = [written(3), written(6), written(9)]
 
@@ -141,3 +142,43 @@ async def test_a_batch_of_the_source_that_stands_elsewhere() -> None:
         at.here.batches[1] = sealed(header._replace(base_offset=4).pack() + at.here.batches[1][HEADER_SIZE:])
         at.source.store("t", 0, written(7))
         assert (await at.halts())[0] == "corrupt"
+
+
+def alike(base: int, count: int) -> bytes:
+    """All records the same, and of the same moment."""
+    return kafka_batch([Record(at, TIME, b"", b"beat" * 10) for at in range(count)], base_offset=base)
+
+
+async def test_a_part_of_a_row_that_looks_like_a_batch_of_the_source() -> None:
+    """It begins in the middle of one, and has as many bytes and records, and the same times."""
+    row = [alike(3, 1), *(alike(base, 3) for base in range(4, 40, 3))]
+    parts = joined(row, most=len(row[1]) + 25)
+    for count in range(1, len(parts) + 1):
+        async with scene() as at:
+            begin(at, row, parts[:count], rebatches=1_000)
+            assert (await at.locate()).proven
+
+
+@pytest.mark.parametrize(
+    "times", [(-1, 1 << 62), (-(1 << 62), 1 << 62), (-1, (1 << 63) - 1), (0, (1 << 63) - 1), (-2, (1 << 63) - 1)]
+)
+async def test_times_that_lie_far_apart(times: tuple[int, int]) -> None:
+    row = [
+        kafka_batch([Record(0, at, b"k", b"v%d" % number)], base_offset=3 + number) for number, at in enumerate(times)
+    ]
+    async with scene() as at:
+        begin(at, row, joined(row))
+        found = await at.locate()
+        assert (found.offset, found.proven) == (5, True)
+
+
+@pytest.mark.parametrize("append", [False, True])
+async def test_a_source_that_begins_in_the_middle_of_a_row(append: bool) -> None:
+    """Also where the destination's broker has put its own time into the copy."""
+    async with scene() as at:
+        begin(at, [*ROW, written(12)], joined(ROW), takes_append_times=append)
+        if append:
+            at.there.batches[:] = [stamped(one, TIME + 99_000) for one in at.there.batches]
+        at.here.delete_before(6)
+        found = await at.locate()
+        assert (found.offset, found.proven) == (12, True)

@@ -12,6 +12,7 @@ from mirror.relay.topics.verdicts import Verdicts
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
+from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import Record, kafka_batch
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
@@ -158,6 +159,25 @@ async def test_a_single_record_that_is_refused_once(described: bool) -> None:
                 source.store("t", 0, kafka_batch([RECORD], base_offset=source.log("t").end, leader_epoch=1))
                 await flow.copied()
             assert not flow.log.of("halted")
+
+
+async def test_a_record_of_a_larger_batch_that_is_refused() -> None:
+    """Sent as they are, the batches before it arrive, and the halt names its own."""
+    usual = FakeLog._check
+
+    def picky(log: FakeLog, records: bytes) -> int:
+        return ErrorCode.INVALID_RECORD if b"wrong" in records else usual(log, records)
+
+    async with clusters() as (source, destination):
+        add(source, destination)
+        records = [RECORD._replace(value=b"wrong" if at == 6 else b"right") for at in range(9)]
+        source.store("t", 0, *(kafka_batch([one], base_offset=at) for at, one in enumerate(records)))
+        with patch.object(FakeLog, "_check", picky):
+            async with mirroring(source, destination, rewrites=True, rebatches=1_000) as flow:
+                assert await flow.halted() == "refused"
+                assert destination.log("t").end == 6
+                assert "at offset 6" in flow.log.of("halted")[0]["detail"]
+                assert flow.relay.rewriter.opened["rebatched"] > 0
 
 
 async def test_timestamps_that_are_refused_and_then_are_not() -> None:

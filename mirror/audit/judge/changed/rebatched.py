@@ -56,9 +56,15 @@ class RowOfBatches(NamedTuple):
         return (
             all(row.records == row.span.offsets or side in cleaned for side, rows in both for row in rows)
             and all(row.flags in codecs for row in self.destination)
+            and (not whole or bool(cleaned) or self._newest(self.source) == self._newest(self.destination))
             and all(is_excused(one, cleaned) for one in differing)
             and (not whole or sum(row.records for row in self.destination) - gone_there == self.records - gone_here)
         )
+
+    @staticmethod
+    def _newest(rows: Sequence[BatchRow]) -> int:
+        """Returns the newest max timestamp. Each batch's own follows from its records, of which this one is due."""
+        return max(row.max_timestamp for row in rows)
 
     def take_from(self, source: ByOffset, destination: ByOffset) -> None:
         """Removes them from these."""

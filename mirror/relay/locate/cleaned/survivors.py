@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mirror.offsetmap.compare.survivors import cleaned, in_common, loses_times, timeless
 from mirror.records.content.opening import MOST_OPENED, NotOpened, opened
 from mirror.records.content.raw import RawRecord, placed_records
+from mirror.records.content.varint import as_i64
 from mirror.records.header import (
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -213,7 +214,7 @@ async def records_at(here: Batches, base: int, last: int, *, old: bool) -> tuple
                 if base <= record.offset <= last:
                     times.append(record.timestamp)
                     raw = RawRecord(0, 0, record.attributes, record.content)
-                    plain += raw.stored(record.offset - base, record.timestamp - times[0])
+                    plain += raw.stored(record.offset - base, as_i64(record.timestamp - times[0]))
             if len(plain) > MOST_OPENED:
                 raise NotOpened(f"the source has more than {MOST_OPENED} bytes at offsets {base} to {last}")
     header = BatchHeader(

@@ -9,6 +9,7 @@ from mirror.audit import job
 from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE
 from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.changed.reencoded import SPARSE, counted, settled, suspects
+from mirror.audit.judge.classify import PlacedBatch, Scene, named
 from mirror.audit.model import AuditRequest, AuditResult, BatchRow, Kind, Pairs, RecordDifference, Side, Span, Verdict
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rebatch
@@ -121,6 +122,30 @@ def test_they_are_opened() -> None:
     pairs = Pairs(at(*ROW, row(30, 32)), at(row(10, 19)))
     assert [one.base_offset for one in suspects(pairs, rebatches=True)] == [10, 13, 14]
     assert suspects(pairs) == []
+
+
+@pytest.mark.parametrize("there", [[row(10, 19)], [row(10, 12), row(13, 19)]])
+def test_a_max_timestamp_that_no_record_has(there: list[BatchRow]) -> None:
+    wrong = [*there[:-1], there[-1]._replace(max_timestamp=99)]
+    assert judged(ROW, wrong)[0] == [(Kind.REENCODED, REBATCHED, 1)] * (len(there) - 1)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_source_that_ends_inside_of_a_larger_batch(ended: bool) -> None:
+    """What only the destination has is not missing there."""
+    assert judged(ROW[:1], [row(10, 19)], audited=Span(0, 13), ended=ended) == ([], 2)
+
+
+def test_a_larger_batch_like_another_one_of_the_source() -> None:
+    """Records that are all alike: what is in its place is looked at first."""
+    other = row(6, 11)._replace(digest=b"X" * 16)
+    scene = Scene(
+        key=KEY, audited=Span(0, 12), source=at(*(row(each, each) for each in range(6))),
+        destination=at(other._replace(base_offset=0, last_offset=5)), opened=[], rebatches=True,
+        in_source={other.content: [PlacedBatch(KEY, other)]}, in_tail={}, looked=[Span(0, 12)],
+    )  # fmt: skip
+    (found,) = named(scene)
+    assert (found.kind, found.detail, found.batches) == (Kind.REENCODED, REBATCHED, 6)
 
 
 # On real clusters.
