@@ -5,11 +5,11 @@ import time
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.sides import Name, Offsets
 from chaos.play.stage import Stage
-from chaos.producers.topics import EVERYONE, HOLES, PLAIN
+from chaos.producers.topics import EVERYONE, HOLES
 from chaos.scenario import Shape, scenario
 from chaos.waiting import until
 from chaos.witness.groups import committed, forget, members
-from chaos.witness.probes import joined_since, markers_since
+from chaos.witness.probes import markers_since
 from lab.evidence import (
     BOTH_BEGIN,
     BOTH_COPY,
@@ -19,7 +19,6 @@ from lab.evidence import (
     MIRROR_KILLED,
     NOTHING_COMMITTED,
     OFFSETS_DELETED,
-    REBATCHED,
     TAKEN_OVER,
     WORKER_FROZEN,
     WORKER_KILLED,
@@ -59,21 +58,6 @@ def worker_kill_in_holes(stage: Stage) -> None:
         stage.mirror.kill_worker()
         stage.recovered()
         stage.seen(MARKERS, markers_since(stage.destination, dense[0], before[dense]))
-
-
-@scenario(
-    "worker-kill-larger-batches", group=GROUP, full=20, quick=1, per_stage=10, topics=PLAIN, rate=50.0,
-    flow={"mode": "deep"}, struck=(WORKER_KILLED, REBATCHED),
-    does="the same, while small batches become larger ones (mode: deep)",
-)  # fmt: skip
-def worker_kill_larger_batches(stage: Stage) -> None:
-    topic = (stage.topic("idem-lz4"), 0)
-    for _ in stage.repeat():
-        before = until(lambda: stage.destination.ends([topic]), "the destination's end")
-        stage.moment()
-        stage.mirror.kill_worker()
-        stage.recovered()
-        stage.seen(REBATCHED, joined_since(stage.source, stage.destination, topic[0], before[topic]))
 
 
 @scenario(

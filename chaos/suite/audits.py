@@ -24,7 +24,6 @@ class Mode(NamedTuple):
 
     offsets: str = "exact"
     fill: str = "markers"
-    mode: str = "shallow"
 
 
 USUAL = Mode()
