@@ -84,10 +84,10 @@ def settled(
     wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
     for several in list(rows_of_batches(source, destination)) if rebatches else ():
         span = Span(max(several.span.start, audited.start), min(several.span.end, audited.end))
-        differing = [one.what for one in overlapping(wrong, span)] if span.offsets > 0 else []
-        if several.destination[-1].span.end > audited.end:
-            continue  # the destination has more than the source
-        if span.offsets > 0 and several.is_whole(differing, cleaned, whole=span == several.span, codec=codec):
+        if span.offsets <= 0 or several.destination[-1].span.end > audited.end:
+            continue  # not audited, or the destination has more than the source
+        differing = [one.what for one in overlapping(wrong, span)]
+        if several.is_whole(differing, cleaned, whole=span == several.span, codec=codec):
             several.take_from(source, destination)
             batches = len(several.source)
             found.append(_finding(key, several.records, several.size, span, REBATCHED, differing, batches=batches))
