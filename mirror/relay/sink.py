@@ -260,11 +260,12 @@ class Lane(Link):
             counted = counted_ms(max_timestamp_of(batch[0]), append_times=queue.partition.terms.takes_append_times)
             queue.freshness.appended(queue.acknowledged, counted)
             queue.widen(self._max_in_flight, self._relay.forgets_before_ms())
-        if queue.window == 1 and queue.in_flight:
-            # More were sent before the window became 1. Each answer would release another one, so that the number under
-            # way would never fall.
+        first = queue.first_answered()
+        if len(queue.in_flight) >= queue.window:
+            # The first batch is to be read back; or more were sent before the window became 1. Each answer would
+            # release another one, so that the number under way would never fall.
             self.withhold(queue)
-        if queue.first_answered():
+        if first:
             self._relay.confirmed(queue.partition, base_offset, batch)
 
     def _unexpected(self, queue: Queue, base_offset: int) -> None:
@@ -298,7 +299,24 @@ class Lane(Link):
             else:
                 if answer.log_append_time >= 0 and not queue.partition.terms.append_times_there:
                     self._relay.rewrites(queue.partition)
+                    if self._is_unread_repeat(queue, answer.base_offset):
+                        self._doubt_repeat(queue, answer.base_offset)
+                        continue
                 self._acknowledge_one(queue, answer.base_offset)
+
+    @staticmethod
+    def _is_unread_repeat(queue: Queue, base_offset: int) -> bool:
+        """Returns True if the broker took the batch for a repeat, and nothing else will read it back."""
+        expected_there = queue.partition.phase is Phase.ACTIVE and base_offset == queue.acknowledged
+        return expected_there and not queue.checking and queue.copied is None
+
+    def _doubt_repeat(self, queue: Queue, base_offset: int) -> None:
+        """Another worker of the flow was quicker, at this very offset. Its batch may be of an end that the source has
+        lost: the broker has compared only the sequences."""
+        queue.partition.claim.leave_unread(base_offset)
+        detail = f"the destination took the batch at offset {base_offset} for a repeat: another worker has sent it"
+        self._relay.doubt(queue.partition, "repeated", detail)
+        self._let_go(queue)
 
     def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
         """Takes an error code for one partition: it halts if looking again cannot help, else it comes into doubt."""

@@ -90,6 +90,11 @@ class FakeLog:
             state.batches.append((header.base_sequence, header.last_sequence, base))
         return ErrorCode.NONE, base
 
+    def newest_ms(self, base_offset: int) -> int:
+        """The max timestamp of the batch there."""
+        headers = map(BatchHeader.read, self.batches)
+        return next((one.max_timestamp for one in headers if one.base_offset == base_offset), 0)
+
     def write_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
         """Appends an ABORT marker, one offset; the error code. Each call appends another one."""
         state = self.producers.get(producer_id)

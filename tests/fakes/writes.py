@@ -29,8 +29,11 @@ async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault:
             named.add(key)
             stamps = topic is not None and topic.configs.get("message.timestamp.type") == "LogAppendTime"
             append_time = int(time.time() * 1000) if stamps else None
+            ends = topic.logs[data.index].end if topic is not None and data.index in range(len(topic.logs)) else 0
             code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes, append_time)
             log_start = topic.logs[data.index].start if topic and not code else -1
+            if topic is not None and not code and base + 1 <= ends:
+                append_time = topic.logs[data.index].newest_ms(base)  # of a repeat, as real brokers answer
             answers.append(
                 one(
                     index=data.index,

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from mirror.relay.partition.queue import Queue
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import until
@@ -81,6 +82,41 @@ async def test_the_first_batch_goes_alone() -> None:
             assert (partition.queue.window, len(partition.queue.outbox)) == (5, DATA - 6)
             second.open()
             await flow.copied()
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_nothing_is_sent_behind_the_first_batch_until_it_is_read_back(
+    monkeypatch: pytest.MonkeyPatch, *, rule: bool
+) -> None:
+    """
+    1. The first batch after a position was found is acknowledged, and reading it back takes its time. A broker knows
+       repeats by their sequences only: it may be another worker's batch, with other records.
+    2. Nothing is sent until then. If this process dies now, the next one compares the log's last batch: this one.
+    """
+    if not rule:
+        monkeypatch.setattr(Queue, "first_answered", _sends_on)
+    async with clusters() as (source, destination):
+        fill(source)
+        first = destination.next("Produce", faults.held())
+        async with mirroring(source, destination) as flow:
+            await first.came.wait()
+            queue = flow.partition().queue
+            await until(lambda: len(queue.outbox) == DATA - 1)
+            read_back = destination.next("Fetch", faults.held())
+            first.open()
+            await read_back.came.wait()
+            await asyncio.sleep(0.2)
+            assert not queue.proven
+            assert (queue.window, len(queue.in_flight), len(sent(destination))) == ((0, 0, 1) if rule else (1, 0, DATA))
+            read_back.open()
+            await flow.copied()
+            await until(lambda: queue.proven)
+
+
+def _sends_on(queue: Queue) -> bool:
+    first, queue.checking = queue.checking, False
+    queue.window = 1
+    return first
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 2, 4])

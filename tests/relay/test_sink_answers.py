@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from mirror.relay.locate.compare import Comparison
 from mirror.relay.partition.phases import Phase
+from mirror.relay.sink import Lane
 from mirror.relay.topics.verdicts import TRIES
 from mirror.wire.errors import HALTING, ErrorCode, error_slug
 from tests.fakes import faults
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
+from tests.relay.flows import Flow, batch, batches, clusters, copies, fill, mirroring
 
 DATA = 20
 """Batches of three records in most tests."""
@@ -210,6 +212,59 @@ async def test_somebody_else_writes() -> None:
             assert await flow.halted() == "foreign_writer"
             source.store("t", 1, *batches(5, first=3 * DATA))
             await flow.copied(("t", 1))
+
+
+@pytest.mark.parametrize("rule", [None, (Lane, "_is_unread_repeat"), (Comparison, "prove_unread")])
+async def test_a_repeat_of_a_batch_with_other_records(
+    monkeypatch: pytest.MonkeyPatch, rule: tuple[type, str] | None
+) -> None:
+    """
+    1. A worker that has lost the partition still has records of a log that the source has lost since, and sends some.
+    2. The owner's batch has the same sequences: the broker takes it for a repeat, and appends those behind it.
+    3. The partition halts. (Without either part of the rule, the owner goes on, and nothing shows that the copy is
+       wrong: later looks compare the last batch.)
+    """
+    if rule is not None:
+        monkeypatch.setattr(*rule, _is_not if rule[0] is Lane else _is_as_it_was_sent)
+    async with clusters() as (source, destination):
+        fill(source, count=2)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            lost = batch(6, payload=b"of a log that the source has lost")
+            destination.log("t").produce(*copies([lost], cluster_id=source.cluster_id, sequence=6))
+            destination.changed()
+            held = destination.next("Produce", faults.held())
+            source.store("t", 0, *batches(3, first=6))
+            await held.came.wait()
+            await until(lambda: flow.partition().queue.is_drained or len(flow.partition().queue.in_flight) == 3)
+            held.open()
+            if rule is not None:
+                await until(lambda: flow.partition().queue.position == 15)
+                return
+            assert await flow.halted() == "not_a_copy"
+            assert flow.relay.stats.resyncs == {"repeated": 1}
+
+
+def _is_not(*_: Any) -> bool:
+    return False
+
+
+async def _is_as_it_was_sent(*_: Any) -> bool:
+    return True
+
+
+async def test_a_repeat_of_the_same_batch() -> None:
+    """Two workers send the same: that is doubt, and nothing else."""
+    async with clusters() as (source, destination):
+        fill(source, count=2)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            destination.log("t").produce(*copies(batches(1, first=6), cluster_id=source.cluster_id, sequence=6))
+            destination.changed()
+            source.store("t", 0, *batches(3, first=6))
+            await flow.copied()
+            assert flow.relay.stats.resyncs == {"repeated": 1}
+            assert flow.partition().claim.unread == -1
 
 
 def _twice(answer: Any) -> None:

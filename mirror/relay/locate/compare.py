@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
-from mirror.records.header import BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.stamped import is_stamped, unstamped
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.cleaned.survivors import (
@@ -129,6 +129,22 @@ class Comparison:
             look = await self.tail(log_start, header.base_offset)
             upto = look.holes_from
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
+
+    async def prove_unread(self, at: int, log_start: int, source_start: int, source_end: int, end: int) -> bool:
+        """Checks the destination's batch at an offset before its last data batch, as ``prove`` does that one. Returns
+        False if no data batch stands there.
+
+        Raises:
+            PartitionHalted: as ``prove``.
+        """
+        found = await self._there.batch_at(at)
+        if found is None or found[0].base_offset > at or found[0].is_control:
+            return False
+        header, batch = found
+        self._own(header)
+        copy = header, bytes(batch[HEADER_SIZE:])
+        await self.prove(Tail(copy, None, header.next_offset), log_start, source_start, source_end, end)
+        return True
 
     async def _shares_rest(self, copy: Data, source_start: int) -> bool:
         """Returns True if the source begins in the middle of what became this one copy, of old messages or of small

@@ -360,6 +360,7 @@ class Locator:
             gaps_to=partition.claim.pin.gaps_to if partition.claim.pin is not None else 0,
             aborted_to=self._pins.aborted_to(partition),
             next_epoch=partition.claim.forgotten,
+            unread=partition.claim.unread,
             forgets_before_ms=self.forgets_before_ms(),
             coordinator_epoch=partition.claim.ownership.epoch * LOOKS_PER_OWNER if partition.claim.ownership else 0,
             strict=settings.strict,

@@ -20,6 +20,9 @@ CUT_POLL_S = 0.1
 CLEANED = "cleaned"
 REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
+MOST_OTHERWISE = 2
+"""Batches in a row that may stand there in another form than was sent. More are no other worker's: the destination
+changes batches."""
 
 
 class SentBatch(NamedTuple):
@@ -47,7 +50,7 @@ class ReadBack:
 
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
         """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
-        The window stays at 1 until the batch is known to be as it was sent."""
+        Nothing is sent behind it until it is known to be as it was sent (``Queue.widen``)."""
         sent = SentBatch(
             base_offset,
             checksum_of(batch[0]),  # the hot path builds plain tuples: no names
@@ -65,6 +68,7 @@ class ReadBack:
             self._relay.act(partition, stopped)
             return
         partition.queue.prove()
+        partition.claim.read_as_sent()
         partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
         self._offer(partition)
         exact = partition.queue.copied is None
@@ -98,8 +102,12 @@ class ReadBack:
                 await locator.cut(partition, found[0].next_offset)
             return
         detail = f"{partition.name}: the destination has another batch at offset {base_offset} than was sent"
-        if sent.rewritten:
-            # Another worker may have cut or compressed it in another way. The next resync compares the records.
+        if partition.positions == position and partition.queue.copied is None:
+            partition.claim.leave_unread(base_offset)
+        if sent.rewritten or (partition.terms.rewrites and partition.claim.otherwise < MOST_OTHERWISE):
+            # Another worker may have cut or compressed it in another way, by another configuration. The next resync
+            # compares the records.
+            partition.claim.read_otherwise()
             raise Moved(REWRITTEN, detail)
         if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
             # The log cleaner was quicker. The next resync compares the records that survive.

@@ -96,6 +96,7 @@ class ResyncRules:
         gaps_to: the same, for records before this offset: it was accepted before, and is written down.
         aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
         next_epoch: the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
+        unread: base offset of a batch that was acknowledged, and may not be there as it was sent; -1: there is none.
         strict: the copy carries the source's producer fields, so that they must be equal, too.
         led_to: this process has filled the offsets before the source's first record up to here; -1: it has not.
         pinned: the source is, by its id, the topic that was copied before.
@@ -120,6 +121,7 @@ class ResyncRules:
     accept_gap: bool = False
     accept_loss: bool = False
     next_epoch: bool = False
+    unread: int = -1
     strict: bool = False
     gaps_to: int = 0
     aborted_to: int = 0
@@ -270,6 +272,10 @@ class Resync:
             if proof.proven and proof.why:
                 await self._check_lost(proof.why, log_start, source_start, end)
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
+            if tail.data is not None and rules.unread in range(log_start, tail.data[0].base_offset):
+                bounds = log_start, source_start, source_end, end
+                if not await self._comparison.prove_unread(rules.unread, *bounds):
+                    holes = holes._replace(holes_from=min(holes.holes_from, rules.unread))
             filled = await self._filled.check(holes, source_start, end)
         except PartitionHalted as stop:
             if stop.halted.reason == HaltReason.NOT_A_COPY.slug:

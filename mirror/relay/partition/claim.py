@@ -43,6 +43,7 @@ class Claim:
         "forgotten",
         "inherited",
         "missing",
+        "otherwise",
         "overtaken",
         "ownership",
         "pin",
@@ -51,6 +52,7 @@ class Claim:
         "suspected",
         "trusted",
         "unowned",
+        "unread",
         "unsettled",
     )
 
@@ -70,10 +72,15 @@ class Claim:
         """True if nobody owns it any more: the coordinator has forgotten the id, so it need not be left to anybody."""
         self.unsettled = False
         """True if something was sent that may still arrive and do harm: the next position is settled first."""
+        self.unread = -1
+        """Base offset of a batch that a broker has acknowledged, and that may not be there as it was sent: the next
+        look compares it. -1: there is none."""
         self.forgotten = False
         """True if the broker has forgotten our producer id, and takes only a new epoch (error 59, Kafka 1.0 to 2.4)."""
         self.doubts = 0
         """Consecutive doubts without an acknowledgement in between."""
+        self.otherwise = 0
+        """Consecutive batches that were read back and stood there in another form than was sent."""
         self.missing = 0
         """Consecutive looks at which a cluster did not know the topic."""
         self.suspected: Suspicion | None = None
@@ -107,6 +114,7 @@ class Claim:
         self.destination_leader = location.destination_leader.node_id
         self.coordinator_epoch = location.coordinator_epoch
         self.unsettled = self.forgotten = False
+        self.unread = -1
         self.accept_gap = self.accept_unproven = self.accept_settings = False
         self.trusted = None
         self.overtaken = []
@@ -127,6 +135,14 @@ class Claim:
         """An acknowledgement was believed: no doubts in a row any more."""
         self.doubts = 0
 
+    def read_as_sent(self) -> None:
+        """A batch that was read back stands there as it was sent."""
+        self.otherwise = 0
+
+    def read_otherwise(self) -> None:
+        """A batch that was read back stands there in another form."""
+        self.otherwise += 1
+
     # -- ownership -----------------------------------------------------------------------------------------------------
 
     def own(self, ownership: Ownership | None) -> None:
@@ -146,6 +162,10 @@ class Claim:
     def unsettle(self) -> None:
         """Something was sent that may still arrive and do harm."""
         self.unsettled = True
+
+    def leave_unread(self, base_offset: int) -> None:
+        """What a broker has acknowledged there may not be what was sent."""
+        self.unread = base_offset if self.unread < 0 else min(self.unread, base_offset)
 
     def return_to(self) -> None:
         """It was left alone long enough, and is looked for like a new one."""

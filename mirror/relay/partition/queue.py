@@ -134,11 +134,11 @@ class Queue:
         """Bytes that wait behind a hole in a frame of their own (``relay.holes.parking``); 1 if it waits for another
         reason. Nothing is fetched until it is 0: all is acknowledged, and the lane is not stalled."""
         self.window = 1
-        """Batches that may be under way: see ``widen``."""
+        """Batches that may be under way: see ``widen``. 0: nothing is sent."""
         self.checking = False
         """True until the first batch after the last resync is acknowledged. It is read back then."""
         self.proven = False
-        """True once that batch was read back as it was sent. Until then the window stays at 1."""
+        """True once that batch was read back as it was sent. Until then nothing is sent behind it."""
         self.freshness = Freshness()
         """Of what was acknowledged last, and of what waits."""
         self.old = True
@@ -295,19 +295,27 @@ class Queue:
     # -- the window ----------------------------------------------------------------------------------------------------
 
     def widen(self, most: int, forgotten_ms: float) -> None:
-        """Makes the window as wide as it may be: ``most``, but 1 before anything is proven, and 1 while the destination
-        may have forgotten who we are. ``forgotten_ms``: it may have forgotten whose last batch is older than this."""
+        """Makes the window as wide as it may be: ``most``, but 1 while the destination may have forgotten who we are.
+        Nothing goes behind the first batch after a resync before it was read back: the next look compares the log's
+        last batch, so it must be the last. ``forgotten_ms``: the destination may have forgotten whose last batch is
+        older than this."""
         self.old = self.freshness.least_ms(self.acknowledged) < forgotten_ms
         self.waits_old = self.old and self.freshness.waits_older(forgotten_ms)
-        self.window = most if self.proven and not self.old else 1
+        if self.proven:
+            self.window = 1 if self.old else most
+        else:
+            self.window = 1 if self.checking else 0
 
     def prove(self) -> None:
         """The first batch after the last resync was read back as it was sent."""
         self.proven = True
 
     def first_answered(self) -> bool:
-        """Returns True if the answer that just came is the first one after the last resync."""
+        """Returns True if the answer that just came is the first one after the last resync: nothing is sent any more
+        until its batch is proven."""
         first, self.checking = self.checking, False
+        if first:
+            self.window = 0
         return first
 
     def confirm(self) -> None:
@@ -350,7 +358,7 @@ class Queue:
         if hole.before.behind_markers().producer_id != hole.before.producer_id:
             # The markers had the former id: the destination has no entry of the next one until its first batch.
             self.freshness.another_id(self.acknowledged)
-            self.old, self.window = True, 1
+            self.old, self.window = True, min(self.window, 1)
         return hole
 
     def pass_jump(self) -> Jump | None:

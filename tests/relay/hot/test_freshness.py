@@ -103,9 +103,14 @@ def active(*, proven: bool = True) -> Partition:
     return partition
 
 
-@pytest.mark.parametrize(("proven", "last_ms", "window"), [(True, 100, 5), (True, 99, 1), (False, 100, 1)])
-def test_window(proven: bool, last_ms: int, window: int) -> None:
+@pytest.mark.parametrize(
+    ("proven", "checking", "last_ms", "window"),
+    [(True, False, 100, 5), (True, False, 99, 1), (False, True, 100, 1), (False, False, 100, 0)],
+)
+def test_window(proven: bool, checking: bool, last_ms: int, window: int) -> None:
+    """One batch goes alone; nothing goes while it is read back (``checking`` is over, and it is not proven)."""
     partition = active(proven=proven)
+    partition.queue.checking = checking
     partition.queue.freshness.appended(0, last_ms)
     partition.queue.widen(5, 100.0)
     assert partition.queue.window == window

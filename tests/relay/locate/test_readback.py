@@ -206,6 +206,24 @@ async def test_another_worker_that_wrote_it_anew(end: int, told: str) -> None:
     assert (owner.told, partition.queue.proven) == ([told], False)
 
 
+async def test_another_worker_with_another_configuration() -> None:
+    """A batch that goes as it is may stand there compressed anew, or as a part of a larger one, by a worker that has
+    begun with another `compression.type` or `mode`. If that goes on, it is the destination that changes batches."""
+    owner = Orchestrator(OTHER, None)
+    partition = Partition("t", 0)
+    partition.phase, partition.terms = Phase.ACTIVE, Terms(rewrites=True)
+    partition.claim.destination_leader = LEADER
+    for _ in range(readback.MOST_OTHERWISE + 1):
+        proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+        await asyncio.gather(*owner.tasks)
+        assert partition.claim.unread == 0
+    assert owner.told == ["doubt rewritten"] * readback.MOST_OTHERWISE + ["halt not_a_copy"]
+    owner.found = SENT
+    proofs_of(owner).read_back(partition, 0, Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    await asyncio.gather(*owner.tasks)
+    assert (partition.claim.otherwise, partition.queue.proven) == (0, True)
+
+
 @pytest.mark.parametrize(("leader", "told"), [(LEADER, "halt not_a_copy"), (LEADER + 1, "doubt leader_changed")])
 async def test_read_back_elsewhere(leader: int, told: str) -> None:
     """Another broker than the one that has acknowledged it may be the leader no more: what it lacks proves nothing."""

@@ -59,6 +59,7 @@ class Remembered(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
+    max_timestamp: int
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class Answer(NamedTuple):
 
     error: int
     base_offset: int = -1
+    append_time: int = -1
+    """Of a repeat: the max timestamp of the batch that is there."""
 
 
 def marker_batch(
@@ -184,7 +187,7 @@ class PartitionModel:
         if state is not None and header.producer_id >= 0:
             repeat = _repeat_of(header, state)
             if repeat is not None:
-                return Answer(ErrorCode.NONE, repeat.base_offset)
+                return Answer(ErrorCode.NONE, repeat.base_offset, repeat.max_timestamp)
             error = _sequence_error(header, state)
             if error:
                 return Answer(error)
@@ -248,7 +251,9 @@ class PartitionModel:
         if header.is_control:
             state.coordinator_epoch = _MARKER_RECORD.unpack_from(stored.data, HEADER_SIZE)[9]
         else:
-            state.batches.append(Remembered(header.base_sequence, header.last_sequence, header.base_offset))
+            state.batches.append(
+                Remembered(header.base_sequence, header.last_sequence, header.base_offset, header.max_timestamp)
+            )
 
     def _remember_transaction(self, stored: Stored) -> None:
         header = stored.header

@@ -295,7 +295,7 @@ def _batches(frame: bytes, at: int) -> dict[int, bytes]:
 def _produced(correlation_id: int, answers: list[tuple[int, Answer]]) -> bytes:
     """A Produce response v8."""
     head = _PRODUCED.pack(correlation_id, 1, 1, b"t", len(answers))
-    parts = [_ANSWERED.pack(index, error, base, -1, 0, 0, -1) for index, (error, base) in answers]
+    parts = [_ANSWERED.pack(index, error, base, time, 0, 0, -1) for index, (error, base, time) in answers]
     return head + b"".join(parts) + _THROTTLE.pack(0)
 
 
