@@ -6,7 +6,7 @@ producer was told are stored are kept apart from those that the source holds in 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
@@ -44,6 +44,14 @@ class Acknowledged:
             self.placed.setdefault(name, {}).update(records)
         self.ordered |= other.ordered
         self.deaf |= other.deaf
+
+    def of(self, names: Collection[Name]) -> "Acknowledged":
+        """Returns the acknowledgements of these partitions."""
+        return Acknowledged(
+            placed={name: ones for name, ones in self.placed.items() if name in names},
+            ordered={name: ones for name, ones in self.ordered.items() if name in names},
+            deaf=self.deaf,
+        )
 
     @property
     def count(self) -> int:

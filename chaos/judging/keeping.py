@@ -17,16 +17,20 @@ _SHOWN = 300
 
 
 def keeping(stage: "Stage", names: Sequence[Name]) -> None:
-    """Compare both sides with the acknowledgements; problems go into the stage's outcome."""
+    """Compare both sides with the acknowledgements; problems go into the stage's outcome.
+
+    ``names``: the partitions that are copied to their end. What is left of a halted one is judged by its prefix.
+    """
     out, exact = stage.outcome, stage.scenario.exact
-    told = Acknowledged()
+    all_told = Acknowledged()
     for stream in stage.streams:
-        told.add(stream.acknowledged)
+        all_told.add(stream.acknowledged)
+    told = all_told.of(names)
     views: list[tuple[str, Isolation]] = [(side.bootstrap_servers, "read_committed") for side in stage.pair.sides]
     here, there = read_together(views, names, by=content_of)
     starts = until(lambda: stage.source.starts(stage.trimmed), "the source's log starts") if stage.trimmed else {}
     skipped = _skipped(stage)
-    out.figures.append(f"{told.count} records acknowledged to the writers")
+    out.figures.append(f"{all_told.count} records acknowledged to the writers")
     out.problems += [
         f"{topic} is compacted: {said}" for topic, index in stage.survivors
         for said in surviving(told.placed.get((topic, index), {}), here[topic, index], there[topic, index], exact=exact)
@@ -52,7 +56,7 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
             name, ranges, gap, whole.placed.get(name, {}), there.get(name, {}), exact=exact
         )  # fmt: skip
     written = [plan.name for plan in stage.topics if plan.writing != "nobody"]
-    out.problems += [f"nothing of {topic} was acknowledged" for topic in told.silent(written)]
+    out.problems += [f"nothing of {topic} was acknowledged" for topic in all_told.silent(written)]
 
 
 def inquest(stage: "Stage") -> None:

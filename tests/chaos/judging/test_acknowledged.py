@@ -1,7 +1,11 @@
 """What was acknowledged and is not held is found: lost, doubled, at another place, in another order."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from chaos.judging import keeping
 from chaos.judging.acknowledged import KEY_BYTES, Acknowledged, content, deletable, judge_skipped, surviving, unkept
 from chaos.judging.keeping import suffix
 from chaos.judging.reading import Reading
@@ -16,6 +20,27 @@ def told() -> Acknowledged:
     for offset, one in ((0, b"a"), (3, b"d"), (2, b"c")):
         found.note(NAME, offset, one)
     return found
+
+
+@pytest.mark.parametrize("halted", [True, False])
+def test_a_partition_that_halted_is_judged_by_its_prefix(monkeypatch: pytest.MonkeyPatch, *, halted: bool) -> None:
+    """Neither side is read to its end there: nothing was copied behind the halt. (Five tries of `nemeses-transaction`
+    ended with a KeyError.) What is copied to its end is missed if it is not there."""
+    other: Name = ("u", 0)
+    both = told()
+    both.note(other, 0, b"of another partition")
+    here: Reading = {NAME: {0: b"a", 2: b"c", 3: b"d"}}
+    if not halted:
+        here[other] = {}
+    monkeypatch.setattr(keeping, "read_together", lambda *_, **__: (here, here))
+    stage: Any = SimpleNamespace(
+        outcome=SimpleNamespace(figures=[], problems=[]), scenario=SimpleNamespace(exact=True), survivors=[],
+        streams=[SimpleNamespace(acknowledged=both)], pair=SimpleNamespace(sides=[]), trimmed=[], mirrors=[], gaps={},
+        topics=[SimpleNamespace(name=name, writing="idempotent") for name in ("t", "u")],
+    )  # fmt: skip
+    keeping.keeping(stage, list(here))
+    assert stage.outcome.problems == ([] if halted else ["the source itself: u-0 lacks 0", "acknowledged: u-0 lacks 0"])
+    assert stage.outcome.figures == ["4 records acknowledged to the writers"]
 
 
 @pytest.mark.parametrize(
