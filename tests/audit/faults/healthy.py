@@ -8,7 +8,8 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from tests.audit.faults.copies import OWNER, Copy, compacted, exact, markers
-from tests.audit.faults.kinds import COMPACTED, DESTINATION, GONE, MAPPED, PLAIN, SOURCE, TRANSACTIONS, Shape
+from tests.audit.faults.kinds.compacted import GONE
+from tests.audit.faults.kinds.fault import COMPACTED, DESTINATION, MAPPED, PLAIN, SOURCE, TRANSACTIONS, Shape
 from tests.audit.faults.segments import Unit
 from tests.records.builders import kafka_batch
 

@@ -13,10 +13,10 @@ from mirror.legacy import BatchSpan, Converted, LegacySpan, cut, up_convert
 from mirror.records.header import MAGIC, TRANSACTIONAL, BatchHeader, Codec
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import edited
-from tests.audit.faults import kinds
 from tests.audit.faults.copies import OWNER, Copy, markers, records_of, rewritten, stamped
 from tests.audit.faults.healthy import healthy
-from tests.audit.faults.kinds import Shape, Told, fault, same
+from tests.audit.faults.kinds import Shape, Told, holes, lost, mapped
+from tests.audit.faults.kinds.fault import fault, same
 from tests.audit.faults.segments import Unit
 from tests.legacy.logs import MIB, raw, set_format
 from tests.records.builders import Record as Written
@@ -183,14 +183,14 @@ def both_trimmed_inside_a_wrapper(copy: Copy) -> None:
 # -- faults that any copy can have -----------------------------------------------------------------------------------
 
 for _spoil in (
-    kinds.first_lost, kinds.lost, kinds.last_lost, kinds.two_lost_apart, kinds.two_lost_in_a_row, kinds.doubled,
-    kinds.doubled_far_away, kinds.last_doubled, kinds.one_lost_and_one_doubled, kinds.moved_to_the_beginning,
-    kinds.a_strangers_record, kinds.a_strangers_record_at_the_end, kinds.empty,
-    kinds.begins_later, kinds.a_hole_in_its_offsets, kinds.overfilled, kinds.a_marker_too_many,
-    kinds.a_marker_behind_the_end, kinds.a_strangers_marker_where_a_record_is_due,
+    lost.first_lost, lost.lost, lost.last_lost, lost.two_lost_apart, lost.two_lost_in_a_row, lost.doubled,
+    lost.doubled_far_away, lost.last_doubled, lost.one_lost_and_one_doubled, lost.moved_to_the_beginning,
+    lost.a_strangers_record, lost.a_strangers_record_at_the_end, lost.empty,
+    lost.begins_later, lost.a_hole_in_its_offsets, holes.overfilled, holes.a_marker_too_many,
+    holes.a_marker_behind_the_end, holes.a_strangers_marker_where_a_record_is_due,
 ):  # fmt: skip
     fault(Shape.OLD)(_spoil)
-for _spoil in (kinds.lost, kinds.ends_early, kinds.filled_by_a_marker):
+for _spoil in (lost.lost, mapped.ends_early, mapped.filled_by_a_marker):
     fault(Shape.OLD_MAPPED)(_spoil)
 
 
