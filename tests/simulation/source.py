@@ -144,7 +144,7 @@ class SourceLog:
         transactional = producer_id != NO_PRODUCER_ID
         stamp = self._stamp(now_ms)
         batch = raw_batch(
-            self._words(base, count),
+            self._words(base, count) if records is None else b"",
             base_offset=base,
             leader_epoch=self.model.epoch,
             attributes=TRANSACTIONAL if transactional else 0,
