@@ -275,24 +275,14 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("by_position", [True, False])
 async def test_behind_a_backlog_of_transactions(
-    source_cluster: SandboxCluster,
-    destination_cluster: SandboxCluster,
-    topic_name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    by_position: bool,
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
 ) -> None:
     """
     1. The source has a backlog of transactions. A marker follows the first batch, and behind it waits far more than is
-       copied out of its frame: the rest is fetched again while the first batch is read back.
-    2. The first batch counts as read back, and the window opens. (Mutation: with the fetch counted instead of the
-       position, it never does.)
+       copied out of its frame: the rest is fetched again once the hole is filled.
+    2. The hole waits until the first batch is read back. Then it is filled, and the window opens.
     """
-    if not by_position:
-        counted = property(lambda self: self.cursor.generation, lambda self, _: None)
-        monkeypatch.setattr(Partition, "positions", counted)
     create(source_cluster, topic_name)
     for number in range(12):
         values = [Random(f"{number} {index}").randbytes(MOST_BYTES // 20).hex() for index in range(4)]
@@ -301,10 +291,7 @@ async def test_behind_a_backlog_of_transactions(
         await flow.copied(topic_name)
         queue = flow.relay.partitions[topic_name, 0].queue
         assert queue.filled == 12
-        if by_position:
-            await until(lambda: queue.proven and queue.window == flow.relay.settings.max_in_flight)
-        else:
-            assert (queue.proven, queue.window) == (False, 1)
+        await until(lambda: queue.proven and queue.window == flow.relay.settings.max_in_flight)
 
 
 def test_where_a_batch_of_a_mapped_flow_stands_at_the_source() -> None:
