@@ -306,9 +306,12 @@ class Lane(Link):
 
     @staticmethod
     def _is_unread_repeat(queue: Queue, base_offset: int) -> bool:
-        """Returns True if the broker took the batch for a repeat, and nothing else will read it back."""
-        expected_there = queue.partition.phase is Phase.ACTIVE and base_offset == queue.acknowledged
-        return expected_there and not queue.checking and queue.copied is None
+        """Returns True if the broker took the batch for a repeat, and nothing else will read it back. Where append times
+        are taken (``destination.timestamps``), every answer may have one."""
+        partition = queue.partition
+        as_due = partition.phase is Phase.ACTIVE and base_offset == queue.acknowledged
+        exact = queue.copied is None
+        return as_due and exact and not queue.checking and not partition.terms.takes_append_times
 
     def _doubt_repeat(self, queue: Queue, base_offset: int) -> None:
         """Another worker of the flow was quicker, at this very offset. Its batch may be of an end that the source has

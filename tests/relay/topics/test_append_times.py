@@ -49,6 +49,22 @@ async def test_it_is_copied(mapped: bool) -> None:
                 assert not flow.log.of("prefix_unproven")
 
 
+async def test_without_the_right_to_read_the_config() -> None:
+    """Each answer has an append time: no repeat is told by it."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t", configs={TYPE: "LogAppendTime"})
+        source.store("t", 0, *batches(5))
+        for _ in range(200):
+            destination.next("DescribeConfigs", faults.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        async with mirroring(source, destination, append_times=True) as flow:
+            assert await through(flow, 5) == [True] * 5
+            source.store("t", 0, *batches(5, first=15))
+            assert await through(flow, 10) == [True] * 10
+            assert not flow.partition().terms.append_times_there
+            assert not flow.relay.stats.resyncs
+
+
 async def test_not_by_default() -> None:
     async with clusters() as (source, destination):
         source.add_topic("t")
