@@ -306,8 +306,8 @@ class Lane(Link):
 
     @staticmethod
     def _is_unread_repeat(queue: Queue, base_offset: int) -> bool:
-        """Returns True if the broker took the batch for a repeat, and nothing else will read it back. Where append times
-        are taken (``destination.timestamps``), every answer may have one."""
+        """Returns True if the broker took the batch for a repeat, and nothing else will read it back. Where append
+        times are taken (``destination.timestamps``), every answer may have one."""
         partition = queue.partition
         as_due = partition.phase is Phase.ACTIVE and base_offset == queue.acknowledged
         exact = queue.copied is None
