@@ -239,6 +239,7 @@ class Run:
                     for link in [*worker.here.links, *worker.there.links]:
                         link.cut()
             await asyncio.sleep(self.weather.late)
+        if self._at_rest():  # somebody may have sent what another one had copied already
             days = self.chance.uniform(1, 3)
             self.loop.skipped_s += days * DAY_MS / 1000
             self.trace("run", "nothing is written for {:.1f} days", days)

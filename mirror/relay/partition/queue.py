@@ -304,19 +304,25 @@ class Queue:
         if self.proven:
             self.window = 1 if self.old else most
         else:
-            self.window = 1 if self.checking else 0
+            self.window = 0 if self._is_read_back else 1
 
     def prove(self) -> None:
         """The first batch after the last resync was read back as it was sent."""
         self.proven = True
 
     def first_answered(self) -> bool:
-        """Returns True if the answer that just came is the first one after the last resync: nothing is sent any more
-        until its batch is proven."""
+        """Returns True if the answer that just came is the first one after the last resync: with exact offsets, nothing
+        is sent any more until its batch is proven."""
         first, self.checking = self.checking, False
-        if first:
+        if self._is_read_back:
             self.window = 0
         return first
+
+    @property
+    def _is_read_back(self) -> bool:
+        """True while nothing may be sent behind the first batch. With ``offsets: mapped``, the next look compares all
+        that stands behind the checkpoint, and so what was sent behind it as well."""
+        return self.copied is None and not (self.checking or self.proven)
 
     def confirm(self) -> None:
         """The log ends where the next batch belongs, as of now."""
