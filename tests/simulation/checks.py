@@ -125,9 +125,11 @@ class Copy:
 
     def _unknown_comes(self, unknown: Unknown) -> None:
         """The same, where the leader knows nothing of the producer: what a worker that is not the owner any more has
-        appended is deleted, and (before Kafka 2.4) the producer forgotten with it, so that it comes twice; or the topic
-        was made anew, and the first batch of the one before comes later than ``settle``."""
+        appended is deleted, and (before Kafka 2.4) the producer forgotten with it, so that it comes twice, or with the
+        next producer id, which such a broker wants then; or the topic was made anew, and the first batch of the one
+        before comes later than ``settle``."""
         twice = unknown.gone and not (self._is_owner(unknown.gone) and self._is_owner(unknown.who))
+        twice = twice or (self.there.model.tells_unknown and not self._is_owner(unknown.who))
         other = self.recreated and unknown.late_by > SETTLE_S
         if twice or other:
             self._stray(unknown.who, "nothing shows that this batch is a repeat, or of another topic")

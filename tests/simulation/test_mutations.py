@@ -233,7 +233,7 @@ MUTATIONS = (
         "a producer id begins with one batch",
         ((Freshness, "another_id", _another_id), _mostly(batches=32, max_epoch=0)),
         100,
-        first=7501,
+        first=551,
     ),
     Mutation("a proof is of a position, not of a fetch", ((Partition, "positions", _generation),), 1000),
     Mutation(

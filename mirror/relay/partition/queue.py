@@ -314,7 +314,7 @@ class Queue:
         """Returns True if the answer that just came is the first one after the last resync: with exact offsets, nothing
         is sent any more until its batch is proven."""
         first, self.checking = self.checking, False
-        if self._is_read_back:
+        if first and self._is_read_back:
             self.window = 0
         return first
 
