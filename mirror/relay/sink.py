@@ -69,7 +69,7 @@ class Lane(Link):
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
-        self._partitions: set[Queue] = set()
+        self._partitions: dict[Queue, None] = {}
         settings = relay.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
@@ -84,7 +84,7 @@ class Lane(Link):
 
     def attach(self, queue: Queue) -> None:
         """Pins the partition to this lane."""
-        self._partitions.add(queue)
+        self._partitions[queue] = None
         queue.pin_to(self)
         if self.stalled:
             # The batches of the lane may have come into doubt before they were sent. Then no answer will ever come that
@@ -96,7 +96,7 @@ class Lane(Link):
     def detach(self, queue: Queue) -> None:
         """Unpins the partition. Nothing of it may be under way."""
         assert not queue.in_flight, queue.partition.name
-        self._partitions.discard(queue)
+        self._partitions.pop(queue, None)
         queue.pin_to(None)
         self.withhold(queue)
 

@@ -178,10 +178,10 @@ class CurrentFetch(FetchLink):
                     self._heard_nothing(partition, short=short, alone=nothing)
         self._rest(wanted)
 
-    def _named(self, fetch: FetchResponse) -> set[Partition]:
+    def _named(self, fetch: FetchResponse) -> dict[Partition, None]:
         """Returns the partitions that the answer names."""
         asked = self._asked
-        return {asked[each[:2]].partition for each in fetch.partitions if each[:2] in asked}
+        return {asked[each[:2]].partition: None for each in fetch.partitions if each[:2] in asked}
 
     def _heard_nothing(self, partition: Partition, *, short: bool, alone: bool) -> None:
         """An answer in the session does not name the partition: nothing about it has changed."""

@@ -34,14 +34,14 @@ class Fetcher:
         """When one of these requests was answered last."""
         self._current = CurrentFetch(self)
         self._backlog = [BacklogFetch(self)]
-        self._members: set[Partition] = set()
+        self._members: dict[Partition, None] = {}
         self._closed = False
 
     def attach(self, partition: Partition) -> None:
         """Begins to fetch the partition."""
         if partition in self._members:
             return
-        self._members.add(partition)
+        self._members[partition] = None
         if partition.cursor.caught_up:
             self._current.add(partition)
         else:
@@ -51,7 +51,7 @@ class Fetcher:
         """Stops fetching the partition. An answer under way is dropped by its generation."""
         if partition not in self._members:
             return
-        self._members.discard(partition)
+        self._members.pop(partition, None)
         if not self._current.remove(partition):
             self.behind.remove(partition)
             if not self.behind:

@@ -15,8 +15,8 @@ class Ending:
 
     def __init__(self, halt: Callable[[Partition, Halted], None]) -> None:
         self._halt = halt
-        self._halting: set[Partition] = set()
-        self._released: set[Partition] = set()
+        self._halting: dict[Partition, None] = {}
+        self._released: dict[Partition, None] = {}
         self.let_go: list[Partition] = []
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
@@ -25,17 +25,17 @@ class Ending:
             self._halt(partition, halted)
         else:
             partition.cursor.end_with(halted)
-            self._halting.add(partition)
+            self._halting[partition] = None
 
     def halts_no_more(self, partition: Partition) -> None:
         """What was fetched was dropped, or it has halted, or another worker has it: nothing is waited for."""
-        self._halting.discard(partition)
+        self._halting.pop(partition, None)
 
     def release(self, partition: Partition) -> None:
         """Forgets a stopped partition; it leaves its lane once its last answer is in."""
-        self._halting.discard(partition)
+        self._halting.pop(partition, None)
         self.let_go.append(partition)
-        self._released.add(partition)
+        self._released[partition] = None
         self._leave()
 
     def check(self) -> None:
@@ -48,5 +48,5 @@ class Ending:
 
     def _leave(self) -> None:
         for partition in [each for each in self._released if not each.queue.in_flight]:
-            self._released.discard(partition)
+            self._released.pop(partition, None)
             partition.queue.leave()

@@ -16,8 +16,9 @@ class Tasks:
     """
 
     def __init__(self) -> None:
-        self._all: set[asyncio.Task[None]] = set()
-        self._working: dict[Partition, set[asyncio.Task[None]]] = {}
+        self._all: dict[asyncio.Task[None], None] = {}
+        """In the order in which they began; and so those of a partition."""
+        self._working: dict[Partition, dict[asyncio.Task[None], None]] = {}
         """Tasks that must not go on when another worker owns the partition: locating it, filling its holes."""
         self.failed: asyncio.Future[None] | None = None
 
@@ -31,19 +32,19 @@ class Tasks:
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs a task. An error that it does not handle is a bug."""
         task = asyncio.get_running_loop().create_task(work)
-        self._all.add(task)
+        self._all[task] = None
         task.add_done_callback(self._done)
         return task
 
     def work(self, partition: Partition, work: Coroutine[Any, Any, None]) -> None:
         """Runs a task on a partition, which ``cancel`` ends with all others on it."""
         task = self.spawn(work)
-        self._working.setdefault(partition, set()).add(task)
+        self._working.setdefault(partition, {})[task] = None
 
         def ended(_: "asyncio.Task[None]") -> None:
             tasks = self._working.get(partition)
             if tasks is not None:
-                tasks.discard(task)
+                tasks.pop(task, None)
                 if not tasks:
                     del self._working[partition]
 
@@ -62,7 +63,7 @@ class Tasks:
         return tasks
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        self._all.discard(task)
+        self._all.pop(task, None)
         if task.cancelled() or (error := task.exception()) is None or self.failed is None:
             return
         if not self.failed.done():
