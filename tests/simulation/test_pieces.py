@@ -320,7 +320,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "the source shows which batch holds the position": (resync, "batch_holding", _nowhere),
     "between the records of a batch, markers are right": (filled.FilledCheck, "_check_batch", _as_a_whole),
 }
-WITHIN = 400
+WITHIN = 900
 
 
 @pytest.mark.parametrize("rule", MUTATIONS)
