@@ -70,6 +70,7 @@ class Lane(Link):
         self.stalled = False
         self._unsent: Frame | None = None
         self._partitions: dict[Queue, None] = {}
+        """In the order in which they came."""
         settings = relay.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size

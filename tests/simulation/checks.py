@@ -129,7 +129,7 @@ class Copy:
         next producer id, which such a broker wants then; or the topic was made anew, and the first batch of the one
         before comes later than ``settle``."""
         twice = unknown.gone and not (self._is_owner(unknown.gone) and self._is_owner(unknown.who))
-        twice = twice or (self.there.model.tells_unknown and not self._is_owner(unknown.who))
+        twice = twice or (self.there.model.tells_unknown and unknown.next_id and not self._is_owner(unknown.who))
         other = self.recreated and unknown.late_by > SETTLE_S
         if twice or other:
             self._stray(unknown.who, "nothing shows that this batch is a repeat, or of another topic")

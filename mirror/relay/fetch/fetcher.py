@@ -35,6 +35,7 @@ class Fetcher:
         self._current = CurrentFetch(self)
         self._backlog = [BacklogFetch(self)]
         self._members: dict[Partition, None] = {}
+        """In the order in which they came, so that a simulated run is the same each time; likewise elsewhere."""
         self._closed = False
 
     def attach(self, partition: Partition) -> None:
@@ -51,7 +52,7 @@ class Fetcher:
         """Stops fetching the partition. An answer under way is dropped by its generation."""
         if partition not in self._members:
             return
-        self._members.pop(partition, None)
+        del self._members[partition]
         if not self._current.remove(partition):
             self.behind.remove(partition)
             if not self.behind:

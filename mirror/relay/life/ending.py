@@ -16,6 +16,7 @@ class Ending:
     def __init__(self, halt: Callable[[Partition, Halted], None]) -> None:
         self._halt = halt
         self._halting: dict[Partition, None] = {}
+        """In the order in which they came; and so ``_released``."""
         self._released: dict[Partition, None] = {}
         self.let_go: list[Partition] = []
 
@@ -48,5 +49,5 @@ class Ending:
 
     def _leave(self) -> None:
         for partition in [each for each in self._released if not each.queue.in_flight]:
-            self._released.pop(partition, None)
+            del self._released[partition]
             partition.queue.leave()

@@ -24,8 +24,8 @@ def told() -> Acknowledged:
 
 @pytest.mark.parametrize("halted", [True, False])
 def test_a_partition_that_halted_is_judged_by_its_prefix(monkeypatch: pytest.MonkeyPatch, *, halted: bool) -> None:
-    """Neither side is read to its end there: nothing was copied behind the halt. (Five tries of `nemeses-transaction`
-    ended with a KeyError.) What is copied to its end is missed if it is not there."""
+    """Neither side is read to its end there: nothing was copied behind the halt. (`nemeses-transaction` ended
+    with a KeyError where a marker was repeated.) What is copied to its end is missed if it is not there."""
     other: Name = ("u", 0)
     both = told()
     both.note(other, 0, b"of another partition")

@@ -150,7 +150,7 @@ def fewer_partitions(sides: Sides, topic: str) -> None:
 
 
 class Situation(NamedTuple):
-    """What the plan says of it, and the reason with which the mirror halts; empty: it goes on."""
+    """What ``mirror plan`` says of it, and the reason with which the mirror halts; empty: it goes on."""
 
     plant: Callable[[Sides, str], None]
     line: str

@@ -16,6 +16,7 @@ from mirror.net.logs.log import Marker
 from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.internal.batches import KeyValue
 from mirror.records.header import BatchHeader
+from mirror.records.identity import same_owner
 from mirror.wire.errors import ErrorCode
 from tests.simulation.model.broker import Answer, CoordinatorModel, PartitionModel
 from tests.simulation.model.clock import VirtualLoop
@@ -58,6 +59,8 @@ class Unknown(NamedTuple):
     late_by: float
     gone: str
     """Who had the same appended before, if that is deleted; else empty."""
+    next_id: bool
+    """Whether the leader knows the flow by another producer id: this one is the next."""
 
 
 class Site:
@@ -231,7 +234,9 @@ class Site:
             if not known:
                 before, base = self._appended.get(key, ("", -1))
                 gone = before if 0 <= base < model.start else ""
-                self.on_unknown(Unknown(who, end, self.brokers[node_id].late_by, gone))
+                owner = header.producer_id
+                next_id = any(same_owner(one, owner) for one in model.producers if one != owner)
+                self.on_unknown(Unknown(who, end, self.brokers[node_id].late_by, gone, next_id))
             self._appended[key] = (who, end)
         self._trace(who, "data {} at broker {}: {}", told, node_id, _told(answer, new=new, deposed=model.deposed))
         if answer.error:
