@@ -171,8 +171,9 @@ def test_an_empty_partition(
     create_topic(source, topic_name, 3)
     produce(source, topic_name, 20, partitions=2)
     first, second = (end_of(source, topic_name, index) for index in (0, 1))
-    commit(source_cluster, group, topic_name, first, second, 0)
     with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name], flow=mode)) as process:
+        process.wait_event("caught_up")  # offsets are carried over as far as the records before them are copied
+        commit(source_cluster, group, topic_name, first, second, 0)
         process.wait_for(
             lambda: min(committed(destination_cluster, group, topic_name, 3)) >= 0, "an offset in each partition"
         )
