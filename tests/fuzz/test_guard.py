@@ -1,5 +1,7 @@
 """The bounds of an input can be broken, and then are seen."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -25,6 +27,23 @@ def test_too_much_memory() -> None:
     guard(bytes(8))
     with pytest.raises(TooMuchMemory, match="for 100 bytes; 32 MiB allowed"):
         guard(bytes(100))
+
+
+CHILD = f"""
+from tests.fuzz.guard import Guard, TooMuchMemory
+from tests.fuzz.source import Target
+try:
+    Guard(Target(lambda data: b"\\1" * (100 * {MIB}), most_bytes=32 * {MIB}))(b"")
+except TooMuchMemory:
+    print("seen")
+"""
+
+
+def test_the_memory_of_the_parent_does_not_count() -> None:
+    """The kernel gives a child its parent's peak as its own, for getrusage."""
+    held = _fill(300 * MIB)
+    said = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True).stdout
+    assert (said, len(held)) == ("seen\n", 300 * MIB)
 
 
 def test_memory_of_many_inputs_is_not_that_of_one() -> None:

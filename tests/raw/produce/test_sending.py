@@ -127,8 +127,10 @@ def test_what_is_refused_for_good(site: Site, topic_name: str) -> None:
     create(site.cluster, topic_name)
     with site.producer() as producer:
         producer.send(topic_name, made(0), partition=0).result(PATIENCE_S)
-        armed = site.proxy.arm("Produce", Refuse(code=ErrorCode.POLICY_VIOLATION))
+        busy = site.proxy.arm("Produce", Refuse(code=ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
         first, second = (producer.send(topic_name, made(number), partition=0) for number in (1, 2))
+        armed = site.proxy.arm("Produce", Refuse(code=ErrorCode.POLICY_VIOLATION))
+        busy.disarm()  # not before the second waits behind the first
         with pytest.raises(RefusedByBroker, match=r"POLICY_VIOLATION \(44\); the cluster's policy does not allow it"):
             producer.flush()
         armed.wait()
