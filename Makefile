@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large deep fuzz grid mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -51,6 +51,10 @@ BATCHES := 5000000
 
 audit-large: $(READY)
 	$(BIN)/python -m tests.audit.faults.large $(BATCHES)
+
+# docs/HALTS.md, from the one list of reasons (mirror/reasons.py).
+halts: $(READY)
+	$(BIN)/python -m tests.halts_document
 
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)

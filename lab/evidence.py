@@ -101,6 +101,9 @@ MARKER_WAITED = Evidence(
     "marker in a frozen broker's socket", "the proxy delivered it, the broker answered when it woke"
 )
 MARKERS = Evidence("markers written", "control batches in the destination's log since the repetition began")
+REBATCHED = Evidence(
+    "batches put together", "batches of data in both logs since the repetition began: the destination has fewer"
+)
 MARKER_UNDER_WAY = Evidence("marker under way", "the proxy passed it on just before")
 TOO_FEW_REPLICAS = Evidence(
     "too few replicas in sync", "error 19 or 20 in a broker's answer, seen by the proxy; or fewer in sync than "

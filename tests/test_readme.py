@@ -1,4 +1,4 @@
-"""What the README shows is there: every command, every make target, the configuration, every link to a file."""
+"""What the README and docs/OPERATING.md show is there: every command, make target, configuration and link to a file."""
 
 import re
 import tomllib
@@ -12,6 +12,7 @@ from mirror.service.config import load
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OPERATING = (ROOT / "docs" / "OPERATING.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 CONSOLE = [
     line.removeprefix("$ ").split("#")[0].split()
@@ -22,7 +23,7 @@ CONSOLE = [
 ]
 CONSOLE = [["mirror", *words[1:]] if words[0] == ".venv/bin/mirror" else words for words in CONSOLE]
 """Where it is after ``make setup``, or after the two commands that install it alone."""
-INLINE = [text.split() for text in re.findall(r"`((?:mirror|make) [^`]+)`", README)]
+INLINE = [text.split() for text in re.findall(r"`((?:mirror|make) [^`]+)`", README + OPERATING)]
 COMMANDS = CONSOLE + INLINE
 
 
@@ -95,3 +96,10 @@ def test_its_links_lead_to_files() -> None:
     assert targets
     for target in targets:
         assert (ROOT / target).exists(), target
+
+
+def test_there_are_first_steps_for_each_alert() -> None:
+    rules = re.findall(r"^ +- alert: (\w+)$", (ROOT / "mirror/configs/alerts.yaml").read_text("utf-8"), re.MULTILINE)
+    steps = re.findall(r"^\| (Mirror[\w, ]+) \|", OPERATING, re.MULTILINE)
+    assert [name for row in steps for name in row.split(", ")] == rules
+    assert len(rules) > 10

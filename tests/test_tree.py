@@ -132,7 +132,7 @@ COVERED = {
     "service/config/reread.py": "service/flows/test_reloading.py",
     "service/config/resolve.py": "service/config/test_load.py",
     "service/config/settings.py": "service/config/test_load.py",
-    "service/group/expel.py": "service/group/test_owners.py",
+    "service/group/expel.py": "service/flows/test_flow.py",
     "service/http/client.py": "service/http/test_server.py",
     "service/http/routes.py": "service/http/test_server.py",
     "service/log/plainlog.py": "service/test_memory_of_processes.py",

@@ -5,11 +5,11 @@ import time
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.sides import Name, Offsets
 from chaos.play.stage import Stage
-from chaos.producers.topics import EVERYONE, HOLES
+from chaos.producers.topics import EVERYONE, HOLES, PLAIN
 from chaos.scenario import Shape, scenario
 from chaos.waiting import until
 from chaos.witness.groups import committed, forget, members
-from chaos.witness.probes import markers_since
+from chaos.witness.probes import joined_since, markers_since
 from lab.evidence import (
     BOTH_BEGIN,
     BOTH_COPY,
@@ -19,6 +19,7 @@ from lab.evidence import (
     MIRROR_KILLED,
     NOTHING_COMMITTED,
     OFFSETS_DELETED,
+    REBATCHED,
     TAKEN_OVER,
     WORKER_FROZEN,
     WORKER_KILLED,
@@ -32,6 +33,8 @@ FIRST = 15
 """Least number of offsets of each partition that two mirrors copy side by side."""
 FREEZE_S = 1.5 * SESSION_MS / 1000
 COMES_S = 90.0
+BACKLOG_S, AT_ONCE_S = 2.0, 0.1
+"""How long batches wait, and how soon after that the worker is killed: while it sends them, more often than not."""
 
 
 @scenario(
@@ -58,6 +61,24 @@ def worker_kill_in_holes(stage: Stage) -> None:
         stage.mirror.kill_worker()
         stage.recovered()
         stage.seen(MARKERS, markers_since(stage.destination, dense[0], before[dense]))
+
+
+@scenario(
+    "worker-kill-larger-batches", group=GROUP, full=20, quick=1, per_stage=10, topics=PLAIN, rate=100.0,
+    flow={"mode": "deep"}, struck=(WORKER_FROZEN, WORKER_KILLED, REBATCHED),
+    does="the same, while small batches that have waited become larger ones (mode: deep)",
+)  # fmt: skip
+def worker_kill_larger_batches(stage: Stage) -> None:
+    topic = (stage.topic("idem-zstd"), 0)
+    for _ in stage.repeat():
+        frozen = stage.mirror.freeze()
+        before = until(lambda: stage.destination.ends([topic]), "the destination's end")
+        time.sleep(BACKLOG_S)  # not a wait: only what is read with one answer is put together
+        stage.mirror.thaw(frozen)
+        stage.moment(AT_ONCE_S)
+        stage.mirror.kill_worker()
+        stage.recovered()
+        stage.seen(REBATCHED, joined_since(stage.source, stage.destination, topic[0], before[topic]))
 
 
 @scenario(

@@ -24,6 +24,7 @@ class Mode(NamedTuple):
 
     offsets: str = "exact"
     fill: str = "markers"
+    mode: str = "shallow"
 
 
 USUAL = Mode()

@@ -73,6 +73,14 @@ def markers_since(side: Side, topic: str, offset: int, index: int = 0) -> int:
     return sum(one.header.is_control for one in batches(side, topic, index, offset=offset))
 
 
+def joined_since(source: Side, destination: Side, topic: str, offset: int, index: int = 0) -> int:
+    """Returns how many batches of data fewer the destination has from an offset on, up to its last one."""
+    there = [one.header for one in batches(destination, topic, index, offset=offset) if not one.header.is_control]
+    end = there[-1].next_offset if there else offset
+    here = [one.header for one in batches(source, topic, index, offset=offset) if not one.header.is_control]
+    return sum(header.next_offset <= end for header in here) - len(there)
+
+
 def topic_id(side: Side, topic: str) -> str:
     """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
     try:

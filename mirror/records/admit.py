@@ -94,7 +94,8 @@ class Terms:
     """The batches that the destination topic accepts, and the holes that its source topic can have.
 
     Attributes:
-        max_batch_size: the destination's ``max.message.bytes``; None if not known.
+        max_batch_size: the destination's ``max.message.bytes``, or less, if a refusal has shown that its broker takes
+            less (``relay.topics.verdicts``); None if not known.
         compacted: True if the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
         compacted_there: True if the destination's has ``compact``, so that its log cleaner changes what was copied.
         append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no

@@ -48,8 +48,9 @@ class Stats:
     """Partitions that halted, by reason; one that is resumed and halts again counts again."""
     skipped: list[GivenUp] = field(default_factory=list)
     """Ranges skipped here, and those that the internal topic listed at the start."""
-    filled: int = 0
-    """Offsets without a record at the source that were filled at the destination."""
+    filled_here: int = 0
+    """Offsets without a record at the source that this process has filled, for the hint ``many_holes`` alone. What is
+    shown is ``Queue.filled``, which also has what landed without an answer."""
     unproven: int = 0
     """Positions at which the last batch could not be compared with the source."""
 

@@ -2,7 +2,8 @@
 
 Nothing passes without full coverage. Each range must have been read to its end on both sides, by a reader that talked
 to the right cluster, with the nature of every offset known. The batches that the readers counted must be those that
-Spark counted before the join.
+Spark counted before the join. What a reader could not read, and gaps that no cleaner can have left, are findings
+(``broken_logs``, ``causeless_gaps``).
 """
 
 from collections import defaultdict

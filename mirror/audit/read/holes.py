@@ -1,7 +1,8 @@
 """Classifies each batch of a log for the audit: a record batch that is due, or a kind of hole. Pure.
 
-At the source, transaction markers, aborted data, empty batches and gaps are holes. No read_committed consumer reads
-anything there, and the destination has only control markers for them. At the destination, an abort marker with the
+At the source, transaction markers, aborted data and empty batches are holes. No read_committed consumer reads anything
+there, and the destination has only control markers for them. (So it has for gaps between batches: ``read.ranges`` finds
+them, and ``judge.coverage`` says whether they have a cause.) At the destination, an abort marker with the
 mirror's identity fills one offset; anything else that is not a record batch does not belong there.
 """
 

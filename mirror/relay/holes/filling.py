@@ -66,11 +66,11 @@ class HoleFilling:
 
     def _filled(self, partition: Partition) -> None:
         relay, hole = self._relay, partition.queue.pop_hole()
-        relay.stats.filled += hole.records
+        relay.stats.filled_here += hole.records
         if hole.cause is Cause.ACCEPTED:
             end = partition.queue.acknowledged
             relay.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)
-        if relay.stats.filled >= self._weigh_at:
+        if relay.stats.filled_here >= self._weigh_at:
             self._weigh()
         partition.queue.offer()
         relay.pump_sinks()
@@ -78,7 +78,7 @@ class HoleFilling:
 
     def _weigh(self) -> None:
         """Logs once that there is a cheaper way for a flow that consists mostly of holes."""
-        filled = self._relay.stats.filled
+        filled = self._relay.stats.filled_here
         offsets = filled + sum(partition.counts.records for partition in self._relay.partitions.values())
         self._weigh_at = 2 * filled
         if filled <= MANY_HOLES * offsets:

@@ -1,7 +1,7 @@
 """The claim of this process on a partition: who owns it, what was written down of it, and what is in doubt.
 
 Mostly locating changes it (``relay.locate``, ``relay.mapped``, ``relay.durable``); the lane and the relay report doubt.
-All use the methods; nothing outside this module assigns the attributes (``tests/relay/partition/test_owners.py``).
+All use the methods; nothing outside this module assigns the attributes (``tests/relay/partition/test_parts.py``).
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """The source's side of a partition: what to fetch next, and what is known of the source's log.
 
 Mostly the fetcher and what it calls change it (``relay.fetch``, ``relay.hot.forward``, ``relay.holes``), with the
-methods. Nothing outside this module assigns the attributes (``tests/relay/partition/test_owners.py``).
+methods. Nothing outside this module assigns the attributes (``tests/relay/partition/test_parts.py``).
 """
 
 import math

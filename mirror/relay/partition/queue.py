@@ -2,8 +2,8 @@
 
 The lane's. The compiled code reads and writes these attributes by name (``hot/c/_gather.c``, ``_acks.c``); the same in
 Python is in ``relay.hot.gather`` and ``relay.hot.acks``. Nobody else assigns them
-(``tests/relay/partition/test_owners.py``); ``relay.hot.forward`` appends to the outbox, and ``relay.holes.parking``
-replaces what waits in it.
+(``tests/relay/partition/test_parts.py``). ``relay.hot.plain`` and ``relay.hot.putting`` append to the outbox, and
+``relay.holes.parking`` replaces what waits in it.
 """
 
 import time
@@ -82,7 +82,7 @@ class Outlet(Protocol):
 
 
 class Queue:
-    """One partition's batches on their way to its lane. ``forward`` appends to the outbox, the lane takes from it."""
+    """One partition's batches on their way to its lane: the hot path appends to the outbox, the lane takes from it."""
 
     __slots__ = (
         "acknowledged",

@@ -1,6 +1,6 @@
 """Confirms verdicts that depend on topics' configs before a partition halts.
 
-The known configs are as old as the last look for topics, ten minutes by default. So if a verdict depends on them, the
+The known configs are as old as the last look for topics, a minute by default. So if a verdict depends on them, the
 partition comes into doubt instead of a halt, and the two topics are described again before it is located. If the
 configs differ from those of the verdict, the partition goes on under the new terms, and the batch in question is judged
 again. Else it halts, with the current numbers.

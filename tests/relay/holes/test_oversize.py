@@ -113,7 +113,7 @@ async def test_dropped() -> None:
             assert [(one.first, one.next, one.reason, one.offsets) for one in flow.relay.stats.skipped] == [
                 (1, 9, "oversize", 3)
             ]
-            assert flow.relay.stats.filled == 3
+            assert flow.relay.stats.filled_here == 3
             assert not flow.log.of("resync")
 
 

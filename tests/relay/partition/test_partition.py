@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from mirror.net.buffers import Frame, FramePool
 from mirror.net.metadata import Leader
+from mirror.records.admit import Cause
 from mirror.records.identity import Identity
 from mirror.relay.halts import Halted
 from mirror.relay.partition.cursor import Mark
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import MOVES, Phase
-from mirror.relay.partition.queue import IN_DOUBT, Batch
+from mirror.relay.partition.queue import IN_DOUBT, Batch, Hole
 
 HALTED = Halted("reason", "detail", "remedy")
 EVENTS = sorted({event for _, event in MOVES})
@@ -162,6 +163,21 @@ def test_each_position_is_another_generation() -> None:
 
 
 # Dropping.
+
+
+def test_a_hole_counts_once_it_is_filled() -> None:
+    """Mutations: it is not counted, its offsets are not passed, its frame is kept."""
+    partition = active()
+    queue, pool = partition.queue, FramePool(budget=1 << 20, frame_size=16)
+    frame = pool.take(10)
+    queue.outbox.append(Hole(b"", WHERE.identity, 3, frame, Cause.MARKER))
+    frame.hold()
+    queue.frames += 1
+    frame.release()
+    before = queue.filled, queue.acknowledged
+    assert queue.pop_hole().records == 3
+    assert (queue.filled, queue.acknowledged) == (before[0] + 3, before[1] + 3)
+    assert (queue.frames, len(queue.outbox), pool.used) == (0, 0, 0)
 
 
 def test_doubt() -> None:

@@ -1,6 +1,7 @@
 """Each part of a partition's state is assigned in its own module only; everybody else calls a method of it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,10 @@ ROOM = "mirror/relay/partition"
 PARTS: dict[str, type] = {"cursor": Cursor, "queue": Queue, "claim": Claim, "partition": Partition}
 TWINS = {"mirror/relay/hot/acks.py", "mirror/relay/hot/gather.py"}
 """The Python forms of the compiled code, which writes a queue's attributes by name: they do what it does."""
+COMPILED = "mirror/relay/hot/c"
 WRITTEN_BY_TWINS = {"acknowledged", "frames", "queued"}
-HOMONYMS = {"stats.filled", "here.floor", "worker.heard_at", "facts.due", "facts.halted", "sums.old"}
-"""Attributes of other classes (``Stats``, ``SourceLog``, the fleet's ``Worker``, the plan's ``PartitionFacts`` and
+HOMONYMS = {"here.floor", "worker.heard_at", "facts.due", "facts.halted", "sums.old"}
+"""Attributes of other classes (``SourceLog``, the fleet's ``Worker``, the plan's ``PartitionFacts`` and
 ``Sample``) with a name that a part has, too."""
 
 
@@ -84,6 +86,22 @@ def test_each_part_has_a_module() -> None:
 )
 def test_it_sees_an_assignment(source: str) -> None:
     assert len(trespasses("mirror/relay/fetch/answers.py", source)) == 1
+
+
+def assigned_in_c(source: str) -> set[str]:
+    """Attributes that C code sets: by a name of ``intern``, directly or by way of ``set_number``."""
+    names = re.findall(r"\b(?:PyObject_SetAttr|PyObject_SetAttrString|set_number)\(\s*\w+, (\w+|\"\w+\")", source)
+    return {name.strip('"').removeprefix("name_") for name in names} - {"PyObject", "name"}
+
+
+def test_what_the_compiled_code_assigns() -> None:
+    found = {path.name: assigned_in_c(path.read_text(encoding="utf-8")) for path in (ROOT / COMPILED).glob("*.c")}
+    assert set().union(*found.values()) == WRITTEN_BY_TWINS, found
+
+
+def test_it_sees_an_assignment_in_c() -> None:
+    source = "PyObject_SetAttr(partition, name_window, one); set_number(partition, name_due, 1);"
+    assert assigned_in_c(source + ' PyObject_SetAttrString(it, "claim", other)') == {"window", "due", "claim"}
 
 
 def test_it_sees_the_twins_go_too_far() -> None:
