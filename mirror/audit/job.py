@@ -334,6 +334,7 @@ class _Audit:
             passed=self.passed,
             codec=self.request.codec,
             rebatches=self.request.rebatches,
+            append_times=self.request.append_times,
         )
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))

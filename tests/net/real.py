@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
@@ -14,7 +15,7 @@ from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create
 from tests.fakes.loop import until
 
-__all__ = ["consumed", "create", "log_of", "opened", "records", "transaction"]
+__all__ = ["consumed", "create", "limited", "log_of", "opened", "records", "transaction"]
 LINGER_MS = 30_000
 """Nothing is sent before it is flushed. For that the producer has to know the topic: what waits for the topic goes to
 the partition one by one, and a flush meanwhile sends what is there as a batch of its own."""
@@ -27,6 +28,28 @@ async def opened(sandbox: SandboxCluster, *, request_timeout_s: float = 30.0) ->
     options = ClusterOptions(bootstrap=addresses(sandbox), connection=connection)
     async with await Cluster.open(sandbox.name, options) as cluster:
         yield cluster
+
+
+@asynccontextmanager
+async def limited(
+    cluster: Cluster, rate: int, *, of: str = "producer_byte_rate", client_id: str = ""
+) -> AsyncIterator[None]:
+    """A quota in bytes per second on what a client produces (or ``of``: fetches); by default on this one."""
+    client_id = client_id or cluster.options.connection.client_id
+
+    async def limit(*, remove: bool) -> None:
+        kind = AlterClientQuotasRequest.EntryData
+        entity = [kind.EntityData(entity_type="client-id", entity_name=client_id)]
+        ops = [kind.OpData(key=of, value=rate, remove=remove)]
+        request = AlterClientQuotasRequest(entries=[kind(entity=entity, ops=ops)], validate_only=False)
+        (row,) = (await cluster.call(request)).entries
+        assert row.error_code == 0, row
+
+    await limit(remove=False)
+    try:
+        yield
+    finally:
+        await limit(remove=True)
 
 
 async def log_of(cluster: Cluster, topic: str, partition: int = 0) -> PartitionLog:

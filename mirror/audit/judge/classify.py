@@ -56,7 +56,9 @@ class Scene:
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
     offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
-    flow compresses batches anew. ``rebatches``: it makes larger batches of small ones.
+    flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``: the
+    destination's broker may have put its own times in. ``cut_off_at``: the end of what is audited of the destination's
+    log (as the offsets of its rows); None: all of it is.
     """
 
     key: TopicPartition
@@ -79,6 +81,8 @@ class Scene:
     passed: Mapping[int, str] = field(default_factory=dict)
     codec: int | None = None
     rebatches: bool = False
+    append_times: bool = False
+    cut_off_at: int | None = None
 
 
 def named(scene: Scene) -> list[Finding]:
@@ -121,7 +125,8 @@ def _anew(scene: Scene, source: dict[int, BatchRow], destination: dict[int, Batc
         return Reencoded([], [])
     return settled_anew(
         scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
-        passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches,
+        passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches, append_times=scene.append_times,
+        cut_off_at=scene.cut_off_at,
     )  # fmt: skip
 
 
@@ -312,7 +317,8 @@ def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, B
     if scene.opened is not None and scene.cleaned:
         there = None if scene.mapped else Explained(scene.odd)
         opened = OpenedBatches(
-            differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there
+            differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there,
+            copied_to=scene.audited.end, append_times=scene.append_times,
         )  # fmt: skip
         yield from settled(scene.key, source, destination, opened)
 

@@ -5,6 +5,7 @@ chunks that still differ (about a thousand rows per GB). Each round searches els
 explains. When there are too many of these, the rest is counted but not examined (``wholesale``).
 """
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ from mirror.audit.judge.regions import (
     within,
 )
 from mirror.audit.judge.runs import MovedRun, folded, less, moved_finding, resegmented, wholesale
+from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model import (
     BatchRow,
     Bounds,
@@ -73,7 +75,8 @@ class _Found:
 class Differences:
     """Examines the regions that differ, and collects findings. ``mapped``: the destination has offsets of its own.
     ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with
-    which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones.
+    which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``: the
+    destination's broker may have put its own times in.
 
     ``unexplained``: number of batches that no shift and no cleaner explains. ``ended``: partitions of which both logs
     were examined to their ends.
@@ -85,6 +88,7 @@ class Differences:
     passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     codec: int | None = None
     rebatches: bool = False
+    append_times: bool = False
     unexplained: int = 0
     ended: set[TopicPartition] = field(default_factory=set)
     _findings: list[Finding] = field(default_factory=list)
@@ -224,14 +228,19 @@ class Differences:
 
     def _check(self, window: Window) -> None:
         """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
-        two reads.
+        two reads. A batch differs in the chunk in which it begins, a hole in each that it touches.
 
         Raises:
             AuditError: nothing differs in such a chunk.
         """
-        starts = window.pairs.starts
+        pairs = window.pairs
+        bases = sorted({*pairs.source, *pairs.destination})
+        holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
         for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
-            if certain and not any((chunk.first or base >= chunk.start) and base < chunk.end for base in starts):
+            span = Span(-1 if chunk.first else chunk.start, chunk.end)
+            at = bisect_left(bases, span.start)
+            begins = at < len(bases) and bases[at] < span.end
+            if certain and not begins and next(overlapping(holes, span), None) is None:
                 raise AuditError(
                     f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
                     "while it was read",
@@ -394,6 +403,8 @@ class Differences:
                     passed=self.passed.get(key, {}),
                     codec=self.codec,
                     rebatches=self.rebatches,
+                    append_times=self.append_times,
+                    cut_off_at=known.destination.end - window.region.shift,
                 )
             )
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)

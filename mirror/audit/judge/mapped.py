@@ -121,7 +121,7 @@ async def _freeze(
         found.findings.extend(_unknown(key, here, state))
         return
     side = Subject(key.topic, key.partition, theirs.topic.name)
-    own = {computed, *(one.identity.producer_id for one in state.ledger.checkpoints(side))}
+    own = {computed} | state.ledger.own(side)
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
     first = known.map[0].destination if len(known.map) else known.destination_end
     start = max(log.start, first)

@@ -298,7 +298,11 @@ def behind(chunks: Iterable[DifferingChunk], start: int, end: int = 1 << 63) -> 
     for chunk in chunks:
         where = chunk.where._replace(start=max(chunk.where.start, start), end=min(chunk.where.end, end))
         if where.end > where.start:
-            found.append(chunk._replace(where=where._replace(first=where.first and where == chunk.where)))
+            whole = where == chunk.where
+            # What differs in a chunk may lie in the part that is cut off.
+            found.append(
+                DifferingChunk(where._replace(first=where.first and whole), chunk.batches, chunk.certain and whole)
+            )
     return tuple(found)
 
 

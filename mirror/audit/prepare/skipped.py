@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from mirror.audit.model import AuditRequest, Bounds, SkippedRange, Span, TopicPartition
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
@@ -35,12 +34,17 @@ async def skipped(
     ids: tuple[Mapping[str, str], Mapping[str, str]] = (MappingProxyType({}), MappingProxyType({})),
 ) -> Decisions:
     """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
-    topics at source and destination, where they have some; what was passed over counts only in these very topics."""
+    topics at source and destination, where they have some; what was passed over counts only in these very topics.
+
+    Raises:
+        NetworkError: the destination does not answer. Without an answer, records that were passed over would count as
+            lost.
+    """
     state = InternalTopic(destination, request.flow, lean=True)
     try:
         if not await state.open(create=False):
             return Decisions()
-    except (NetworkError, StateError) as error:
+    except StateError as error:
         return Decisions(
             unknown=f"whether offsets were skipped or taken on trust is not known: topic {state.topic} of cluster "
             f"{destination.name} cannot be read: {error}"

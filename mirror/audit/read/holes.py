@@ -161,6 +161,8 @@ def _markers(
         if checksum(batch) != crc:
             # With offsets of its own, no marker counts: it is a damaged copy if the map has it, else somebody else's.
             whats.append((index, What.DATA if rules.mapped else What.DAMAGED))
+        elif not headers["record_count"][index]:
+            whats.append((index, What.EMPTY))  # the cleaner keeps a producer's last batch, without what was in it
         else:
             whats.append((index, What.CONTROL if may and marker_kind(batch) == ABORT else What.FOREIGN))
     return whats

@@ -7,6 +7,7 @@ read, because a range continues at the next offset that is due.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import suppress
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Endpoint, OldRange, Side, Span, TopicPartition
@@ -51,6 +52,10 @@ class _BrokenLog(Exception):
 
 class _NotThere(Exception):
     """The broker's log does not have the offset, or no longer has it."""
+
+
+class _Throttled(Exception):
+    """A quota: the broker answers with nothing but the time to wait, which the next request on the connection does."""
 
 
 class _Again(Exception):
@@ -258,6 +263,8 @@ class Reader:
             return await self._receive(sent or await self._send(wanted, coverage.next_offset), wanted)
         except _NotThere:
             again = await self._pass_over(wanted, coverage)
+        except _Throttled:
+            again = None
         except _Again as error:
             again = error
         if again is not None:
@@ -303,7 +310,7 @@ class Reader:
         step = max(1, (visible - due) // PROBES)
         for offset in sorted({*range(due + step, visible, step), visible - 1} - {due}):
             try:
-                frame, fetched = await self._receive(await self._send(wanted, offset), wanted)
+                frame, fetched = await self._unthrottled(wanted, offset)
             except (_BrokenLog, _NotThere, _Again) as error:
                 return f"at offset {offset}: {error}"
             shown = fetched.end > fetched.start
@@ -311,6 +318,12 @@ class Reader:
             if shown:
                 return f"at offset {offset} it shows a batch"
         return None
+
+    async def _unthrottled(self, wanted: Range, offset: int) -> tuple[Frame, Fetched]:
+        """Returns the answer for an offset, however often a quota holds it up. Raises what ``_receive`` raises."""
+        while True:
+            with suppress(_Throttled):
+                return await self._receive(await self._send(wanted, offset), wanted)
 
     def _block(self, frame: Frame, piece: RangePiece) -> Block | None:
         if not piece.places and not len(piece.holes):
@@ -396,7 +409,8 @@ class Reader:
         """Returns the answer, with or without records. The caller releases the frame.
 
         Raises:
-            _Again, _BrokenLog, _NotThere, AuditError: the meaning of the error code or of the lost connection.
+            _Throttled, _Again, _BrokenLog, _NotThere, AuditError: what the answer, its error code or the lost
+                connection means.
         """
         try:
             frame = await sent.future
@@ -405,6 +419,9 @@ class Reader:
         try:
             response = read_fetch_response(sent.version, frame.body)
             sent.connection.throttle(response.throttle_ms)
+            if not response.error and not response.partitions and response.throttle_ms:
+                frame.release()
+                raise _Throttled
             if not response.error and len(response.partitions) != 1:
                 raise MalformedFrame(f"{len(response.partitions)} partitions where one was asked for")
             code = response.error or response.partitions[0].error

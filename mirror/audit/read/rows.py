@@ -199,6 +199,9 @@ def make_block(
     headers["attributes"] &= rules.kept_attributes
     if rules.append_times:
         _leave_out_times(headers, rules.side)
+        if any(is_unit := [isinstance(row, Unit) for row in places]):
+            # A record by itself has its own time as the base: that of its append, if the destination has put it in.
+            headers["base_timestamp"][is_unit] = headers["max_timestamp"][is_unit] = 0
     return Block(headers, crc_ok, digests, holes)
 
 

@@ -1,8 +1,9 @@
 """Compares batches of compacted topics record by record, with Spark. Returns the offsets that differ.
 
 A cleaner removes a record only if there is a later one of its key, or if it is an old tombstone. So a record that only
-one side has is excused if the other side has a later record of its key; if its own side has a later tombstone of its
-key, which the other side's cleaner may have removed as well; if it is a tombstone; or if it has no key.
+one side has is excused if the other side has a later record of its key, or if it has no key. A tombstone, or a record
+with a later tombstone on its own side, is excused as well (the other side's cleaner may have removed the tombstone
+since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted.
 """
 
 from collections import defaultdict
@@ -26,8 +27,8 @@ _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.i
 
 
 class LaterRecords(NamedTuple):
-    """The last record and the last tombstone of each key of some partitions, at source and destination. What excuses a
-    missing record lies after it, so the rest of the log is read, once."""
+    """The first and the last record and the last tombstone of each key of some partitions, at source and destination.
+    For these, all of both logs is read, once."""
 
     source: DataFrame
     destination: DataFrame
@@ -61,7 +62,7 @@ def record_differences(
         source: what to read there, with records as rows: everything in ``looked``.
         destination: likewise.
         looked: the offsets of the batches that differ.
-        later: the last records of each key, from the first of these offsets on; None: nothing is excused.
+        later: the first and last records of each key; None: nothing is excused.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
@@ -116,10 +117,11 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
-    """Returns the last offset of each key, and the last one that is a tombstone."""
+    """Returns the first and the last offset of each key, and the last one that is a tombstone."""
     records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
     is_tombstone = F.col(prefix + "tombstone") == 1
     return records.groupBy(*_KEY).agg(
+        F.min("base_offset").alias(prefix + "first"),
         F.max("base_offset").alias(prefix + "last"),
         F.max(F.when(is_tombstone, F.col("base_offset"))).alias(prefix + "deleted"),
     )
@@ -138,13 +140,11 @@ def _at() -> Column:
 def _excused(here: str, there: str) -> Column:
     """Returns True for a record that only ``here`` has if the cleaner ``there`` may have removed it."""
     offset = F.col("base_offset")
-    reasons = (
-        F.col("key").isNull(),
-        F.col(here + "tombstone") == 1,
-        F.col(there + "last") > offset,
-        F.col(here + "deleted") > offset,
-    )
-    excused = F.lit(False)
-    for reason in reasons:
-        excused = excused | F.coalesce(reason, F.lit(False))
-    return excused
+    deleted = _holds(F.col(here + "tombstone") == 1) | _holds(F.col(here + "deleted") > offset)
+    lives_there = _holds(F.col(there + "first") < offset)
+    return F.col("key").isNull() | _holds(F.col(there + "last") > offset) | (deleted & ~lives_there)
+
+
+def _holds(condition: Column) -> Column:
+    """Returns False where the condition is not known, since there is no such record."""
+    return F.coalesce(condition, F.lit(False))

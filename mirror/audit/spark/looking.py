@@ -179,7 +179,7 @@ class Looking:
         self.progress.stage("comparing what was written anew, record by record")
         some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
         source, destination = (self._records_of(side, some, shifts) for side in Side)
-        with self._later({key: span.start for key, span in some.items() if self.cleaned(key)}, shifts) as later:
+        with self._later([key for key in some if self.cleaned(key)], shifts) as later:
             found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
         self._still_there(())
         if not self.request.committed:
@@ -195,26 +195,27 @@ class Looking:
 
     @contextmanager
     def _later(
-        self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]
+        self, keys: Sequence[TopicPartition], shifts: Mapping[TopicPartition, int]
     ) -> Iterator[LaterRecords | None]:
-        """Yields the last records of these compacted partitions from ``starts`` on; None without any. They are read
-        once for all rounds, unless there are shifts."""
-        if not starts:
+        """Yields the first and last records of these compacted partitions; None without any. They are read once for all
+        rounds, unless there are shifts."""
+        if not keys:
             yield None
             return
-        if not any(shifts[key] for key in starts) and all(start >= self._first[key] for key, start in starts.items()):
+        if not any(shifts[key] for key in keys):
             if self._kept is None:
-                self._kept = self._read_later({key: at for key, at in self._first.items() if self.cleaned(key)}, {})
+                self._kept = self._read_later([key for key in self._first if self.cleaned(key)], {})
             yield self._kept
             return
-        later = self._read_later(starts, shifts)
+        later = self._read_later(keys, shifts)
         try:
             yield later
         finally:
             later.forget()
 
-    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
-        whole = {key: Span(start, _NO_END) for key, start in starts.items()}
+    def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
+        bounds = self.scope.bounds
+        whole = {key: Span(bounds[key].audited.start, _NO_END) for key in keys}
         source, destination = (self._records_of(side, whole, shifts) for side in Side)
         return self._spark(lambda: LaterRecords.read(self.spark, source, destination))
 

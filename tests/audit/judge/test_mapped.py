@@ -21,7 +21,7 @@ from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
-from mirror.records.identity import Identity, producer_id
+from mirror.records.identity import MIRROR_BIT, Identity, producer_id
 from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create, edited, endpoint
@@ -71,16 +71,19 @@ def due(source: SandboxCluster, topic: str) -> Batches:
     return [step.data for step in steps_of(source, topic) if isinstance(step, Batch)]
 
 
-def copy_mapped(pair: Pair, topic: str, there: str, *, change: Change = list, written: int = 3) -> OffsetMap:
+def copy_mapped(
+    pair: Pair, topic: str, there: str, *, change: Change = list, written: int = 3, former: int = 0
+) -> OffsetMap:
     """Partition 0, with another writer's batches in between; the map of the first ``written`` batches is written down.
+    ``former``: a producer id that the flow had before, under which a stray batch comes.
 
     Returns:
         The whole map, as it would be if nothing were changed.
     """
-    return asyncio.run(_copy(pair, topic, there, change(due(pair[0], topic)), written))
+    return asyncio.run(_copy(pair, topic, there, change(due(pair[0], topic)), written, former))
 
 
-async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int) -> OffsetMap:
+async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int, former: int) -> OffsetMap:
     owner = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topic, partition=0)
     side, order = Subject(topic, 0, there), Order(1, owner, 0)
     offsets = OffsetMap()
@@ -101,12 +104,15 @@ async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], wr
             if header.base_offset >= offsets.source_end:
                 offsets.append(header.base_offset, base, header.last_offset_delta + 1)
             identity = identity.after(header.last_offset_delta + 1)
+            if former and not index:
+                await log.produce(restamp(header, Identity(former, 0, 0), 0).pack() + raw[HEADER_SIZE:])
             if index == written - 1:
                 await state.save(
                     [
                         Checkpoint(
                             subject=side, writer="w", order=order, source_offset=offsets.source_end, source_epoch=-1,
                             destination_offset=offsets.destination_end, identity=identity,
+                            own=(former, owner) if former else (),
                         ),
                         MapChunk(subject=side, writer="w", order=order, number=0, since=0, map=OffsetMap(offsets)),
                     ]
@@ -138,7 +144,7 @@ def test_copies_with_offsets_of_their_own(
 ) -> None:
     """One untouched topic, and one for each damage; the untouched one once more in many ranges."""
     pair = source_cluster, destination_cluster
-    names = "same", "lost", "value", "twice", "absent"
+    names = "same", "lost", "value", "twice", "stray", "absent"
     topics = {name: f"{topic_name}-{name}" for name in names}
     for topic in topics.values():
         create(pair[0], topic)
@@ -151,9 +157,12 @@ def test_copies_with_offsets_of_their_own(
         "lost": lambda found: [*found[:1], *found[2:]],
         "value": lambda found: [found[0], changed, *found[2:]],
         "twice": lambda found: [found[0], found[0], *found[1:]],
+        "stray": list,
     }
     maps = {
-        name: copy_mapped(pair, topics[name], f"{topics[name]}-there", change=change)
+        name: copy_mapped(
+            pair, topics[name], f"{topics[name]}-there", change=change, former=MIRROR_BIT | 7 if name == "stray" else 0
+        )
         for name, change in changes.items()
     }
     result = job.run(request(pair, *topics.values()), spark=spark)
@@ -178,6 +187,10 @@ def test_copies_with_offsets_of_their_own(
     (twice,) = of(result, topics["twice"])
     assert twice.kind is Kind.EXTRA
     assert "offset map does not have" in twice.detail
+
+    (stray,) = of(result, topics["stray"])
+    assert stray.kind is Kind.EXTRA
+    assert "offset map does not have" in stray.detail
 
     (absent,) = of(result, topics["absent"])
     assert (absent.kind, absent.source and absent.source.start) == (Kind.MISSING, 0)

@@ -1,6 +1,7 @@
 """What the audit knows of offsets that somebody went on without: from the flow's internal topic, on a broker."""
 
 import asyncio
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -8,6 +9,7 @@ from mirror.audit.model import AuditRequest, Bounds, Endpoint, SkippedRange, Spa
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, skipped
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
 from mirror.offsetmap.entries.checkpoint import SkippedOffsets as Written
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.passed import PassedOverOffsets
@@ -16,9 +18,16 @@ from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create, endpoint
 
-pytestmark = pytest.mark.broker
+
+def test_a_destination_that_does_not_answer_is_asked_again() -> None:
+    """Whoever asks does that: without an answer, what was passed over would count as lost."""
+    there = Endpoint(alias="b", bootstrap=(("127.0.0.1", 1),))
+    request = AuditRequest(flow="a->b", source=there, destination=there, topics=("t",))
+    with patch.object(InternalTopic, "open", side_effect=Unreachable("no answer")), pytest.raises(Unreachable):
+        asyncio.run(skipped(Mock(), [], request))
 
 
+@pytest.mark.broker
 def test_decisions_of_the_audited_partitions(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. The flow has no internal topic: nothing was decided, as far as is known.

@@ -100,6 +100,19 @@ def test_what_fills_a_hole_at_the_destination() -> None:
     assert PLAIN.odd == frozenset()
 
 
+def test_a_marker_that_the_cleaner_has_emptied() -> None:
+    """It keeps the last batch of a producer, without its record: there is nothing that anybody could read."""
+    emptied = raw_batch(
+        b"", attributes=TRANSACTIONAL | CONTROL, producer_id=MIRROR_BIT + 5, producer_epoch=1, last_offset_delta=0,
+        record_count=0,
+    )  # fmt: skip
+    damaged = bytearray(emptied)
+    damaged[50] ^= 1
+    for rules in (DESTINATION, Rules(side=Side.DESTINATION, strangers=True)):
+        assert whats(rules, [emptied, bytes(damaged)]) == [What.EMPTY, What.DAMAGED]
+    assert whats(COMMITTED, [emptied]) == [What.CONTROL]
+
+
 def test_rules_as_text() -> None:
     for rules in (PLAIN, COMMITTED, DESTINATION, Rules(append_times=True)):
         assert Rules.from_json(rules.to_json()) == rules

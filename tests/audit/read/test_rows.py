@@ -17,9 +17,11 @@ from mirror.audit.read.rows import (
     coverage_row,
     digester,
     gathered,
+    headers_of,
     make_block,
     read_headers,
 )
+from mirror.audit.read.units import Unit
 from mirror.audit.spark.options import SCHEMA as SPARK_SCHEMA
 from mirror.records.scan import scan
 from tests.records.builders import raw_batch, sealed
@@ -128,6 +130,16 @@ def test_times_of_the_append_are_left_out_where_that_is_allowed() -> None:
     assert chunk_rows(some) != chunk_rows(log())
     for change in ({"base_timestamp": 1}, {"record_count": 4}, {"attributes": 8 | 4}):
         assert chunk_rows(log(**{"attributes": 8} | change), rules=THERE) != chunk_rows(log(), rules=HERE)
+
+
+def test_a_record_by_itself_has_no_time_where_the_destination_puts_its_own_in() -> None:
+    """At the destination it would be that of the append."""
+    found = []
+    for rules, at_ms in ((HERE, 1_000), (THERE, 9_999)):
+        units = [Unit(at, at, 0, at_ms + at, 0, b"x", 0, False, 10) for at in range(2)]
+        block = make_block(memoryview(b""), units, headers_of(memoryview(b""), units), digester("sha256"), rules=rules)
+        found.append(block.headers.tolist())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

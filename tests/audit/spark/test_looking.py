@@ -1,6 +1,6 @@
-"""What stands behind the batches that a log cleaner changed is read once, and is not used where it has not all."""
+"""The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,18 +19,18 @@ class Counting(Looking):
         scope = Mock()
         scope.frozen.compacted = {Side.SOURCE: {"t"}}
         super().__init__(Mock(), scope, (), Mock(), 1, JobProgress())
-        self.read: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
+        self.read: list[tuple[list[TopicPartition], dict[TopicPartition, int]]] = []
         self.kept: list[Any] = []
 
-    def _read_later(self, starts: Mapping[TopicPartition, int], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
-        self.read.append((dict(starts), dict(shifts)))
+    def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
+        self.read.append((list(keys), dict(shifts)))
         self.kept.append(Mock())
         one: LaterRecords = self.kept[-1]
         return one
 
-    def looked(self, starts: Mapping[TopicPartition, int], shift: int = 0) -> Any:
-        """One look from there, at that shift; what it got."""
-        with self._later(starts, dict.fromkeys(starts, shift)) as later:
+    def looked(self, *keys: TopicPartition, shift: int = 0) -> Any:
+        """One look at these, at that shift; what it got."""
+        with self._later(keys, dict.fromkeys(keys, shift)) as later:
             assert later is not None
             assert not later.forget.called  # type: ignore[attr-defined]
         return later
@@ -38,30 +38,28 @@ class Counting(Looking):
 
 def test_read_once_for_all_rounds() -> None:
     """
-    1. All partitions that differ, from where they do; for every look from there on.
+    1. All partitions that differ and are compacted, for every look.
     2. Begun anew, because a log's start has moved: read again, and what was read before is let go.
     """
     looking = Counting()
     looking.begin({KEY: 10, OTHER: 5, TopicPartition("plain", 0): 3})
-    assert looking.looked({KEY: 10}) is looking.looked({KEY: 700, OTHER: 5})
-    assert looking.read == [({KEY: 10, OTHER: 5}, {})]
+    assert looking.looked(KEY) is looking.looked(KEY, OTHER)
+    assert looking.read == [([KEY, OTHER], {})]
     looking.begin({KEY: 20})
     assert looking.kept[0].forget.called
-    looking.looked({KEY: 20})
-    assert looking.read[1:] == [({KEY: 20}, {})]
+    looking.looked(KEY)
+    assert looking.read[1:] == [([KEY], {})]
     looking.end()
     assert looking.kept[1].forget.called
 
 
 def test_read_for_itself() -> None:
-    """What has moved, or begins before the first chunk that differs, is not all in what is kept: it is read, and let go
-    behind the look."""
+    """What has moved is not in what is kept: it is read, and let go behind the look."""
     looking = Counting()
     looking.begin({KEY: 10})
-    kept = looking.looked({KEY: 10})
-    moved, before = looking.looked({KEY: 50}, shift=3), looking.looked({KEY: 8})
-    assert looking.read[1:] == [({KEY: 50}, {KEY: 3}), ({KEY: 8}, {KEY: 0})]
+    kept = looking.looked(KEY)
+    moved = looking.looked(KEY, shift=3)
+    assert looking.read[1:] == [([KEY], {KEY: 3})]
     assert moved.forget.called
-    assert before.forget.called
     assert not kept.forget.called
-    assert looking.looked({KEY: 11}) is kept
+    assert looking.looked(KEY) is kept

@@ -2,11 +2,8 @@
 later. Markers must never be among that, because nothing tells a late one from another."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import RequestTimedOut
@@ -15,7 +12,7 @@ from mirror.net.logs.log import Marker
 from mirror.net.options import Use
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, log_of, opened
+from tests.net.real import create, limited, log_of, opened
 from tests.records.builders import Record, kafka_batch
 
 pytestmark = pytest.mark.broker
@@ -24,25 +21,6 @@ MARKER = Marker(MIRROR_BIT | 9 << 20, 1, 0)
 RATE = 20_000
 """Of the quota, in bytes per second."""
 TIMEOUT_S = 1.5
-
-
-@asynccontextmanager
-async def limited(cluster: Cluster) -> AsyncIterator[None]:
-    """A quota on what this client produces."""
-
-    async def limit(*, remove: bool) -> None:
-        kind = AlterClientQuotasRequest.EntryData
-        entity = [kind.EntityData(entity_type="client-id", entity_name=cluster.options.connection.client_id)]
-        ops = [kind.OpData(key="producer_byte_rate", value=RATE, remove=remove)]
-        request = AlterClientQuotasRequest(entries=[kind(entity=entity, ops=ops)], validate_only=False)
-        (row,) = (await cluster.call(request)).entries
-        assert row.error_code == 0, row
-
-    await limit(remove=False)
-    try:
-        yield
-    finally:
-        await limit(remove=True)
 
 
 def batch(size: int) -> bytes:
@@ -68,7 +46,7 @@ async def test_markers_do_not_wait_for_what_is_throttled(sandbox: SandboxCluster
     create(sandbox, topic_name)
     async with opened(sandbox) as patient:
         await log_of(patient, topic_name)
-        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+        async with limited(patient, RATE), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
             assert await throttled(cluster, topic_name) > TIMEOUT_S
             log = await log_of(cluster, topic_name)
             end = await log.true_end()
@@ -86,7 +64,7 @@ async def test_on_the_connection_that_is_throttled_a_marker_would_come_late(
     create(sandbox, topic_name)
     async with opened(sandbox) as patient:
         calm = await log_of(patient, topic_name)
-        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+        async with limited(patient, RATE), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
             pause_s = await throttled(cluster, topic_name)
             log = await log_of(cluster, topic_name)
             connection = await cluster.control(log.leader.node_id, use=Use.WRITING)
@@ -108,7 +86,7 @@ async def test_the_next_request_waits_as_long_as_the_broker_says(sandbox: Sandbo
     create(sandbox, topic_name)
     async with opened(sandbox) as patient:
         await log_of(patient, topic_name)
-        async with limited(patient), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
+        async with limited(patient, RATE), opened(sandbox, request_timeout_s=TIMEOUT_S) as cluster:
             log = await log_of(cluster, topic_name)
             assert await throttled(cluster, topic_name) > TIMEOUT_S
             await log.delete_before(1)

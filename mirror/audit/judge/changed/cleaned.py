@@ -2,8 +2,10 @@
 
 A cleaner keeps a batch's borders and removes records from it. So two batches with the same borders are compared record
 by record, and a batch that only one side has is excused if the other side's log has nothing at all there. What the
-destination lacks is a note if a cleaner there may have removed it. What the source lacks can no longer be compared with
-anything: it is ``unverifiable``, or a difference if no cleaner could have removed it.
+destination lacks is a note if a cleaner there may have removed it, and the source's may still: consumers of a compacted
+topic must expect that. If no cleaner works at the source, its consumers keep what the destination's lack: a difference.
+What the source lacks can no longer be compared with anything: it is ``unverifiable``, or a difference if no cleaner
+could have removed it.
 """
 
 from bisect import bisect_left
@@ -26,13 +28,17 @@ class OpenedBatches:
 
     ``differences`` are in offset order. ``cleaned``: the sides on which a log cleaner works. ``here`` and ``there``:
     what source and destination have at offsets without records; ``there`` is None if that is not known
-    (``offsets: mapped``).
+    (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: nothing is
+    behind it.
+    ``append_times``: the destination's broker may have put its own times in, so times are not compared.
     """
 
     differences: Sequence[RecordDifference]
     cleaned: Set[Side]
     here: Explained
     there: Explained | None
+    copied_to: int | None = None
+    append_times: bool = False
 
     def within(self, span: Span) -> Sequence[RecordDifference]:
         """Returns the differences at these offsets."""
@@ -77,7 +83,7 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
         return _finding(Kind.UNVERIFIABLE, key, ours, theirs, there, GONE_HERE)
     if here:
         return _finding(Kind.CLEANED, key, ours, theirs, here, GONE_THERE)
-    same = ours.max_timestamp == theirs.max_timestamp
+    same = opened.append_times or ours.max_timestamp == theirs.max_timestamp
     return _finding(Kind.CLEANED, key, ours, theirs, [], REWRITTEN) if same else None
 
 
@@ -88,6 +94,8 @@ def _removed(
     records are excused."""
     found = opened.within(row.span)
     elsewhere = opened.there if at is Side.SOURCE else opened.here
+    if at is Side.SOURCE and opened.copied_to is not None and row.span.end > opened.copied_to:
+        return None  # a cleaner does not shorten a log: this was never copied
     if (
         next(overlapping(others, row.span), None) is not None
         or (elsewhere is not None and not elsewhere.is_cleaned(row.span))
@@ -101,10 +109,12 @@ def _removed(
 
 
 def is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
-    """Returns True if a log cleaner that works on the other side may have taken the record there."""
+    """Returns True if a log cleaner that works on the other side may have taken the record there. Of what the
+    destination lacks, that is no excuse unless one works at the source, too: it would keep the record for ever."""
     if one.at is None:
         return False
-    return one.excused and (Side.DESTINATION if one.at is Side.SOURCE else Side.SOURCE) in cleaned
+    needed = {Side.SOURCE, Side.DESTINATION} if one.at is Side.SOURCE else {Side.SOURCE}
+    return one.excused and needed <= cleaned
 
 
 def _finding(

@@ -40,7 +40,13 @@ class RowOfBatches(NamedTuple):
         return sum(row.size for row in self.source)
 
     def is_whole(
-        self, differing: Sequence[RecordDifference], cleaned: Set[Side], *, whole: bool, codec: int | None
+        self,
+        differing: Sequence[RecordDifference],
+        cleaned: Set[Side],
+        *,
+        whole: bool,
+        codec: int | None,
+        append_times: bool = False,
     ) -> bool:
         """Returns True if the destination's can be all that was made of the source's.
 
@@ -49,14 +55,16 @@ class RowOfBatches(NamedTuple):
             cleaned: the sides on which a log cleaner works.
             whole: all of it is audited.
             codec: with which the flow compresses batches anew; None: with their own.
+            append_times: the destination's broker may have put its own times in.
         """
+        timed = whole and not cleaned and not append_times
         codecs = {row.flags & CODEC_MASK for row in self.source} | ({codec} if codec is not None else set())
         gone_here, gone_there = (sum(one.at is side for one in differing) for side in Side)
         both = ((Side.SOURCE, self.source), (Side.DESTINATION, self.destination))
         return (
             all(row.records == row.span.offsets or side in cleaned for side, rows in both for row in rows)
             and all(row.flags in codecs for row in self.destination)
-            and (not whole or bool(cleaned) or self._newest(self.source) == self._newest(self.destination))
+            and (not timed or self._newest(self.source) == self._newest(self.destination))
             and all(is_excused(one, cleaned) for one in differing)
             and (not whole or sum(row.records for row in self.destination) - gone_there == self.records - gone_here)
         )

@@ -63,6 +63,8 @@ def settled(
     passed: Mapping[int, str] = MappingProxyType({}),
     codec: int | None = None,
     rebatches: bool = False,
+    append_times: bool = False,
+    cut_off_at: int | None = None,
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -79,20 +81,28 @@ def settled(
         passed: offsets of records that the flow says it has passed over, each with what became of it.
         codec: with which the flow compresses batches anew (``compression.type``); None: with their own.
         rebatches: the flow makes larger batches of small ones in a row (``mode``).
+        append_times: the destination's broker may have put its own times in.
+        cut_off_at: the end of what is audited of the destination. A batch that reaches beyond it shows that its log
+            goes on there, as a running mirror's does. None: no batch does.
     """
     found, holes = list[Finding](), list[Hole]()
     wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
     for several in list(rows_of_batches(source, destination)) if rebatches else ():
         span = Span(max(several.span.start, audited.start), min(several.span.end, audited.end))
-        if span.offsets <= 0 or several.destination[-1].span.end > audited.end:
+        last = several.destination[-1].span.end
+        if span.offsets <= 0 or (last > audited.end and (cut_off_at is None or last <= cut_off_at)):
             continue  # not audited, or the destination has more than the source
         differing = [one.what for one in overlapping(wrong, span)]
-        if several.is_whole(differing, cleaned, whole=span == several.span, codec=codec):
+        if several.is_whole(
+            differing, cleaned, whole=span == several.span, codec=codec, append_times=append_times
+        ):  # fmt: skip
             several.take_from(source, destination)
+            holes += _holes_inside(several.source, [row.span for row in several.destination], span, differing)
             batches = len(several.source)
             found.append(_finding(key, several.records, several.size, span, REBATCHED, differing, batches=batches))
-            if ended and span.end < several.span.end:
-                found.append(_rest(key, span.end, several.span.end, several.records, several.destination))
+            end = several.source[-1].span.end
+            if ended and span.end < end:
+                found.append(_rest(key, span.end, end, several.records, several.destination))
     theirs = sorted(destination.values(), key=lambda row: row.base_offset)
     spans = [row.span for row in theirs]
     by_start = {row.base_offset: row for row in theirs}
@@ -112,14 +122,23 @@ def settled(
         del source[base]
         for piece in pieces:
             del destination[piece.base_offset]
-        gone = [Span(one.offset, one.offset + 1) for one in others if one.at is Side.SOURCE]
-        holes += [Hole(*each, What.GAP) for each in less(less([span], inside), gone)]
+        holes += _holes_inside([row], inside, span, others)
         if pieces or others:
             found.append(_finding(key, row.records - len(lost), row.size, span, cause, others))
         found += [_lost(key, row, one, passed[one.offset]) for one in lost]
         if ended and span.end < row.span.end:
             found.append(_rest(key, span.end, row.span.end, row.records, pieces))
     return Reencoded(found, holes)
+
+
+def _holes_inside(
+    rows: Iterable[BatchRow], there: Sequence[Span], audited: Span, differing: Iterable[RecordDifference]
+) -> list[Hole]:
+    """Returns the audited offsets of the source's batches at which they have no record: neither the destination has
+    one there (in batches at ``there``, in order), nor the source alone."""
+    gone = [Span(one.offset, one.offset + 1) for one in differing if one.at is Side.SOURCE]
+    spans = [Span(max(row.base_offset, audited.start), min(row.span.end, audited.end)) for row in rows]
+    return [Hole(*each, What.GAP) for each in less(less([one for one in spans if one.offsets], there), gone)]
 
 
 class _Wrong(NamedTuple):

@@ -1,0 +1,112 @@
+"""What a log cleaner, the deep path or a destination's clock excuses, and what they do not. Pure."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from mirror.audit.judge.changed.cleaned import REWRITTEN
+from mirror.audit.judge.changed.rebatched import REBATCHED
+from mirror.audit.judge.classify import Scene, named
+from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, What
+from mirror.audit.spark.by_record import _excused
+from tests.audit.judge.changed.test_reencoded import ALL, BOTH, KEY, at, row
+
+THERE = frozenset({Side.DESTINATION})
+
+
+def gone(*offsets: int, side: Side = Side.SOURCE) -> list[RecordDifference]:
+    """Records that only this side has, of which a later one stands."""
+    return [RecordDifference(offset, side, True, 9) for offset in offsets]
+
+
+def stamped(base: int, last: int, at_ms: int, digest: bytes = b"") -> BatchRow:
+    """As a reader sees it where append times are allowed: the max timestamp is the base timestamp."""
+    return BatchRow(base, last, last - base + 1, 0, at_ms, at_ms, 500, True, digest or b"%d-%d" % (base, last))
+
+
+def told(scene: Scene) -> list[tuple[Kind, str]]:
+    return [(one.kind, one.detail) for one in named(scene)]
+
+
+@pytest.mark.parametrize(("cleaned", "kind"), [(BOTH, Kind.CLEANED), (THERE, Kind.MISSING)])
+def test_what_only_a_cleaner_at_the_destination_takes(cleaned: frozenset[Side], kind: Kind) -> None:
+    """If the source is not compacted, its consumers keep what the destination's lack, for ever."""
+    scene = Scene(
+        key=KEY, audited=ALL, source=at(row(10, 12)), destination={}, in_source={}, in_tail={},
+        odd=[Hole(10, 13, What.GAP)], looked=[ALL], cleaned=cleaned, opened=gone(10, 11, 12),
+    )  # fmt: skip
+    assert [one for one, _ in told(scene)] == [kind]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_was_never_copied_is_not_cleaned(mapped: bool) -> None:
+    """Behind the destination's end, tombstones are missing like everything else."""
+    scene = Scene(
+        key=KEY, audited=Span(0, 96), source=at(row(96, 97)), destination={}, in_source={}, in_tail={},
+        looked=[Span(0, 98)], cleaned=BOTH, opened=gone(96, 97), mapped=mapped, ended=True,
+    )  # fmt: skip
+    assert [one for one, _ in told(scene)] == [Kind.MISSING]
+
+
+@pytest.mark.parametrize("cleaned", [frozenset(), frozenset({Side.SOURCE}), BOTH])
+@pytest.mark.parametrize("rebatches", [False, True])
+def test_holes_inside_of_a_batch_are_filled(cleaned: frozenset[Side], rebatches: bool) -> None:
+    """The source's cleaner has taken records out of the middle, and the mirror also makes larger batches."""
+    scene = Scene(
+        key=KEY, audited=ALL, source=at(row(10, 19, records=6)), destination=at(row(11, 13), row(16, 18)), in_source={},
+        in_tail={}, looked=[ALL], cleaned=cleaned, opened=[], rebatches=rebatches,
+        markers=[Hole(10, 11, What.CONTROL), Hole(14, 16, What.CONTROL), Hole(19, 20, What.CONTROL)],
+    )  # fmt: skip
+    assert [one for one, _ in told(scene)] == [Kind.REENCODED]
+
+
+@pytest.mark.parametrize("append_times", [True, False])
+def test_larger_batches_with_times_of_the_append(append_times: bool) -> None:
+    """Their newest time is the broker's. Without that leave, it is a difference."""
+    small, larger = at(stamped(0, 0, 1_000), stamped(1, 1, 1_005)), at(stamped(0, 1, 1_000))
+    scene = Scene(
+        key=KEY, audited=ALL, source=small, destination=larger, in_source={}, in_tail={}, looked=[ALL], opened=[],
+        rebatches=True, append_times=append_times,
+    )  # fmt: skip
+    assert (told(scene) == [(Kind.REENCODED, REBATCHED)]) is append_times
+
+
+@pytest.mark.parametrize("append_times", [True, False])
+def test_a_delete_horizon_with_times_of_the_append(append_times: bool) -> None:
+    """A cleaner that marks a batch's tombstones puts another base timestamp in."""
+    scene = Scene(
+        key=KEY, audited=ALL, source=at(stamped(0, 4, 1_000, b"a")), destination=at(stamped(0, 4, 9_999, b"b")),
+        in_source={}, in_tail={}, looked=[ALL], opened=[], cleaned=BOTH, append_times=append_times,
+    )  # fmt: skip
+    assert (told(scene) == [(Kind.CLEANED, REWRITTEN)]) is append_times
+
+
+LATER = T.StructType(
+    [
+        T.StructField("base_offset", T.LongType()),
+        T.StructField("key", T.StringType()),
+        T.StructField("s_tombstone", T.IntegerType()),
+        T.StructField("s_deleted", T.LongType()),
+        T.StructField("d_first", T.LongType()),
+        T.StructField("d_last", T.LongType()),
+    ]
+)
+RECORDS = {
+    "a later one stands there": ((5, "k", 0, None, 2, 9), True),
+    "nothing of its key stands there": ((5, "k", 0, None, None, None), False),
+    "deleted later, and nothing stands there": ((5, "k", 0, 9, None, None), True),
+    "deleted later, and an earlier one stands there": ((5, "k", 0, 9, 2, 2), False),
+    "a tombstone, and nothing stands there": ((5, "k", 1, 5, None, None), True),
+    "a tombstone, and what it deletes stands there": ((5, "k", 1, 5, 2, 2), False),
+    "a tombstone, and a later one stands there": ((5, "k", 1, 5, 2, 9), True),
+    "without a key": ((5, None, 0, None, None, None), True),
+}
+
+
+@pytest.mark.spark
+def test_records_that_a_cleaner_may_have_taken(spark: SparkSession) -> None:
+    """Of records that only the source has. A tombstone is no excuse while its key lives at the destination."""
+    rows = [(*values, name) for name, (values, _) in RECORDS.items()]
+    frame = spark.createDataFrame(rows, T.StructType([*LATER, T.StructField("name", T.StringType())]))
+    found = {row["name"]: row["excused"] for row in frame.withColumn("excused", _excused("s_", "d_")).collect()}
+    assert found == {name: excused for name, (_, excused) in RECORDS.items()}
