@@ -67,11 +67,13 @@ class BytesOfLogs:
     def _chunks(self, side: Side, where: Range) -> dict[int, BatchRow]:
         chunks = Chunks("xxh3_128", where.start, where.width, RULES[side].odd)
         chunks.add(self._block(side, where))
-        names = ("base_offset", "last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "crc_ok")
         return {
-            row["base_offset"]: BatchRow(*(row[name] for name in names), row["digest"])
+            row["base_offset"]: BatchRow(
+                row["base_offset"], row["last_offset"], row["count"], row["flags"], row["base_timestamp"],
+                row["max_timestamp"], row["size"], row["crc_ok"], row["digest"],
+            )
             for row in chunks.rows("c", "t", 0).to_pylist()
-        }
+        }  # fmt: skip
 
     def _holes(self, side: Side, where: Range) -> dict[str, dict[int, list[Hole]]]:
         runs = Runs(RULES[side].odd)
@@ -143,7 +145,8 @@ class BytesOfLogs:
 def _differing(ours: dict[int, BatchRow], theirs: dict[int, BatchRow]) -> Pairs:
     bases = {base for base in ours.keys() | theirs.keys() if ours.get(base) != theirs.get(base)}
     bases |= {base for base, row in [*ours.items(), *theirs.items()] if not row.crc_ok}
-    return Pairs(*({base: rows[base] for base in sorted(bases) if base in rows} for rows in (ours, theirs)))
+    here, there = ({base: rows[base] for base in sorted(bases) if base in rows} for rows in (ours, theirs))
+    return Pairs(here, there)
 
 
 def test_a_gap_that_covers_whole_chunks() -> None:
@@ -183,7 +186,7 @@ def test_what_ends_in_the_next_chunk() -> None:
         larger = BytesOfLogs(singles(0, 60), together, 60).audit(width, rebatches=True)
         assert {kind for kind, _, _ in larger} == {Kind.REENCODED}, width
     with pytest.MonkeyPatch.context() as patched:
-        before = differences.behind
+        before = regions.behind
         patched.setattr(
             differences, "behind", lambda *args: tuple(one._replace(certain=True) for one in before(*args))
         )  # fmt: skip
