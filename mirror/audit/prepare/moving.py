@@ -15,7 +15,7 @@ from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.judge.spans import overlapping
 from mirror.audit.model import AuditRequest, Bounds, Pairs, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen, cluster_options
-from mirror.audit.prepare.offsets import EARLIEST, list_offsets
+from mirror.audit.prepare.offsets import EARLIEST, LATEST, list_offsets
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage
@@ -125,7 +125,19 @@ class Scope:
         there = self.frozen.mapped.get(key) if side is Side.DESTINATION else None
         return there.read.start if there else known.source.start if side is Side.SOURCE else known.destination.start
 
+    async def ends_now(self, keys: Sequence[TopicPartition]) -> dict[Side, dict[TopicPartition, int]]:
+        """Returns the current ends of these logs. With ``offsets: mapped``, only the source's.
+
+        Raises:
+            AuditError: a cluster does not answer.
+        """
+        sides = (Side.SOURCE,) if self._request.mapped else Side
+        return {side: await self._asked(side, keys, LATEST) for side in sides}
+
     async def _starts_of(self, side: Side, keys: Sequence[TopicPartition]) -> Starts:
+        return await self._asked(side, keys, EARLIEST)
+
+    async def _asked(self, side: Side, keys: Sequence[TopicPartition], what: int) -> dict[TopicPartition, int]:
         endpoint = self._request.source if side is Side.SOURCE else self._request.destination
         there = {
             key: key if side is Side.SOURCE else TopicPartition(self._request.destination_of(key.topic), key.partition)
@@ -135,16 +147,18 @@ class Scope:
         async def ask() -> dict[TopicPartition, int]:
             async with await Cluster.open(endpoint.alias, cluster_options(endpoint)) as cluster:
                 await cluster.refresh(sorted({key.topic for key in there.values()}))
-                return await list_offsets(cluster, list(there.values()), EARLIEST)
+                committed = side is Side.SOURCE and self._request.committed
+                return await list_offsets(cluster, list(there.values()), what, committed=committed)
 
         try:
-            starts = await patiently(ask)
+            offsets = await patiently(ask)
         except NetworkError as error:
             raise AuditError(
-                f"cluster {endpoint.alias} cannot be asked where its logs begin: {error}",
+                f"cluster {endpoint.alias} cannot be asked where its logs {'begin' if what == EARLIEST else 'end'}: "
+                f"{error}",
                 "check that its brokers are up, then run the audit again",
             ) from error
-        return {key: starts[other] for key, other in there.items()}
+        return {key: offsets[other] for key, other in there.items()}
 
     @property
     def notes(self) -> list[str]:

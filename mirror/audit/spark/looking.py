@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -214,19 +215,27 @@ class Looking:
             later.forget()
 
     def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
-        bounds = self.scope.bounds
+        bounds, keys = self.scope.bounds, list(keys)
         whole = {key: Span(bounds[key].audited.start, _NO_END) for key in keys}
-        source, destination = (self._records_of(side, whole, shifts) for side in Side)
+        # A cleaner may have taken what was audited because of a record that was written since.
+        ends = asyncio.run(self.scope.ends_now(keys))
+        source, destination = (self._records_of(side, whole, shifts, ends.get(side, {})) for side in Side)
         return self._spark(lambda: LaterRecords.read(self.spark, source, destination))
 
     def _records_of(
-        self, side: Side, spans: Mapping[TopicPartition, Span], shifts: Mapping[TopicPartition, int]
+        self,
+        side: Side,
+        spans: Mapping[TopicPartition, Span],
+        shifts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> SourceOptions:
-        """Returns the options to read these offsets record by record, as far as the side's logs reach."""
-        known = [
-            self._estimate(key, Span(start, max(start, min(end, self._end(side, key, shifts.get(key, 0))))))
-            for key, (start, end) in spans.items()
-        ]
+        """Returns the options to read these offsets record by record, as far as the side's logs reach. ``ends``: where
+        they end by now, if more than what was frozen is to be read."""
+        known = []
+        for key, (start, end) in spans.items():
+            shift = shifts.get(key, 0)
+            reach = max(self._end(side, key, shift), ends.get(key, 0) - shift * (side is Side.DESTINATION))
+            known.append(self._estimate(key, Span(start, max(start, min(end, reach)))))
         planned = plan(known, self.slots)
         tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
         return self._options(side, tasks, RECORDS)

@@ -1,10 +1,13 @@
 """The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
-from mirror.audit.model import Side, TopicPartition
+import pytest
+
+from mirror.audit.model import Bounds, Side, Span, TopicPartition
+from mirror.audit.prepare.plan import Range, ReadingEstimate
 from mirror.audit.spark.by_record import LaterRecords
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.progress import JobProgress
@@ -51,6 +54,29 @@ def test_read_once_for_all_rounds() -> None:
     assert looking.read[1:] == [([KEY], {})]
     looking.end()
     assert looking.kept[1].forget.called
+
+
+def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner may have taken a record for one that was written behind the frozen end. Mutation: read to that end."""
+    spans: list[tuple[int, int]] = []
+    monkeypatch.setattr(LaterRecords, "read", lambda _, *sides: spans.extend(_spans(sides)))
+    for now, reach in (({Side.SOURCE: {KEY: 150}, Side.DESTINATION: {KEY: 140}}, (150, 140)), ({}, (100, 90))):
+        looking = Looking(
+            request := Mock(), scope := Mock(), [ReadingEstimate(KEY, Span(10, 90), 80)], Mock(), 1, Mock()
+        )
+        request.mapped = False
+        scope.bounds = {KEY: Bounds(topic="t", partition=0, source=Span(10, 100), destination=Span(5, 90))}
+        scope.ends_now = AsyncMock(return_value=now)
+        monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
+        monkeypatch.setattr(looking, "_spark", lambda action: action())
+        looking._read_later([KEY], {})
+        assert spans == [(10, reach[0]), (10, reach[1])]
+        spans.clear()
+
+
+def _spans(sides: Iterable[Iterable[Sequence[Range]]]) -> list[tuple[int, int]]:
+    ranges = [[where for task in tasks for where in task] for tasks in sides]
+    return [(min(where.start for where in some), max(where.end for where in some)) for some in ranges]
 
 
 def test_read_for_itself() -> None:
