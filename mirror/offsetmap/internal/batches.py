@@ -3,50 +3,39 @@
 import time
 from collections.abc import Iterable, Iterator
 
-from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
-
 from mirror.offsetmap.entries.entry import StateError
+from mirror.records.content.building import BatchBuilder
+from mirror.records.content.opening import NotOpened, opened
+from mirror.records.content.record import Record
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 
 BATCH_BYTES = 256 * 1024
-"""Most bytes of keys and values in a batch, unless a single entry has more: well below any ``max.message.bytes``."""
+"""Most bytes of a batch, unless a single entry has more: well below any ``max.message.bytes``."""
 KeyValue = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-def records_of(batch: memoryview) -> list[DefaultRecord]:
-    """Returns the records of a batch that anybody may have written.
+def records_of(batch: memoryview) -> list[Record]:
+    """Returns the records of a batch that anybody may have written. Of what it expands to, only so much is opened
+    (``opening.MOST_OPENED``).
 
     Raises:
         StateError: they cannot be read.
     """
     try:
-        return list(DefaultRecordBatch(bytes(batch)))
-    except Exception as error:  # the bytes may be a stranger's, and each codec raises errors of its own
-        raise StateError(f"unreadable: {type(error).__name__}: {error}") from error
+        return list(opened(BatchHeader.read(batch), bytes(batch[HEADER_SIZE:])))
+    except NotOpened as error:
+        raise StateError(f"unreadable: {error}") from error
 
 
 def batches_of(rows: Iterable[KeyValue]) -> Iterator[bytes]:
     """Yields the rows as record batches, in order."""
-    builder, size, count = _builder(), 0, 0
+    builder = BatchBuilder(Codec.NONE, most_bytes=BATCH_BYTES)
     for key, value in rows:
-        grown = len(key) + len(value or b"")
-        if count and size + grown > BATCH_BYTES:
-            yield bytes(builder.build())
-            builder, size, count = _builder(), 0, 0
-        builder.append(count, round(time.time() * 1000), key, value, [])
-        size += grown
-        count += 1
-    if count:
-        yield bytes(builder.build())
-
-
-def _builder() -> DefaultRecordBatchBuilder:
-    return DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=False,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=1 << 30,
-    )
+        record = Record(builder.next_offset, round(time.time() * 1000), key, value, ())
+        if not builder.add(record):
+            yield builder.build()
+            builder = BatchBuilder(Codec.NONE, most_bytes=BATCH_BYTES)
+            builder.add(record._replace(offset=0))
+    if builder.count:
+        yield builder.build()

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator
 
 import zstandard
 from crc32c import crc32c
-from kafka.codec import snappy_encode
-from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirror.records.content.decompressing import GZIP_FRAMING
-from mirror.records.content.opening import Record
+from mirror.records.content.record import Record, write_record
 from mirror.records.header import (
     CRC_AT,
     CRC_FROM,
@@ -51,9 +49,9 @@ class BatchBuilder:
         self._codec = codec
         self._most_records = most_records
         self._sparse = sparse
-        # kafka-python encodes the records. It does not compress them: it falls back to none where that gains nothing,
-        # it has the time of day in gzip, and the content size in lz4, which the first Kafkas with lz4 do not read.
-        self._records = DefaultRecordBatchBuilder(MAGIC, Codec.NONE, False, -1, -1, -1, most_bytes)
+        self._most_bytes = most_bytes
+        self._records: list[bytes] = []
+        self._size = HEADER_SIZE
         self._base_offset = self._base_timestamp = self._max_timestamp = 0
         self.next_offset = 0
         """The offset behind its last record, once there is one."""
@@ -73,9 +71,15 @@ class BatchBuilder:
             or not _LEAST_DELTA <= record.timestamp - self._base_timestamp <= _MOST_DELTA
         ):
             return False
-        delta = record.offset - self._base_offset
-        if self._records.append(delta, record.timestamp, record.key, record.value, list(record.headers)) is None:
+        encoded = write_record(
+            record,
+            offset_delta=record.offset - self._base_offset,
+            timestamp_delta=record.timestamp - self._base_timestamp,
+        )
+        if self.count and self._size + len(encoded) > self._most_bytes:
             return False
+        self._records.append(encoded)
+        self._size += len(encoded)
         self._max_timestamp = max(self._max_timestamp, record.timestamp)
         self.next_offset = record.offset + 1
         self.count += 1
@@ -84,7 +88,7 @@ class BatchBuilder:
     def build(self, producer: tuple[int, int, int] = NO_PRODUCER) -> bytes:
         """Returns the batch, with its base offset. There must be a record. ``producer``: id, epoch and sequence."""
         assert self.count, "a batch without records"
-        payload = compressed(self._codec, bytes(memoryview(self._records.build())[HEADER_SIZE:]))
+        payload = compressed(self._codec, b"".join(self._records))
         header = BatchHeader(
             base_offset=self._base_offset,
             length=HEADER_SIZE - PREFIX_SIZE + len(payload),
@@ -123,6 +127,8 @@ def compressed(codec: Codec, plain: bytes) -> bytes:
         stream = zlib.compressobj(wbits=GZIP_FRAMING)
         return stream.compress(plain) + stream.flush()
     if codec is Codec.SNAPPY:
+        from kafka.codec import snappy_encode  # with all of its codecs' libraries, a few MB: only where it is needed
+
         framed: bytes = snappy_encode(plain)
         return framed
     if codec is Codec.LZ4:

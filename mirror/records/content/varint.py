@@ -44,9 +44,7 @@ def as_i64(value: int) -> int:
 def write_varint(value: int) -> bytes:
     """Returns the integer as a varint, or as a varlong if it needs more bits."""
     rest = value << 1 ^ value >> _MOST_SHIFT
-    if 0 <= rest < len(_SHORT):
-        return _SHORT[rest]
-    return _long(rest)
+    return _SHORT[rest] if 0 <= rest < _MOST_SHORT else _long(rest)
 
 
 def _long(rest: int) -> bytes:
@@ -58,5 +56,14 @@ def _long(rest: int) -> bytes:
     return bytes(out)
 
 
-_SHORT = [_long(value) for value in range(1 << 14)]
+class _Known(dict[int, bytes]):
+    """Makes what is asked for, once: most processes ask for none."""
+
+    def __missing__(self, rest: int) -> bytes:
+        self[rest] = made = _long(rest)
+        return made
+
+
+_MOST_SHORT = 1 << 14
+_SHORT = _Known()
 """By zigzag value: those of one or two bytes, which nearly all are."""
