@@ -20,6 +20,7 @@ from bench.measure import Measured
 from bench.plan import Case, Plan, Workload
 from bench.report import chart, machine, results, table
 from bench.report.results import Cost, Latency, Results, Row
+from lab import commit
 from lab.console import Progress
 
 __all__ = ["report", "run"]
@@ -37,7 +38,9 @@ def run(plan: Plan, progress: Progress) -> Results:
         BenchError: nothing can be measured at all (no disk, no loader).
     """
     room.find(os.environ)
-    found = Results(kind=plan.kind, machine=machine.describe(), settings=_settings(plan))
+    found = Results(
+        kind=plan.kind, machine=machine.describe(), settings=_settings(plan), commit=commit.of_now("bench/out")
+    )  # fmt: skip
     progress.line(found.machine.sentence())
     if found.machine.load_average > found.machine.cores:
         progress.line("[yellow]the machine is busy with other things: all figures will be too high[/]")

@@ -137,6 +137,7 @@ class Results:
     Attributes:
         kind: full, quick or selection.
         machine: the machine of the run.
+        commit: of the code; ``unknown`` in results of before it was written down.
         settings: of brokers and systems, by their own names.
         rows: in the order in which they were measured.
         latency: likewise.
@@ -151,6 +152,7 @@ class Results:
     latency: list[Latency] = dataclasses.field(default_factory=list)
     costs: list[Cost] = dataclasses.field(default_factory=list)
     complete: bool = False
+    commit: str = "unknown"
 
     def workloads(self) -> list[str]:
         """Returns the names, in the order of the rows."""
@@ -172,6 +174,7 @@ class Results:
                 "definition": DEFINITION,
                 "kind": self.kind,
                 "complete": self.complete,
+                "commit": self.commit,
                 "machine": dataclasses.asdict(self.machine),
                 "settings": self.settings,
                 "rows": [dataclasses.asdict(row) for row in self.rows],
@@ -239,4 +242,5 @@ def load(path: Path) -> Results:
         latency=[Latency(**row) for row in data["latency"]],
         costs=[Cost(**row) for row in data.get("costs", [])],
         complete=data["complete"],
+        commit=data.get("commit", "unknown"),
     )

@@ -1,0 +1,187 @@
+"""The README's figures, from ``bench/out/compare.json``: ``python -m bench.report.readme`` writes them in.
+
+Each stands between two comments, so that the text around it stays somebody's own. A test holds them against the file.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from bench.goals import verdicts
+from bench.plan import ROOT
+from bench.report import results
+from bench.report.results import Cost, Results, Row
+from bench.report.table import TITLES
+
+__all__ = ["BLOCKS", "written"]
+
+README = ROOT / "README.md"
+_BLOCK = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
+_LEFT = ("codec", "what", "consumer", "encrypted", "bound")
+_SIZES = {"1KB": "1 KB", "16KB": "16 KB", "1MB": "1 MB"}
+_FAR_SYSTEMS = ("mirror", "mm2")
+
+
+def _run(found: Results) -> list[str]:
+    machine = found.machine
+    where = f"{machine.cpu}, {machine.cores} cores shared with both brokers, whose data is in {machine.data}"
+    versions = f"Linux {machine.kernel}, Python {machine.python.split()[0]}, inner loop {machine.inner_loop}"
+    return [
+        f"One complete run of `make bench` at {found.commit} ({machine.date}): {where}; {machine.memory_gb:.0f} GB, "
+        f"{versions}."
+    ]
+
+
+def _main(found: Results) -> list[str]:
+    headings = (
+        "batches", "codec", "partitions", "byte relay", "mirror", "x relay", "MirrorMaker 2", "MirrorMaker 1",
+        "mirror MB/s", "peak MB: mirror / MM2 / MM1",
+    )  # fmt: skip
+    rows = []
+    for mirror in _of("mirror", found):
+        if not mirror.tls and not mirror.far:
+            floor, *makers = (found.find(system, mirror.workload) for system in ("floor", "mm2", "mm1"))
+            rows.append(
+                (
+                    _SIZES[mirror.size], mirror.codec, str(mirror.partitions), _cpu(floor), f"**{_cpu(mirror)}**",
+                    _figure(mirror.floor_ratio, 1), *(_cpu(maker, 1) for maker in makers),
+                    _figure(mirror.mb_per_s, 0), " / ".join(_peak(one) for one in (mirror, *makers)),
+                )
+            )  # fmt: skip
+    return _table(headings, rows)
+
+
+def _bounds(found: Results) -> list[str]:
+    headings = ("bound", "kept in", "figures")
+    by_bound: dict[str, list[tuple[bool, float]]] = {}
+    for verdict in verdicts(found):
+        by_bound.setdefault(verdict.what, []).append((verdict.kept, verdict.found))
+    rows = []
+    for what, some in by_bound.items():
+        kept, figures = sum(one for one, _ in some), [figure for _, figure in some]
+        least, most = (f"{figure:.1f}" for figure in (min(figures), max(figures)))
+        told = f"{kept} of {len(some)}"
+        rows.append(
+            (what, told if kept == len(some) else f"**{told}**", least if least == most else f"{least} to {most}")
+        )
+    return _table(headings, rows)
+
+
+def _tls(found: Results) -> list[str]:
+    headings = (
+        "encrypted", "partitions", "byte relay", "mirror", "MirrorMaker 2", "MB/s: mirror / MM2",
+        "peak MB: mirror / MM2",
+    )  # fmt: skip
+    rows = []
+    for mirror in _of("mirror", found):
+        if mirror.tls:
+            floor, maker = (found.find(system, mirror.workload) for system in ("floor", "mm2"))
+            sides, partitions = " and ".join(mirror.tls), str(mirror.partitions)
+            speeds, peaks = (" / ".join([one(mirror), one(maker)]) for one in (_speed, _peak))
+            rows.append((sides, partitions, _cpu(floor), f"**{_cpu(mirror)}**", _cpu(maker, 1), speeds, peaks))
+    return _table(headings, rows)
+
+
+def _far(found: Results) -> list[str]:
+    headings = ("partitions", "mirror MB/s", "MirrorMaker 2 MB/s", "CPU-s/GB: mirror / MM2", "peak MB: mirror / MM2")
+    rows = []
+    for mirror in _of("mirror", found):
+        if mirror.far:
+            both = [found.find(system, mirror.workload) for system in _FAR_SYSTEMS]
+            ours, theirs = (_speed(one) for one in both)
+            costs, peaks = (" / ".join(one(row) for row in both) for one in (_cpu, _peak))
+            rows.append((str(mirror.partitions), f"**{ours}**", theirs, costs, peaks))
+    return _table(headings, rows)
+
+
+def _latency(found: Results) -> list[str]:
+    names = {"source": "at the source", **{system: f"behind {TITLES[system]}" for system in ("mirror", "mm2", "mm1")}}
+    rows = [
+        (names[one.system], f"{_figure(one.median_ms, 0)} ms", f"{_figure(one.p99_ms, 0)} ms")
+        for one in sorted(found.latency, key=lambda one: list(names).index(one.system))
+    ]
+    return _table(("consumer", "median", "99 %"), rows)
+
+
+def _exactness(found: Results) -> list[str]:
+    rows = []
+    for one in found.costs:
+        if not _is_many(one):
+            offsets = f"{one.offsets_per_s:,}" if one.offsets_per_s else ""
+            figures = _figure(one.mb_per_s, 1), offsets, _figure(one.cpu_s_per_gb)
+            rows.append((one.what, str(one.partitions), *figures))
+    return _table(("what", "partitions", "MB/s", "offsets/s", "CPU-s/GB"), rows)
+
+
+def _many(found: Results) -> list[str]:
+    rows = [
+        (
+            one.what, f"{one.partitions:,}", _figure(one.active_s, 0), _figure(one.core_percent, 1),
+            _figure(one.p99_ms, 0), _figure(one.peak_rss_mb, 0),
+        )
+        for one in found.costs
+        if _is_many(one)
+    ]  # fmt: skip
+    return _table(("what", "partitions", "all active after s", "% of a core", "99 % ms", "peak MB"), rows)
+
+
+def _is_many(cost: Cost) -> bool:
+    return cost.active_s is not None or cost.core_percent is not None
+
+
+BLOCKS: dict[str, Callable[[Results], list[str]]] = {
+    "run": _run,
+    "main": _main,
+    "bounds": _bounds,
+    "tls": _tls,
+    "far": _far,
+    "latency": _latency,
+    "exactness": _exactness,
+    "many": _many,
+}
+
+
+def written(text: str, found: Results) -> str:
+    """Returns the document with the figures of these results in every block.
+
+    Raises:
+        KeyError: a block has an unknown name.
+    """
+    return _BLOCK.sub(lambda block: "\n".join([block[1], *BLOCKS[block[2]](found), "", block[3]]), text)
+
+
+def _of(system: str, found: Results) -> list[Row]:
+    return [row for row in found.rows if row.system == system]
+
+
+def _cpu(row: Row | None, digits: int = 2) -> str:
+    return _figure(row.cpu_s_per_gb if row else None, digits)
+
+
+def _peak(row: Row | None) -> str:
+    return _figure(row.peak_rss_mb if row else None, 0)
+
+
+def _speed(row: Row | None) -> str:
+    return _figure(row.mb_per_s if row else None, 0)
+
+
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    rule = [":--" if heading in _LEFT else "--:" for heading in headings]
+    return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows)]
+
+
+def main() -> int:
+    """Write the README's figures anew; returns the exit code."""
+    found = results.load(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "out" / "compare.json")
+    README.write_text(written(README.read_text(encoding="utf-8"), found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
