@@ -83,13 +83,16 @@ async def read_segment(
         max_bytes=max_bytes,
         isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
     )
-    frame = memoryview(await connection.ask(FETCH_KEY, version, body, flexible=version >= FETCH_FLEXIBLE))
     what = f"{topic}-{partition} at {offset}"
-    try:
-        fetched = read_fetch_response(version, frame)
-    except MalformedFrame as error:
-        raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
-    connection.throttle(fetched.throttle_ms)
+    while True:
+        frame = memoryview(await connection.ask(FETCH_KEY, version, body, flexible=version >= FETCH_FLEXIBLE))
+        try:
+            fetched = read_fetch_response(version, frame)
+        except MalformedFrame as error:
+            raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
+        connection.throttle(fetched.throttle_ms)
+        if fetched.partitions or fetched.error or not fetched.throttle_ms:
+            break  # otherwise a quota on fetches: an answer without partitions, and the time that ``ask`` waits now
     if len(fetched.partitions) != 1:
         count = len(fetched.partitions)
         raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")

@@ -2,16 +2,18 @@
 later. Markers must never be among that, because nothing tells a late one from another."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import RequestTimedOut
-from mirror.net.logs import leader_requests
+from mirror.net.logs import leader_requests, reading
 from mirror.net.logs.log import Marker
 from mirror.net.options import Use
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
+from mirror.wire.fetch import read_fetch_response
 from tests.net.real import create, limited, log_of, opened
 from tests.records.builders import Record, kafka_batch
 
@@ -91,3 +93,26 @@ async def test_the_next_request_waits_as_long_as_the_broker_says(sandbox: Sandbo
             assert await throttled(cluster, topic_name) > TIMEOUT_S
             await log.delete_before(1)
             assert await log.start() == 1
+
+
+async def test_a_fetch_that_a_quota_leaves_empty(
+    sandbox: SandboxCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker answers it with no partition and the time to wait. It is no broken answer: the same is asked again."""
+    create(sandbox, topic_name)
+    seen: list[tuple[int, int]] = []
+
+    def read(*args: Any) -> Any:
+        fetched = read_fetch_response(*args)
+        seen.append((len(fetched.partitions), fetched.throttle_ms))
+        return fetched
+
+    monkeypatch.setattr(reading, "read_fetch_response", read)
+    async with opened(sandbox) as cluster:
+        log = await log_of(cluster, topic_name)
+        for _ in range(15):
+            await log.produce(batch(RATE))
+        async with limited(cluster, RATE, of="consumer_byte_rate"):
+            while not any(throttle_ms and not count for count, throttle_ms in seen):
+                for offset in range(15):
+                    assert (await log.read(offset, max_bytes=1)).batches[0][0].base_offset == offset
