@@ -55,14 +55,14 @@ class HaltReason(Enum):
         "The source stores messages in the format of Kafka before 0.11 (magic 0 or 1), which no broker of today takes, "
         "and this flow does not make batches of them: with deep.path.enable: false, with identity: strict, and of "
         "compacted topics with offsets: mapped.",
-        f"{_DEEP}; of a compacted topic with offsets: exact only. Else exclude the topic",
+        f"{_DEEP}; of a compacted topic with offsets: exact only. Otherwise exclude the topic",
         Heals.RESTART,
     )
     SPARSE_BATCH = (
         "sparse_batch",
         "Compaction removed records from inside a batch of the source, and no broker takes such a batch in a Produce "
         "request.",
-        f"{_DEEP}; else exclude the topic",
+        f"{_DEEP}; otherwise exclude the topic",
         Heals.RESTART,
     )
     NOT_STRICT = (
@@ -76,9 +76,9 @@ class HaltReason(Enum):
         "log_append_time",
         "The source's broker has put its own times into the batches (message.timestamp.type=LogAppendTime), and the "
         "destination would lose them.",
-        f"{_DEEP}. Else exclude the topic. To copy only later records, set message.timestamp.type=CreateTime at the "
-        "source, delete what is stored there (kafka-delete-records), and restart the mirror: what was deleted is not "
-        "copied",
+        f"{_DEEP}. Otherwise exclude the topic. To copy only later records, set message.timestamp.type=CreateTime at "
+        "the source, delete what is stored there (kafka-delete-records), and restart the mirror: what was deleted is "
+        "not copied",
         Heals.RESTART,
     )
     UNKNOWN_ATTRIBUTES = (
@@ -182,8 +182,8 @@ class HaltReason(Enum):
         "unexplained_gap",
         "The source has no batch for some offsets, although nothing should be missing in a topic that is not "
         "compacted.",
-        "if the topic was compacted before, that is why. Else look for lost segments in the source broker's log "
-        f"directory and log. {_WITHOUT_GAP} goes on behind this gap, on.gap: continue goes on behind every gap; both "
+        "if the topic was compacted before, that is why. Otherwise look for lost segments in the source broker's log "
+        f"directory and log. {_WITHOUT_GAP} continues behind this gap, on.gap: continue behind every gap; both "
         "record it",
         None,
     )
@@ -191,7 +191,7 @@ class HaltReason(Enum):
         "retention_overtook",
         "The source has deleted records before they were copied.",
         "keep the destination topic, which may hold the only copy of earlier records; raise the source's retention, "
-        f"then go on behind the gap with {_WITHOUT_GAP}, which records it",
+        f"then continue behind the gap with {_WITHOUT_GAP}, which records it",
         None,
     )
     SOURCE_TRUNCATED = (
@@ -243,24 +243,24 @@ class HaltReason(Enum):
         "The destination has a marker where the source has a record, and everything behind it is a good copy.",
         "keep the copy, and compare both sides at the offset that is named. On a compacted topic, a leader of the "
         "source that was cleaned less than the one before may still have an old record there; nothing is lost if its "
-        f"key has a newer one. {_WITHOUT_GAP} goes on without the records in question, and records the range as "
+        f"key has a newer one. {_WITHOUT_GAP} continues without the records in question, and records the range as "
         f"skipped. If they must not be missing, save what only the destination has; only then {RECOPY}",
         None,
     )
     NEVER_ARRIVED = (
         "never_arrived",
         "The destination refused a batch and took the one behind it, which stands in its place.",
-        f"{_WITHOUT_GAP} goes on without the records in between (the range is recorded as skipped); or give the flow a "
-        "new destination topic",
+        f"{_WITHOUT_GAP} continues without the records in between (the range is recorded as skipped); or give the "
+        "flow a new destination topic",
         None,
     )
     UNPROVEN = (
         "unproven",
         "The destination's log holds nothing to compare, and nothing that was written down shows that it is a copy of "
         "this source.",
-        f"compare what consumers of both sides have (counts, times), then {_UNPROVEN} goes on at the destination's end "
-        "and records what was taken on trust; or exclude the topic. If a cluster was renamed in the configuration, set "
-        "flow.id to what status showed before",
+        f"compare what consumers of both sides have (counts, times), then {_UNPROVEN} continues at the destination's "
+        "end and records what was taken on trust; or exclude the topic. If a cluster was renamed in the configuration, "
+        "set flow.id to what status showed before",
         None,
     )
     RECREATED = (
@@ -268,17 +268,17 @@ class HaltReason(Enum):
         "The topic was deleted and created again under the same name.",
         "if that was the destination topic, deleted by you to have it copied again, run `mirror partition resume "
         "TOPIC`; if the new topic holds offsets already (what was under way is appended to it), delete it once more "
-        "before. Else the other side may have the only copy of what the topic held before, so save what is needed of "
-        f"that; then {RECOPY}",
+        "before. Otherwise the other side may have the only copy of what the topic held before, so save what is "
+        f"needed of that; then {RECOPY}",
         None,
     )
     RECREATED_MAPPED = (
         "recreated",
         "The topic was deleted and created again under the same name (offsets: mapped).",
         "save what is needed of what it held before and only the other side has; then `mirror partition resume TOPIC` "
-        "goes on with the topics as they are now: everything that the source has is copied, behind what the "
+        "continues with the topics as they are now: everything that the source has is copied, behind what the "
         "destination topic holds. If a new destination topic holds batches of this flow already, the mirror says so, "
-        "and does not go on",
+        "and does not continue",
         None,
     )
     RECREATED_BEGUN = (
@@ -300,7 +300,7 @@ class HaltReason(Enum):
         "settings_changed",
         "Nothing is wrong with the copy, but it was made under another isolation.level.",
         "set it back to what it was and restart the mirror. `mirror partition resume TOPIC PARTITION "
-        "--accept-settings` goes on with this copy under the new one, from here on only: data of aborted transactions "
+        "--accept-settings` continues this copy under the new one, from here on only: data of aborted transactions "
         "that was left out before stays left out, what was copied of it stays in, and `mirror audit` names both as "
         "differences. A copy under the new one from the beginning has to be made again: when the old one and all that "
         f"only it has are no longer needed, {RECOPY}",
@@ -313,17 +313,17 @@ class HaltReason(Enum):
         "other_flow",
         "A mirror under another flow id wrote the destination topic.",
         "if it is this flow under new names, set flow.id: {id} and restart the mirror, which goes on with the copy. "
-        "Else exclude the topic from this flow; or exclude it from the other one and, once nobody needs what only the "
-        f"destination has, {RECOPY}",
+        "Otherwise exclude the topic from this flow; or exclude it from the other one and, once nobody needs what only "
+        f"the destination has, {RECOPY}",
         None,
     )
     OTHER_FLOW_TOO = (
         "other_flow",
         "A mirror under another flow id copies this partition into the same one, and this flow has copied nothing of "
         "it.",
-        "if it is this flow under new names, set flow.id: {id} and restart the mirror. Else exclude the topic from one "
-        "of the two flows. If this one is to go on: where the other one has halted and has copied nothing, run "
-        f"{_RESUME}; else {_UNPROVEN} (with offsets: mapped, what the other one has copied is then there twice)",
+        "if it is this flow under new names, set flow.id: {id} and restart the mirror. Otherwise exclude the topic from "
+        "one of the two flows. If this one is to continue: where the other one has halted and has copied nothing, run "
+        f"{_RESUME}; otherwise {_UNPROVEN} (with offsets: mapped, what the other one has copied is then there twice)",
         None,
     )
     FLOWS_MIXED = (
@@ -340,7 +340,7 @@ class HaltReason(Enum):
         "The flows that are named copy the destination topic, by one or more hops, back into the source topic, so that "
         "records go round without end.",
         "exclude the topic in one of these flows (with offsets: mapped, topic.rename can give the copy another name "
-        f"instead), restart that mirror, then run {_UNPROVEN} for those that are to go on (nothing shows that the "
+        f"instead), restart that mirror, then run {_UNPROVEN} for those that are to continue (nothing shows that the "
         "other one has ended: if it still copies, records go round without end). If a flow that is named exists no "
         "more, the same command accepts that",
         None,
@@ -349,7 +349,7 @@ class HaltReason(Enum):
         "loop",
         "The records have passed this flow before, under other names of the topic, and come back to it by the flows "
         "that are named: each time round, there would be one more copy under one more name.",
-        f"exclude the topic in this flow, or run {_UNPROVEN} to copy it once more under one more name (what comes back "
+        f"exclude the topic in this flow, or run {_UNPROVEN} to copy it again under another name (what comes back "
         "of that halts again)",
         None,
     )
@@ -377,15 +377,15 @@ class HaltReason(Enum):
         "checkpoint_behind",
         "The destination has deleted offsets in which copies may have stood that the last checkpoint does not have, "
         "and its leader has forgotten how many.",
-        f"compare the last records of both sides, then go on from the checkpoint with {_WITHOUT_GAP} (records may then "
-        "be there twice), or give the flow a new destination topic",
+        f"compare the last records of both sides, then continue from the checkpoint with {_WITHOUT_GAP} (records may "
+        "then be there twice), or give the flow a new destination topic",
         None,
     )
     AMBIGUOUS = (
         "ambiguous_position",
         "The source has deleted or cleaned away offsets behind the last checkpoint, and what was copied behind it fits "
         "in several places.",
-        f"{_WITHOUT_GAP} goes on from the first of them (records may then be there twice)",
+        f"{_WITHOUT_GAP} continues from the first of them (records may then be there twice)",
         None,
     )
 

@@ -11,8 +11,8 @@ FILE = Path(__file__).parent.parent / "docs" / "HALTS.md"
 _HEAD = """\
 # Halts
 
-A partition that cannot go on exactly stops, with one of the reasons below; all other partitions go on. The log line
-`halted`, `mirror status`, `mirror_halts_total{reason}` and the internal topic name the reason, the offsets and values
+A partition that cannot continue exactly stops, with one of the reasons below; all other partitions continue. The log
+line `halted`, `mirror status`, `mirror_halts_total{reason}` and the internal topic name the reason, the offsets and values
 that led to it, and the remedy, with the commands as they have to be typed. Nothing behind a halt is copied until it
 ends.
 
