@@ -12,9 +12,9 @@ _HEAD = """\
 # Halts
 
 A partition that cannot continue exactly stops, with one of the reasons below; all other partitions continue. The log
-line `halted`, `mirror status`, `mirror_halts_total{reason}` and the internal topic name the reason, the offsets and values
-that led to it, and the remedy, with the commands as they have to be typed. Nothing behind a halt is copied until it
-ends.
+line `halted`, `mirror status`, `mirror_halts_total{reason}` and the internal topic name the reason, the offsets and
+values that led to it, and the remedy, with the commands as they have to be typed. Nothing behind a halt is copied
+until it ends.
 
 Who ends a halt:
 
