@@ -321,9 +321,10 @@ class HaltReason(Enum):
         "other_flow",
         "A mirror under another flow id copies this partition into the same one, and this flow has copied nothing of "
         "it.",
-        "if it is this flow under new names, set flow.id: {id} and restart the mirror. Otherwise exclude the topic from "
-        "one of the two flows. If this one is to continue: where the other one has halted and has copied nothing, "
-        f"run {_RESUME}; otherwise {_UNPROVEN} (with offsets: mapped, what the other one has copied is then there twice)",
+        "if it is this flow under new names, set flow.id: {id} and restart the mirror. Otherwise exclude the topic "
+        "from one of the two flows. If this one is to continue: where the other one has halted and has copied "
+        f"nothing, run {_RESUME}; otherwise {_UNPROVEN} (with offsets: mapped, what the other one has copied is then "
+        "there twice)",
         None,
     )
     FLOWS_MIXED = (
