@@ -16,6 +16,10 @@ from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.witness import check_chain
 
 BUG = "this is a defect of the audit: please report it; nothing was proved"
+AGAIN = (
+    "run the audit again: Spark counts the rows of a task twice if its executor is lost after the task has ended; "
+    "nothing was proved"
+)
 
 CoverageKey = tuple[str, int, int, int]
 """Topic, partition, start and end of a range."""
@@ -85,7 +89,7 @@ def check_side(
     if told != counted:
         raise AuditError(
             f"{side.value}: readers counted {told[0]} batches and {told[1]} bytes, Spark {counted[0]} and {counted[1]}",
-            BUG,
+            AGAIN if counted > told else BUG,
         )
 
 
