@@ -47,7 +47,7 @@ def test_a_quick_run_has_one_workload_and_three_systems() -> None:
 def test_a_selection_does_not_replace_a_complete_run() -> None:
     plan = from_environment({"BENCH_ONLY": "^1MB-.*zstd", "BENCH_SYSTEMS": "mirror, floor", "BENCH_SCALE": "0.5"})
     assert [workload.name for workload in plan.workloads] == ["1MB-zstd-8p"]
-    assert plan.workloads[0].total_bytes == 300_000_000
+    assert plan.workloads[0].total_bytes == 425_000_000
     assert (plan.kind, plan.systems, plan.latency) == ("selection", ("floor", "mirror"), False)
     assert plan.out == ROOT / "build/bench"
     assert from_environment({"BENCH_ONLY": "latency", "BENCH_OUT": "/somewhere"}).out.as_posix() == "/somewhere"
