@@ -40,7 +40,7 @@ _TOTAL_BYTES = {
     "16KB": {"none": 9_000_000_000, "lz4": 7_800_000_000, "zstd": 2_300_000_000},
     "1MB": {"none": 6_300_000_000, "lz4": 6_000_000_000, "zstd": 3_400_000_000},
 }
-"""Bytes that MirrorMaker 2 copies in 45 s or more. It is warmed up for 20 s, then measured for 20 (``measure.WARM``)."""
+"""Bytes that MirrorMaker 2 copies in 45 s or more: 20 s are its warm-up (``measure.WARM``), 20 s are measured."""
 _WITHOUT_JVM = 0.25
 """The fraction of that if no JVM is measured: mirror needs no more."""
 _TLS_PARTITIONS = 1_000
