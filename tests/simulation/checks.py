@@ -70,6 +70,7 @@ class Copy:
         self._read = 0
         self._stays_since: float | None = None
         """It has halted, and that is written down."""
+        self._halted_at = float("inf")
         there.on_replicated = self.look_at_new
         there.on_markers = self._markers_come
         there.on_forgotten = self._forgotten_comes
@@ -213,6 +214,8 @@ class Copy:
     def check(self, worker: Worker, partition: Partition) -> None:
         """It has not halted without a cause; nor does it go on when it has halted."""
         halted = partition.halted
+        if worker.began <= self._halted_at < worker.log.begun_anew_at.get(self.index, -1.0):
+            self._stays_since = None  # it ran already when another worker halted, and had nothing copied
         if halted is None:
             if partition.phase is Phase.ACTIVE and self._stays_since is not None and worker.began > self._stays_since:
                 raise Violation(f"{worker.name} goes on with {partition.name}, which had halted before it began")
@@ -223,6 +226,7 @@ class Copy:
             self._excused.append(halted)
         if self._stays_since is None and is_durable(halted.reason) and self._is_written_down():
             self._stays_since = asyncio.get_running_loop().time()
+            self._halted_at = worker.log.halted_at[self.index]
 
     @property
     def stays_halted(self) -> bool:

@@ -160,6 +160,8 @@ class _Log:
         self.located_at: dict[object, float] = {}
         """Partition -> when its position was found last."""
         self.halted_at: dict[object, float] = {}
+        self.begun_anew_at: dict[object, float] = {}
+        """Partition -> when its copy was begun anew, since the topics are others and nothing had been copied."""
 
     def info(self, event: str, **fields: object) -> None:
         told = {key: value for key, value in fields.items() if key not in ("topic", "partition", "remedy")}
@@ -170,6 +172,8 @@ class _Log:
             self.located_at[partition] = _loop().time()
         elif event == "halted":
             self.halted_at[partition] = _loop().time()
+        elif event == "begun_anew":
+            self.begun_anew_at[partition] = _loop().time()
 
     warning = info
 

@@ -15,6 +15,7 @@ from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import UNREADABLE
 from mirror.offsetmap.internal.topic import InternalTopic
 
 
@@ -44,7 +45,7 @@ async def skipped(
     try:
         if not await state.open(create=False):
             return Decisions()
-    except StateError as error:
+    except (*UNREADABLE, StateError) as error:
         return Decisions(
             unknown=f"whether offsets were skipped or taken on trust is not known: topic {state.topic} of cluster "
             f"{destination.name} cannot be read: {error}"

@@ -83,14 +83,19 @@ class Gaps:
         halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
         damaged."""
         if partition.cursor.begin_look():
-            self._relay.work(partition, self._diverged(partition, partition.cursor.generation, truncated))
+            cursor = partition.cursor
+            self._relay.work(partition, self._diverged(partition, partition.positions, cursor.generation, truncated))
 
-    async def _diverged(self, partition: Partition, generation: int, truncated: Halted) -> None:
+    async def _diverged(self, partition: Partition, position: int, generation: int, truncated: Halted) -> None:
         relay, epoch = self._relay, partition.cursor.last_epoch
         found = await attempted(self._ends_epoch(partition, partition.cursor.due, epoch))
-        if partition.cursor.generation != generation:
+        if partition.positions != position:
             return
         partition.cursor.end_look()
+        if partition.cursor.generation != generation:
+            # It is fetched again from before the place that was looked at.
+            relay.drained()
+            return
         if isinstance(found, Halted | Doubt):
             relay.act(partition, found)
         elif found:

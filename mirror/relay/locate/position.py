@@ -362,7 +362,7 @@ class Locator:
             next_epoch=partition.claim.forgotten,
             unread=partition.claim.unread,
             forgets_before_ms=self.forgets_before_ms(),
-            coordinator_epoch=partition.claim.ownership.epoch * LOOKS_PER_OWNER if partition.claim.ownership else 0,
+            coordinator_epoch=partition.claim.next_coordinator_epoch(LOOKS_PER_OWNER),
             strict=settings.strict,
             filler=self._filler(partition),
             led_to=partition.claim.begun.until,

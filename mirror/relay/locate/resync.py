@@ -272,6 +272,7 @@ class Resync:
             if proof.proven and proof.why:
                 await self._check_lost(proof.why, log_start, source_start, end)
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
+            await self._prove_window(tail, log_start, source_start, source_end, end)
             if tail.data is not None and rules.unread in range(log_start, tail.data[0].base_offset):
                 bounds = log_start, source_start, source_end, end
                 if not await self._comparison.prove_unread(rules.unread, *bounds):
@@ -303,6 +304,23 @@ class Resync:
             ),
             settled=settle,
         )
+
+    async def _prove_window(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> None:
+        """Compares the batches before the last one, too, as many as may have been under way together. Behind late
+        batches of an end that the source has lost, right ones may have landed: an owner's batch at such an offset has
+        the same sequence, and was taken for a repeat.
+
+        Raises:
+            PartitionHalted: one is not the source's.
+        """
+        look = tail
+        for _ in range(self._rules.window - 1):
+            if look.data is None or look.data[0].base_offset <= max(log_start, source_start):
+                return
+            look = await self._comparison.tail(log_start, look.data[0].base_offset)
+            if look.data is not None and look.data[0].base_offset >= source_start:
+                alone = Tail(look.data, None, look.data[0].next_offset)
+                await self._comparison.prove(alone, log_start, source_start, source_end, end)
 
     async def _stand_still(self, log_start: int, end: int) -> tuple[list[Producer] | None, int]:
         """Waits for two equal ends ``settle.ms`` apart: then the end will not move. Returns the producers that the

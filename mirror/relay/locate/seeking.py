@@ -16,6 +16,7 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 
 AT_ONCE = 64
 """Partitions that are located at the same time per destination broker. Each takes about eight small requests. A broker
@@ -108,7 +109,7 @@ class Seeking:
                 if isinstance(found, Location):
                     await relay.loops.behind(partition)
                     break
-                relay.halt(partition, found)
+                self._halt(partition, found)
                 return
             except (PartitionHalted, Unsupported, Damaged, Unreadable, StoredInOldFormat) as error:
                 unreadable += isinstance(error, Unreadable)
@@ -117,7 +118,7 @@ class Seeking:
                 if isinstance(error, Unreadable) and unreadable < UNREADABLE_LOOKS:
                     await asyncio.sleep(backoff.next_s())
                 elif not relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted):
-                    relay.halt(partition, halted)
+                    self._halt(partition, halted)
                     return
             except NotOurs as error:
                 partition.wait(str(error), failed=True)
@@ -129,7 +130,17 @@ class Seeking:
                 takeover = True
             except NetworkError as error:
                 await self._wait(partition, error, backoff)
-        relay.place(partition, found)
+        self._place(partition, found)
+
+    def _place(self, partition: Partition, found: Location) -> None:
+        """It goes on there, unless it has been halted meanwhile: a look for topics that began before may do that."""
+        if partition.phase is Phase.LOCATING:
+            self._relay.place(partition, found)
+
+    def _halt(self, partition: Partition, halted: Halted) -> None:
+        """Halts the partition, unless it has been halted meanwhile (``_place``)."""
+        if partition.phase is Phase.LOCATING:
+            self._relay.halt(partition, halted)
 
     async def _wait(self, partition: Partition, error: NetworkError, backoff: Backoff) -> None:
         """Logs that the partition could not be located, and waits until the next try."""

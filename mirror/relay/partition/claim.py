@@ -179,6 +179,12 @@ class Claim:
         """The broker has forgotten our producer id; what was sent may still arrive."""
         self.forgotten = self.unsettled = True
 
+    def next_coordinator_epoch(self, reserved: int) -> int:
+        """Returns the least coordinator epoch for the markers behind the next position. ``reserved``: for each owner.
+        If markers of ours may still arrive, it is above theirs: the log need not show any of them yet."""
+        owner = self.ownership.epoch * reserved if self.ownership is not None else 0
+        return max(owner, self.coordinator_epoch + 1 if self.unsettled else 0)
+
     # -- what is known of it -------------------------------------------------------------------------------------------
 
     def inherit(self, committed: Committed | None, offset: int) -> None:

@@ -150,6 +150,7 @@ async def test_without_the_rule_they_are_taken_for_a_copy(monkeypatch: pytest.Mo
         pass
 
     monkeypatch.setattr(resync, "check_run", unlooked)
+    monkeypatch.setattr(resync.Resync, "_prove_window", unlooked)
     async with scene() as at:
         come_back(at, before=1, strangers=1, behind=1)
         found = await at.locate()
