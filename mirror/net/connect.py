@@ -58,6 +58,8 @@ async def connect(
         raise RequestTimedOut(f"{name}: the host name was not resolved within {options.setup_timeout_s:g} s") from error
     except OSError as error:
         raise ConnectionLost(f"{name}: {error_text(error)}") from error
+    except UnicodeError as error:
+        raise ConnectionLost(f"{name}: {host!r} is no host name") from error
     infos = list(dict.fromkeys(found))
     attempts = [partial(_connect_to, info, host, name=name, options=options, read_ahead=read_ahead) for info in infos]
     connection, failures = await first_of(attempts, spare=_close, final=AuthenticationFailed)

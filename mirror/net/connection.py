@@ -93,6 +93,8 @@ class Connection(Stream):
         must change nothing. None: all."""
         self.throttled_until = 0.0
         self._held: asyncio.Event | None = None
+        self.session: object | None = None
+        """Keeps it authenticated (``security.sasl.Session``), as long as it lives; None: without SASL."""
 
     # -- when requests may be sent -----------------------------------------------------------------------------------
 
@@ -106,6 +108,12 @@ class Connection(Stream):
         """Nothing may be sent until ``go_on``, except by ``exchange``: the session is being renewed."""
         if self._held is None:
             self._held = asyncio.Event()
+
+    def close(self, error: NetworkError | None = None) -> None:
+        """See ``Stream``. Nobody waits any more until it may be sent."""
+        super().close(error)
+        if self._held is not None:
+            self._held.set()
 
     def go_on(self) -> None:
         """Ends ``hold``."""

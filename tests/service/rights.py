@@ -49,7 +49,7 @@ _RESOURCES = {
     "the group at the source": ("source", GROUP, "mirror-FLOW"),
     "topics `mirror-internal.*` of the source": ("source", TOPIC, "mirror-internal.*"),
     "the destination's topics": ("destination", TOPIC, "TOPIC"),
-    "the same, for a source that begins above offset 0": ("destination", TOPIC, "TOPIC"),
+    "the destination's topics, if the source's partition begins above offset 0": ("destination", TOPIC, "TOPIC"),
     "the internal topic (below)": ("destination", TOPIC, "mirror-internal.FLOW"),
     "transactional ids `mirror.<flow>.…` at the destination": ("destination", ID, "mirror.FLOW.*"),
     "the destination cluster": ("destination", CLUSTER, "kafka-cluster"),

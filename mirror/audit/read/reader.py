@@ -379,7 +379,7 @@ class Reader:
                 connection = self._connections[leader.node_id] = await self._cluster.dial(
                     leader.node_id, read_ahead=SIZE_ONLY, allocate=self._pool.take
                 )
-            await asyncio.sleep(connection.throttled_s)
+            await connection.may_send()
             return self._write(connection, wanted, offset)
         except NetworkError as error:
             raise _Again(str(error), moved=True) from error

@@ -7,6 +7,7 @@ import asyncio
 import importlib.util
 import random
 import sys
+import weakref
 from typing import Any, Protocol, cast
 
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -20,6 +21,8 @@ from mirror.wire.errors import ErrorCode, error_name
 AGAIN_AFTER = (0.80, 0.90)
 """Between these parts of a session's life, it is renewed: not all connections at the same moment."""
 POLL_S = 0.01
+LEAST_ITERATIONS = 4096
+"""Of SCRAM's hash: what Kafka's clients accept, and brokers use."""
 MOST_ROUNDS = 16
 """More messages than any mechanism exchanges."""
 
@@ -64,12 +67,14 @@ class Session:
             Unsupported: the broker has no SaslAuthenticate (before Kafka 1.0).
             NetworkError: the connection failed.
         """
+        self._connection.session = self
         self._renew_in(await self._exchange())
 
     def _renew_in(self, life_ms: int) -> None:
         if life_ms > 0:
             after_s = life_ms / 1000 * random.uniform(*AGAIN_AFTER)
-            asyncio.get_running_loop().call_later(after_s, self._due)
+            # Not a reference: a session may last for hours, and connections that were closed have buffers.
+            asyncio.get_running_loop().call_later(after_s, _renew, weakref.ref(self))
 
     def _due(self) -> None:
         if not self._connection.closed:
@@ -86,6 +91,8 @@ class Session:
             self._renew_in(await self._exchange())
         except NetworkError as error:
             connection.close(error)
+        except Exception as error:  # otherwise the connection would stay, and be used behind its session's end
+            connection.close(AuthenticationFailed(f"{connection.name}: not authenticated again: {error!r}"))
         finally:
             connection.receive_into(allocate)
             connection.go_on()
@@ -151,6 +158,45 @@ class Session:
         return AuthenticationFailed(f"{name}: {mechanism}: {error_name(code)}" + (f", {told}" if told else ""))
 
 
+def _renew(session: "weakref.ref[Session]") -> None:
+    if (found := session()) is not None:
+        found._due()
+
+
+class _Scram:
+    """SCRAM (RFC 5802), with the checks of the server's first message that kafka-python leaves out: an impostor that
+    asks for few iterations gets what the password can be guessed from."""
+
+    def __init__(self, inner: Mechanism) -> None:
+        self._inner = inner
+        self._nonce = ""
+        self._answers = 0
+
+    def auth_bytes(self) -> bytes:
+        sent = self._inner.auth_bytes()
+        if not self._answers:
+            self._nonce = sent.decode().rpartition(",r=")[2]
+        return sent
+
+    def receive(self, auth_bytes: bytes) -> object:
+        fields = dict(part.partition("=")[::2] for part in auth_bytes.decode().split(","))
+        if "e" in fields:
+            raise AuthenticationFailed(f"SCRAM is refused: {fields['e']}")
+        if not self._answers:
+            if not fields.get("r", "").startswith(self._nonce) or fields["r"] == self._nonce:
+                raise AuthenticationFailed("SCRAM: the broker's nonce does not continue ours")
+            if not fields.get("s") or int(fields.get("i", "0")) < LEAST_ITERATIONS:
+                raise AuthenticationFailed(f"SCRAM: the broker asks for less than {LEAST_ITERATIONS} iterations")
+        self._answers += 1
+        return self._inner.receive(auth_bytes)
+
+    def is_done(self) -> bool:
+        return self._inner.is_done()
+
+    def is_authenticated(self) -> bool:
+        return self._inner.is_authenticated()
+
+
 class _Bearer:
     """OAUTHBEARER (RFC 7628), with a token that is there already."""
 
@@ -196,7 +242,8 @@ def _mechanism(options: SaslOptions, host: str) -> Mechanism:
         "sasl_kerberos_service_name": options.service,
         "host": host,
     }
-    return cast(Mechanism, sasl.get_sasl_mechanism(options.mechanism)(**config))
+    made = cast(Mechanism, sasl.get_sasl_mechanism(options.mechanism)(**config))
+    return _Scram(made) if options.mechanism in SCRAM else made
 
 
 def _stub(package: str) -> None:

@@ -1,6 +1,7 @@
 """Tokens for OAUTHBEARER (KIP-255): from a setting, a file, an OIDC server (KIP-768) or an operator's own function.
 
-A token is asked for only when the one before has less than a fifth of its time left.
+A token is asked for only when the one before has less than a fifth of its time left, and if there is none then, the one
+before is used as long as it is valid.
 """
 
 import base64
@@ -20,6 +21,11 @@ LIFE_USED = 0.8
 """The part of a token's life after which it is replaced."""
 UNKNOWN_LIFE_S = 300.0
 """A token of which nobody says when it ends is asked for again after this time."""
+MOST_LIFE_S = 366 * 86_400.0
+LEAST_LEFT_S = 10.0
+"""A token that ends sooner is not used any more."""
+AGAIN_AFTER_S = 10.0
+"""The pause after no new token could be had, while the one before is valid."""
 MOST_ANSWER = 1 << 20
 
 
@@ -53,8 +59,15 @@ class Tokens:
         with self._lock:
             now = self._clock()
             if self._known is None or now >= self._replace_at_s:
-                token = _from_endpoint(options, now) if options.endpoint else _from_provider(options.provider, now)
-                self._known, self._replace_at_s = token, now + LIFE_USED * max(0.0, token.ends_at_s - now)
+                try:
+                    token = _from_endpoint(options, now) if options.endpoint else _from_provider(options.provider, now)
+                except AuthenticationFailed:
+                    if self._known is None or self._known.ends_at_s - now < LEAST_LEFT_S:
+                        raise
+                    self._replace_at_s = now + AGAIN_AFTER_S
+                else:
+                    life_s = min(MOST_LIFE_S, max(0.0, token.ends_at_s - now))
+                    self._known, self._replace_at_s = token, now + LIFE_USED * life_s
             return self._known
 
 
@@ -81,7 +94,7 @@ def _from_provider(name: str, now: float) -> Token:
     try:
         found = getattr(importlib.import_module(module), function)()
         value, ends_at_s = (found, None) if isinstance(found, str) else found
-        if not isinstance(value, str) or not value:
+        if not _is_token(value):
             raise TypeError("it returned no token")
         return Token(value, float(ends_at_s) if ends_at_s is not None else _end_of(value) or now + UNKNOWN_LIFE_S)
     except Exception as error:  # it is not our code
@@ -91,31 +104,34 @@ def _from_provider(name: str, now: float) -> Token:
 
 
 def _from_endpoint(options: TokenOptions, now: float) -> Token:
-    """Asks for a token with client credentials (RFC 6749, section 4.4)."""
+    """Asks for a token with client credentials (RFC 6749, section 4.4). Redirects are not followed: whoever is named
+    there would get the secret."""
     # Only where it is needed: with all that it imports, it is 3 MB in every worker.
     import urllib.error
     import urllib.parse
     import urllib.request
 
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
     where = options.endpoint
     pair = f"{urllib.parse.quote(options.client_id, '')}:{urllib.parse.quote(options.client_secret.read(), '')}"
     form = {"grant_type": "client_credentials", **({"scope": options.scope} if options.scope else {})}
-    request = urllib.request.Request(
-        where,
-        data=urllib.parse.urlencode(form).encode(),
-        headers={
-            "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "Accept": "application/json",
-        },
-    )
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
     try:
+        request = urllib.request.Request(where, data=urllib.parse.urlencode(form).encode(), headers=headers)
         context = ssl.create_default_context(cafile=options.ca_file or None) if where.startswith("https:") else None
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
             told = json.loads(answer.read(MOST_ANSWER))
         value = told["access_token"]
-        life_s = float(told.get("expires_in") or 0)
-        if not isinstance(value, str) or not value:
+        life_s = min(MOST_LIFE_S, max(0.0, float(told.get("expires_in") or 0)))
+        if not _is_token(value):
             raise ValueError("access_token is not text")
     except urllib.error.HTTPError as error:
         with error:
@@ -125,9 +141,16 @@ def _from_endpoint(options: TokenOptions, now: float) -> Token:
     except OSError as error:
         why = getattr(error, "reason", None) or error.strerror or error
         raise AuthenticationFailed(f"{where} does not answer: {why}") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise AuthenticationFailed(f"{where} answers with something else than JSON with an access_token") from None
+    except Exception as error:  # http.client has many of its own, for answers that are not HTTP
+        raise AuthenticationFailed(f"{where} gives no answer that can be read: {type(error).__name__}") from None
     return Token(value, now + life_s if life_s else _end_of(value) or now + UNKNOWN_LIFE_S)
+
+
+def _is_token(value: object) -> bool:
+    """Returns True for text that can stand in a header (RFC 6750)."""
+    return isinstance(value, str) and value.isascii() and value.isprintable() and bool(value)
 
 
 def _end_of(token: str) -> float | None:
@@ -138,5 +161,5 @@ def _end_of(token: str) -> float | None:
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         return float(claims["exp"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from mirror.net.connection import Connection
-from mirror.net.errors import NetworkError
+from mirror.net.errors import ConnectionLost, NetworkError
 
 
 class Link(ABC):
@@ -56,6 +56,12 @@ class Link(ABC):
             if connection is not None:
                 connection.close()
             self._unreachable(error)
+            return
+        except Exception as error:  # a bug, or somebody else's code; without this, nobody would ever dial again
+            self._dialling = None
+            if connection is not None:
+                connection.close()
+            self._unreachable(ConnectionLost(f"no connection: {error!r}"))
             return
         self._dialling = None
         if self._closed:
