@@ -11,7 +11,7 @@ pytestmark = pytest.mark.broker
 
 def test_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Real copies in both modes, of which every batch is there in the end."""
-    monkeypatch.setattr(rebatching, "BATCHES", 4_000)
+    monkeypatch.setattr(rebatching, "BATCHES", 40_000)  # so many that a busy machine sees them on their way
     monkeypatch.setattr(rebatching, "SIZES", (1_000,))
     monkeypatch.setattr(rebatching, "PARTITIONS", (2,))
     assert rebatching.main(["1"]) == 0
