@@ -51,17 +51,12 @@ class Link(ABC):
         try:
             connection = await self._open()
             self._greet(connection)
-        except NetworkError as error:
+        except Exception as error:  # also somebody else's code: without this, nobody would ever dial again
             self._dialling = None
             if connection is not None:
                 connection.close()
-            self._unreachable(error)
-            return
-        except Exception as error:  # a bug, or somebody else's code; without this, nobody would ever dial again
-            self._dialling = None
-            if connection is not None:
-                connection.close()
-            self._unreachable(ConnectionLost(f"no connection: {error!r}"))
+            told = error if isinstance(error, NetworkError) else ConnectionLost(f"no connection: {error!r}")
+            self._unreachable(told)
             return
         self._dialling = None
         if self._closed:
