@@ -5,13 +5,13 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
+from mirror.offsetmap.entries.pins import LastCopied, Note, Pin, header_digest
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, vouch
+from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, check_kept, vouch
 from mirror.relay.partition.partition import Partition
 
 
@@ -28,7 +28,20 @@ class Notes:
         Raises:
             NetworkError: it is not certain that it was written; the next call writes it all.
         """
-        changed = [(each, note) for each in partitions if (note := self.note_of(each)) is not None]
+        await self._save([(each, note) for each in partitions if (note := self.note_of(each)) is not None])
+
+    async def write_anew(self, partition: Partition, copied: LastCopied) -> None:
+        """Writes down that the copy ends here now. The destination has lost more than that, and the source has another
+        leader since: what is copied from here on may be something else than the former note tells of.
+
+        Raises:
+            NetworkError: it is not certain that it was written.
+        """
+        pin = partition.claim.pin
+        if pin is not None:
+            await self._save([(partition, self._note(partition, pin, copied))])
+
+    async def _save(self, changed: list[tuple[Partition, Note]]) -> None:
         if not changed:
             return
         forget = [key for _, note in changed for key in self._replaced_by(note)]
@@ -61,8 +74,9 @@ class Notes:
         if pin is None or found is None:
             return None
         copied = LastCopied(found.offset, found.leader_epoch, found.digest, found.digest_at)
-        if copied == pin.copied:
-            return None
+        return None if copied == pin.copied else self._note(partition, pin, copied)
+
+    def _note(self, partition: Partition, pin: Pin, copied: LastCopied) -> Note:
         return Note(
             subject=partition.subject,
             writer=self._writer,
@@ -94,7 +108,38 @@ async def ask(
         accepted: an operator has accepted what the destination holds before this offset.
         replaced: an operator has resumed over another source topic than the one that was copied.
     """
-    known = Known(
+    known = _known(partition, copied, pinned=pinned, accepted=accepted, replaced=replaced)
+    partition.claim.trust(None)
+    try:
+        return await vouch(here, known, unseen)
+    except PartitionHalted:
+        if not _trusts(partition, known, unseen):
+            raise
+        return NO_LEADER_EPOCH
+
+
+async def ask_kept(
+    partition: Partition,
+    here: EvidenceSource,
+    unseen: Unseen,
+    copied: Iterable[LastCopied],
+    *,
+    accepted: int = 0,
+    replaced: bool = False,
+) -> LastCopied | None:
+    """Calls ``relay.locate.evidence.check_kept`` with these notes; see ``ask``."""
+    known = _known(partition, copied, pinned=True, accepted=accepted, replaced=replaced)
+    partition.claim.trust(None)
+    try:
+        return await check_kept(here, known, unseen)
+    except PartitionHalted:
+        if not _trusts(partition, known, unseen):
+            raise
+        return None
+
+
+def _known(partition: Partition, copied: Iterable[LastCopied], *, pinned: bool, accepted: int, replaced: bool) -> Known:
+    return Known(
         name=partition.name,
         pinned=pinned,
         has_ids=bool(partition.claim.source_id),
@@ -103,16 +148,32 @@ async def ask(
         replaced=replaced,
         compacted=partition.terms.compacted,
     )
-    partition.claim.trust(None)
-    try:
-        return await vouch(here, known, unseen)
-    except PartitionHalted:
-        if not partition.claim.accept_unproven or unseen.differs:
-            raise
-        # If the topic took another one's place, this includes what the source never had.
-        begins = min(unseen.log_start, unseen.source_start) if replaced else unseen.source_start
-        partition.claim.trust((max(begins, known.accepted), unseen.end))
-        return NO_LEADER_EPOCH
+
+
+def _trusts(partition: Partition, known: Known, unseen: Unseen) -> bool:
+    """Returns True if an operator has given their word for what nothing vouches for, and notes what that covers."""
+    if not partition.claim.accept_unproven or unseen.differs:
+        return False
+    # If the topic took another one's place, this includes what the source never had.
+    begins = min(unseen.log_start, unseen.source_start) if known.replaced else unseen.source_start
+    partition.claim.trust((max(begins, known.accepted), unseen.end))
+    return True
+
+
+def remembered(partition: Partition, end: int) -> list[LastCopied]:
+    """Returns what this process has copied of the partition, up to ``end`` of the destination, as notes."""
+    return [
+        LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
+        for each in reversed(partition.cursor.marks)
+        if each.next_offset <= end
+    ]
+
+
+def acknowledged_note(partition: Partition, end: int) -> list[LastCopied]:
+    """Returns a note of the position as last known, if it is not behind ``end``. It covers what leaves no mark as well:
+    markers, and batches from the middle of a record set."""
+    reached, epoch = partition.queue.reached, partition.cursor.leader_epoch
+    return [LastCopied(max(0, reached), epoch)] if epoch >= 0 and reached <= end else []
 
 
 def is_first(partition: Partition) -> bool:

@@ -9,15 +9,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mirror.net.cluster import Cluster
-from mirror.net.logs.log import PartitionLog
+from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.relay.durable.due import Due, persistently
-from mirror.relay.durable.notes import Notes, ask, committed_note, same_topics
+from mirror.relay.durable.notes import (
+    Notes,
+    acknowledged_note,
+    ask,
+    ask_kept,
+    committed_note,
+    remembered,
+    same_topics,
+)
 from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
@@ -242,21 +250,36 @@ class Pins:
                 f"{id_shown(committed.topic_id)}",
             )
         # If both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
-        copied = [
-            LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
-            for each in reversed(partition.cursor.marks)
-            if each.next_offset <= unseen.end
-        ]
-        if pin is not None and pin.copied is not None:
-            copied.append(pin.copied)
-        copied += committed_note(partition)
+        copied = remembered(partition, unseen.end) + self._written(partition)
         replaced = pin is not None and pin.replaced
-        if not copied and not replaced and partition.cursor.leader_epoch >= 0 and partition.queue.reached <= unseen.end:
-            # Batches were acknowledged here in the middle of a record set, which leaves no mark.
-            copied.append(LastCopied(max(0, partition.queue.reached), partition.cursor.leader_epoch))
+        if not copied and not replaced:
+            copied = acknowledged_note(partition, unseen.end)
         pinned = pin is not None or bool(source_id and of_these)
         accepted = pin.accepted if pin is not None else 0
         return await ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
+
+    async def check_kept(self, partition: Partition, here: SourceLog, unseen: Unseen, *, takeover: bool) -> None:
+        """Calls ``relay.locate.evidence.check_kept`` with what was written down of this partition. Unless it is taken
+        over, also with what this process remembers.
+
+        Raises:
+            PartitionHalted, NetworkError: as that does. Also NetworkError: it is not certain that a note was written.
+        """
+        end, pin = unseen.end, partition.claim.pin
+        copied = self._written(partition)
+        if not takeover:
+            copied += remembered(partition, end) + acknowledged_note(partition, end)
+        replaced = pin is not None and pin.replaced
+        accepted = pin.accepted if pin is not None else 0
+        note = await ask_kept(partition, here, unseen, copied, accepted=accepted, replaced=replaced)
+        if note is not None and note.offset > end and note.leader_epoch < here.leader.epoch:
+            await self.notes.write_anew(partition, LastCopied(end, here.leader.epoch))
+
+    @staticmethod
+    def _written(partition: Partition) -> list[LastCopied]:
+        """Returns what was written down of what was copied last, by whomever."""
+        pin = partition.claim.pin
+        return ([pin.copied] if pin is not None and pin.copied is not None else []) + committed_note(partition)
 
     async def introduce(self) -> None:
         """Writes down who the flow is, unless that is known.

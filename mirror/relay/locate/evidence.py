@@ -4,6 +4,8 @@ A copy whose log was emptied (retention, DeleteRecords) ends above 0 and holds n
 its end in an unclean election, and has grown past the copy's end, then looks healthy. So the source is checked against
 the note that was written during copying: up to which offset, under which leader epoch, and the last batch's digest.
 
+A copy that compares as equal is checked against the epoch of the note, too (``check_kept``).
+
 An epoch of the source ends where its next one begins. Records that were read under epoch E, up to offset D, are still
 there if E ends at D or later: a log that was truncated below D continues in a later epoch, which begins there. If E
 ends at or after the copy's end, all of the copy was made before the source changed its leader, however old the note is.
@@ -111,6 +113,24 @@ async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
     return epoch
 
 
+async def check_kept(here: EvidenceSource, known: Known, unseen: Unseen) -> LastCopied | None:
+    """Checks that no leader of the source has lost what was copied, where the last batches compare as equal. That does
+    not say everything: a producer without an answer sends its batch again, and after an unclean election the same bytes
+    may come to the same offset, with other records before them. And a marker that is lost leaves no trace among data.
+
+    Returns:
+        The newest note of the copy, if one counts.
+
+    Raises:
+        PartitionHalted: source_truncated if the source's records of the note's epoch end before what was copied.
+        NetworkError: cannot be determined now.
+    """
+    note = None if known.replaced else _newest(known.copied, known.accepted)
+    if note is not None and min(note.offset, unseen.end) > unseen.source_start:
+        await _ask_epoch(here, known, unseen, note)
+    return note
+
+
 def _newest(copied: Iterable[LastCopied], accepted: int) -> LastCopied | None:
     counting = (one for one in copied if one.offset > accepted or not accepted)
     return max(counting, key=lambda one: one.rank, default=None)
@@ -131,8 +151,8 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
     copied = min(note.offset, unseen.end)
     if found.offset < 0:
         last = await here.batch_at(copied - 1)
-        if last is not None and last[0].is_stand_in:
-            return False  # brokers know no epochs of old messages
+        if last is not None and not await _knows_epochs(here, last[0]):
+            return False
     if found.offset < copied:
         raise halt(
             HaltReason.SOURCE_TRUNCATED,
@@ -140,6 +160,15 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
             + (f"records of that epoch end at {found.offset}" if found.offset >= 0 else "log does not know that epoch"),
         )
     return found.offset >= unseen.end
+
+
+async def _knows_epochs(here: EvidenceSource, header: BatchHeader) -> bool:
+    """Returns True if the source's log knows the epoch of this batch of its own. Brokers know none of old messages, nor
+    of any batch while ``message.format.version`` is below 0.11."""
+    if header.is_stand_in:
+        return False
+    found = await here.end_of_epoch(header.leader_epoch)
+    return found is not None and found.offset >= 0
 
 
 async def _compare(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> tuple[int, bool]:

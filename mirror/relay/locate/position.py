@@ -114,7 +114,7 @@ class Locator:
             await self.owners.take_over(partition)
             if await self._lead(partition, here, there, rest) and not partition.counts.batches:
                 partition.begin_again()
-        found = await self._resync(partition, here, there, rest, settle=takeover or partition.claim.unsettled)
+        found = await self._resync(partition, here, there, rest, takeover=takeover)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
@@ -174,7 +174,7 @@ class Locator:
         self.log.warning("begun_anew", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def _resync(
-        self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, settle: bool
+        self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, takeover: bool
     ) -> ResyncResult:
         """Returns the position. A source that deletes records that are due has overtaken us only if something was
         copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
@@ -183,10 +183,11 @@ class Locator:
                 self.rules(partition),
                 rest=rest,
                 vouch=partial(self._pins.vouch, partition, here),
+                kept=partial(self._pins.check_kept, partition, here, takeover=takeover),
                 passed=partial(self._pins.passed.offsets, partition),
             )
             try:
-                return await Resync(here, there, rules, self.log).run(settle=settle)
+                return await Resync(here, there, rules, self.log).run(settle=takeover or partition.claim.unsettled)
             except PartitionHalted as stop:
                 overtaken = stop.halted.reason == HaltReason.RETENTION_OVERTOOK.slug
                 if not overtaken or partition.counts.batches or not await self._lead(partition, here, there, rest):

@@ -21,7 +21,7 @@ from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, overtaken
-from mirror.relay.locate.compare import Comparison
+from mirror.relay.locate.compare import Comparison, Proof
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.filled import FilledCheck
 from mirror.relay.locate.holding import batch_holding
@@ -103,6 +103,7 @@ class ResyncRules:
         opening: held while batches are opened to be compared, one pair of a process at a time.
         vouch: checks that this is the source that was copied, where nothing can be compared
             (``relay.locate.evidence``).
+        kept: checks that no leader of the source has lost what was copied, where the last batches compare as equal.
         passed: returns what is written down of records that were passed over (``oversize.record``): offset -> leader
             epoch of the source's record there.
         coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
@@ -131,6 +132,7 @@ class ResyncRules:
     pinned: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
     vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
+    kept: Callable[[Unseen], Awaitable[None]] | None = field(default=None, compare=False)
     passed: Callable[[], Awaitable[Mapping[int, int]]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
@@ -264,13 +266,7 @@ class Resync:
         await self._check_run(tail, log_start)
         try:
             source_end = await self._check_range(tail, log_start, source_start, source_end, end)
-            proof = await self._comparison.prove(tail, log_start, source_start, source_end, end)
-            if not proof.proven and rules.vouch is not None:
-                seen = tail.data is not None
-                unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
-                proof = proof._replace(epoch=await rules.vouch(unseen))
-            if proof.proven and proof.why:
-                await self._check_lost(proof.why, log_start, source_start, end)
+            proof = await self._prove(tail, log_start, source_start, source_end, end)
             holes = tail if proof.upto is None else tail._replace(holes_from=proof.upto)
             await self._prove_window(tail, log_start, source_start, source_end, end)
             if tail.data is not None and rules.unread in range(log_start, tail.data[0].base_offset):
@@ -304,6 +300,24 @@ class Resync:
             ),
             settled=settle,
         )
+
+    async def _prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
+        """Compares the last batch. Whether it can be compared or not, checks the source against the notes of the copy.
+
+        Raises:
+            PartitionHalted: it is not the source's; the source has lost it, or other records that were copied.
+        """
+        rules = self._rules
+        proof = await self._comparison.prove(tail, log_start, source_start, source_end, end)
+        seen = tail.data is not None
+        unseen = Unseen(proof.why, end, source_start, log_start, data=seen, cleaned=proof.cleaned)
+        if not proof.proven:
+            return proof._replace(epoch=await rules.vouch(unseen)) if rules.vouch is not None else proof
+        if rules.kept is not None:
+            await rules.kept(unseen)
+        if proof.why:
+            await self._check_lost(proof.why, log_start, source_start, end)
+        return proof
 
     async def _prove_window(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> None:
         """Compares the batches before the last one, too, as many as may have been under way together. Behind late

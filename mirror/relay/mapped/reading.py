@@ -16,7 +16,7 @@ from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.runs import Run
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
-from mirror.relay.durable.notes import ask, committed_note
+from mirror.relay.durable.notes import ask, ask_kept, committed_note
 from mirror.relay.durable.pins import COMMITTED
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
@@ -206,8 +206,12 @@ class Reading:
     ) -> Checked:
         """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
         self._partition.claim.trust(None)
-        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
         partition = self._partition
+        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
+        if noted is not None and partition.claim.trusted is None:
+            # What compares as equal may have been sent again after an unclean election, behind other records.
+            unseen = Unseen("", upto, self.bounds.source_start, self.bounds.log_start, data=True)
+            await ask_kept(partition, self._here, unseen, [noted])
         if partition.claim.trusted is not None:
             # The earlier notes of the copy say nothing from now on.
             partition.cursor.marks.clear()

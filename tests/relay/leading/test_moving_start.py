@@ -130,8 +130,8 @@ async def test_what_was_due_at_a_halt_is_told(
             assert len(flow.log.of("skipped")) == (not life)
 
 
-async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any, rest: Rest, *, settle: bool) -> Any:
-    return await Resync(here, there, replace(self.rules(partition), rest=rest), self.log).run(settle=settle)
+async def _left_alone(self: Locator, partition: Partition, here: Any, there: Any, rest: Rest, *, takeover: bool) -> Any:
+    return await Resync(here, there, replace(self.rules(partition), rest=rest), self.log).run(settle=takeover)
 
 
 async def test_without_the_rule_a_new_partition_halts(

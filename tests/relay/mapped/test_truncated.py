@@ -71,6 +71,9 @@ async def _vouches(*_: object) -> int:
     return -1
 
 
+async def _keeps(*_: object) -> None: ...
+
+
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("running", [True, False])
 async def test_a_source_that_was_truncated_and_grew_again(running: bool, asked: bool) -> None:
@@ -87,7 +90,8 @@ async def test_a_source_that_was_truncated_and_grew_again(running: bool, asked: 
             empty(destination)
         else:
             fill(source)
-        with patch.object(notes, "vouch", evidence.vouch if asked else _vouches):
+        vouch, check_kept = (evidence.vouch, evidence.check_kept) if asked else (_vouches, _keeps)
+        with patch.multiple(notes, vouch=vouch, check_kept=check_kept):
             async with mirroring(source, destination, mapped=True) as flow:
                 if running:
                     await flow.copied()
