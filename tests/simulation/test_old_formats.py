@@ -21,7 +21,7 @@ from mirror.offsetmap.entries import pins
 from mirror.records.admit import NOT_INSIDE
 from mirror.records.content.opening import Record
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, NO_PRODUCER_ID, BatchHeader, Codec
-from mirror.relay.durable import pins as durable_pins
+from mirror.relay.durable import notes as durable_notes
 from mirror.relay.hot import forward
 from mirror.relay.locate import compare, evidence, filled, resync
 from mirror.relay.locate.cleaned import survivors
@@ -150,7 +150,8 @@ def _truncated(recipe: Recipe, chance: random.Random) -> Recipe:
 def test_what_was_passed_over_is_told_from_what_came_in_its_place(seed: int) -> None:
     """The source loses its end, and goes on with a record that is not too large. No leader epoch says so, nor do other
     batches of the window."""
-    with patch.object(Recipe, "mixed", _truncated), patch.object(resync.Resync, "_prove_window", _unlooked):
+    alone = patch.object(durable_notes, "check_kept", _unlooked), patch.object(resync.Resync, "_prove_window", _unlooked)
+    with patch.object(Recipe, "mixed", _truncated), alone[0], alone[1]:
         assert "overfilled" in play_old(seed, PassingOld).halted
         unaware = patch.object(filled.FilledCheck, "_still_large", lambda _, __, ___, passed: passed)
         with unaware, pytest.raises(Violation):
@@ -189,7 +190,7 @@ async def _nowhere(*_: Any, **__: Any) -> int:
 
 MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
     "a note tells the last message, not the batch that was made of it": [
-        (durable_pins, "header_digest", _of_all),
+        (durable_notes, "header_digest", _of_all),
         (evidence, "header_digest", _of_all),
     ],
     "the offsets of a copy say which messages it was made of": [(compare, "records_at", _one_by_one)],

@@ -352,6 +352,7 @@ class Alignment:
     async def goes_on(self) -> bool:
         """Returns True if more of the source can be read by now than when ``ended`` became true, or, if it is not true,
         than has been read."""
+        await self._begin()
         at = self._first + len(self._originals) if self._unread is None else self._unread
         return at < self._first or await self._original(at) is not None
 
@@ -367,6 +368,7 @@ class Alignment:
     async def left_of(self, epoch: int, most: int) -> int:
         """Counts the offsets from ``certain`` on that are, or were, of originals of this leader epoch or of earlier
         ones, until there are ``most`` of them."""
+        await self._begin()
         (at, inside), left = min(path.place for path in self._paths), 0
         while left < most:
             original = await self._original(at)
@@ -380,7 +382,7 @@ class Alignment:
 
     async def _begin(self) -> None:
         """Reads where in the first original all begins, once there is one."""
-        if self._begins_inside is None and (first := await self._original(self._first)) is not None:
+        if self._begins_inside is None and (first := await self._read(self._first)) is not None:
             self._begins_inside = max(0, self._begins_at - first.header.base_offset)
             self._paths = [replace(path, inside=self._begins_inside) for path in self._paths]
 
@@ -408,6 +410,11 @@ class Alignment:
         return original
 
     async def _original(self, at: int) -> ComparedBatch | None:
+        """Returns the original there; None if it cannot be read, or if it was not to be read when this began: then it
+        is not known yet where in the first one all begins."""
+        return await self._read(at) if self._begins_inside is not None else None
+
+    async def _read(self, at: int) -> ComparedBatch | None:
         while at >= self._first + len(self._originals):
             original = await self._fetch()
             if original is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap.compare.alignment import Ambiguous, Differs
+from mirror.offsetmap.compare.alignment import Alignment, Ambiguous, Differs
 from mirror.offsetmap.compare.lockstep import LockStep
 from mirror.offsetmap.compare.looks import ComparedBatch
 from mirror.offsetmap.compare.pieces import PiecePlace, Rows, fits_at, rows_in, rows_of, spots
@@ -370,3 +370,30 @@ async def test_what_is_left_of_a_batch_that_was_copied_in_part() -> None:
     assert 0 < inside < 6
     assert step.alignment.certain == inside
     assert await step.alignment.left_of(0, 1_000) == 14 - inside
+
+
+async def test_a_source_that_shows_more_while_it_is_sought() -> None:
+    """
+    1. What is due begins inside of the first batch. A new leader shows none yet at first, and all right behind: nothing
+       is concluded from what came in between. (Otherwise the position inside of the first batch was taken for one
+       inside of the third, whose copy then differed.)
+    2. At the next look, the copies fit.
+    """
+    here = [batch(0, [0, 1]), batch(2, [2, 3, 4]), batch(5, [5, 6, 7])]
+    hidden = [True]
+
+    async def fetch() -> ComparedBatch | None:
+        if hidden:
+            hidden.clear()
+            return None
+        return ComparedBatch.of(BatchHeader.read(here[0]), memoryview(here.pop(0))) if here else None
+
+    rest = [*pieces(here[0], due=1), *here[1:]]
+    there = [ComparedBatch.of(BatchHeader.read(one), memoryview(one)) for one in copies(rest)]
+    alignment = Alignment(fetch, source_offset=1, source_start=0)
+    assert not await alignment.take(there[0])
+    assert alignment.ended
+    assert await alignment.goes_on()
+    for copy in there:
+        assert await alignment.take(copy)
+    assert alignment.decide()[0] == [Run(1, 0, 1), Run(2, 1, 3), Run(5, 4, 3)]

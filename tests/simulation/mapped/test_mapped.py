@@ -155,7 +155,7 @@ async def _unchecked(sides: Sides, last: Any, upto: int, *_: Any) -> Checked:
     return Checked(NO_LEADER_EPOCH, LastCopied(upto, sides.here.leader.epoch))
 
 
-async def _nothing(*_: Any) -> None:
+async def _nothing(*_: Any, **__: Any) -> None:
     """Not asked."""
 
 
@@ -271,6 +271,7 @@ MUTATIONS = (
             _mostly(last_epoch=0, deleted_there=0.6, recreated=0.0, forgetful=0.3),
         ),
         300,
+        first=401,
     ),
     # Topics made anew.
     Mutation("topics have ids", ((Beginning, "_start_from", _of_any_topic), _mostly(recreated=0.3)), 60),
@@ -283,10 +284,10 @@ MUTATIONS = (
         "the destination topic has an id", ((Beginning, "_start_from", _of_any_destination), _mostly(**REMADE)), 60
     ),
     Mutation(
-        "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=1_441
+        "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=421
     ),
     # Sources that lose their end.
-    Mutation("the source has what was copied", ((reading, "check_copied", _unchecked), _mostly(**TRUNCATED)), 60),
+    Mutation("the source has what was copied", ((reading, "check_copied", _unchecked), (reading, "ask_kept", _nothing), _mostly(**TRUNCATED)), 60),
     Mutation("the source ends behind what was copied", ((reading, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
     Mutation("it has lost what its epochs lack", ((reading, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
     # Sources whose new leader shows less than the one before.
@@ -295,7 +296,9 @@ MUTATIONS = (
     ),
     # Topics.
     Mutation("a verdict is on these topics", ((Seeking, "_made_anew", _of_these_topics), _mostly(recreated=0.3)), 600),
-    Mutation("what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300),
+    Mutation(
+        "what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300, first=401
+    ),
 )
 """Of the rules that lock-step passes over a source batch only where the destination's offsets have a gap, and that one
 takeover's confirmed account counts, see ``test_alignment.py`` and ``test_ledger.py`` in ``tests/offsetmap``; of the
