@@ -150,7 +150,10 @@ def _truncated(recipe: Recipe, chance: random.Random) -> Recipe:
 def test_what_was_passed_over_is_told_from_what_came_in_its_place(seed: int) -> None:
     """The source loses its end, and goes on with a record that is not too large. No leader epoch says so, nor do other
     batches of the window."""
-    alone = patch.object(durable_notes, "check_kept", _unlooked), patch.object(resync.Resync, "_prove_window", _unlooked)
+    alone = (
+        patch.object(durable_notes, "check_kept", _unlooked),
+        patch.object(resync.Resync, "_prove_window", _unlooked),
+    )
     with patch.object(Recipe, "mixed", _truncated), alone[0], alone[1]:
         assert "overfilled" in play_old(seed, PassingOld).halted
         unaware = patch.object(filled.FilledCheck, "_still_large", lambda _, __, ___, passed: passed)

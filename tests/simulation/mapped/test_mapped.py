@@ -287,7 +287,11 @@ MUTATIONS = (
         "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=421
     ),
     # Sources that lose their end.
-    Mutation("the source has what was copied", ((reading, "check_copied", _unchecked), (reading, "ask_kept", _nothing), _mostly(**TRUNCATED)), 60),
+    Mutation(
+        "the source has what was copied",
+        ((reading, "check_copied", _unchecked), (reading, "ask_kept", _nothing), _mostly(**TRUNCATED)),
+        60,
+    ),
     Mutation("the source ends behind what was copied", ((reading, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
     Mutation("it has lost what its epochs lack", ((reading, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
     # Sources whose new leader shows less than the one before.
@@ -297,7 +301,10 @@ MUTATIONS = (
     # Topics.
     Mutation("a verdict is on these topics", ((Seeking, "_made_anew", _of_these_topics), _mostly(recreated=0.3)), 600),
     Mutation(
-        "what comes back is nobody's yet", ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)), 300, first=401
+        "what comes back is nobody's yet",
+        ((MappedLocator, "locate", _still_owned), _mostly(recreated=0.3)),
+        300,
+        first=401,
     ),
 )
 """Of the rules that lock-step passes over a source batch only where the destination's offsets have a gap, and that one
