@@ -100,8 +100,9 @@ class Connection(Stream):
 
     def throttle(self, throttle_ms: int) -> None:
         """Takes note of throttle_time_ms: the broker mutes the connection for that time, so the caller has to wait as
-        well before the next request."""
+        well before the next request. What is under way already is read, and answered, so much later."""
         if throttle_ms > 0:
+            self.postpone(throttle_ms / 1000)
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
 
     def hold(self) -> None:

@@ -156,6 +156,12 @@ class Stream:
                 self._timer.cancel()
             self._time_out_at(deadline)
 
+    def postpone(self, seconds: float) -> None:
+        """The broker does not read what was sent for so long: all answers that are due may come later by that."""
+        in_flight = self._in_flight
+        for at, (number, waiter, deadline) in enumerate(in_flight):
+            in_flight[at] = number, waiter, deadline + seconds
+
     def write(self, pieces: Sequence[Piece]) -> None:
         """Sends whole frames. The pieces are borrowed until they are sent: do not change them before the answer."""
         if self.closed:

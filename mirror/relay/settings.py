@@ -19,6 +19,10 @@ def codec_named(name: str) -> Codec | None:
     return None if name == SOURCE_CODEC else Codec[name.upper()]
 
 
+FRESH_FOR_SETTLES = 2
+"""See ``RelaySettings.fresh_s``; in multiples of ``settle.ms``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
     """Sizes in bytes, times in the units of their names. The names are Kafka's own if Kafka has one."""
@@ -97,6 +101,11 @@ class RelaySettings:
     """Keep these configs in step also after a topic was created (``sync.topic.configs.enabled``)."""
     fixed_configs: dict[str, str] = field(default_factory=dict)
     """Configs that each destination topic must have, or its broker rewrites the batches: name -> value."""
+
+    @property
+    def fresh_s(self) -> float:
+        """Old batches are sent without another look at the log's end for so long after the last look."""
+        return FRESH_FOR_SETTLES * self.settle_ms / 1000
 
     @property
     def offsets(self) -> str:

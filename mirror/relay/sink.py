@@ -8,6 +8,7 @@ An answer counts only if its base offset is the expected one. Everything else is
 """
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from mirror.relay.hot.freshness import counted_ms
 from mirror.relay.hot.gather import JOIN_BELOW, SentRequest, gatherer
 from mirror.relay.hot.link import Link
 from mirror.relay.orchestrator import Orchestrator
+from mirror.relay.partition.claim import LateArrival
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Queue, SentPayload
 from mirror.wire.errors import ErrorCode, Reaction, error_name, error_slug, outcome_of
@@ -79,6 +81,10 @@ class Lane(Link):
         self._gather = gatherer()
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
+        self._look_again_at = 0.0
+        """When those that wait are to be looked at (``_look_again``); monotonic, in s."""
+        self._failed = 0
+        """Requests that have failed since the connection was lost."""
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
 
     # -- the partitions ----------------------------------------------------------------------------------------------
@@ -186,6 +192,8 @@ class Lane(Link):
             if self._ready:
                 self._dial()
             return
+        if self._ready and time.monotonic() >= self._look_again_at:
+            self._look_again()
         if self._ready and (pause_s := connection.throttled_s):
             self._pump_later(pause_s)
         elif self._ready:
@@ -195,6 +203,14 @@ class Lane(Link):
             if pieces:
                 connection.write(pieces)
         self._pace(connection)
+
+    def _look_again(self) -> None:
+        """Has the log's end looked at once more for what has waited here for long, or since the connection was lost."""
+        fresh_s = self._relay.settings.fresh_s
+        for queue in [each for each in self._ready if (each.old or each.unsure) and each.must_confirm(fresh_s)]:
+            self.withhold(queue)
+            self._relay.reconfirm(queue.partition)
+        self._look_again_at = time.monotonic() + fresh_s
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """Builds up to ``most`` requests. Each has one batch of each partition that has one, in rotation, up to
@@ -309,16 +325,16 @@ class Lane(Link):
     def _is_unread_repeat(queue: Queue, base_offset: int) -> bool:
         """Returns True if the broker took the batch for a repeat, and nothing else will read it back. Where append
         times are taken (``destination.timestamps``), every answer may have one."""
-        partition = queue.partition
-        as_due = partition.phase is Phase.ACTIVE and base_offset == queue.acknowledged
-        exact = queue.copied is None
-        return as_due and exact and not queue.checking and not partition.terms.takes_append_times
+        partition, copied = queue.partition, queue.copied
+        as_due = base_offset == queue.acknowledged if copied is None else base_offset >= copied.destination
+        active = partition.phase is Phase.ACTIVE
+        return active and as_due and not queue.checking and not partition.terms.takes_append_times
 
     def _doubt_repeat(self, queue: Queue, base_offset: int) -> None:
-        """Another worker of the flow was quicker, at this very offset. Its batch may be of an end that the source has
-        lost: the broker has compared only the sequences."""
+        """Another worker was quicker, or what was sent before a connection was lost. That batch may be of an end that
+        the source has lost: the broker has compared only the sequences."""
         queue.partition.claim.leave_unread(base_offset)
-        detail = f"the destination took the batch at offset {base_offset} for a repeat: another worker has sent it"
+        detail = f"the destination took the batch at offset {base_offset} for a repeat: it was sent before"
         self._relay.doubt(queue.partition, "repeated", detail)
         self._let_go(queue)
 
@@ -372,7 +388,20 @@ class Lane(Link):
         taken, _, _ = self._under_way.popleft()
         if not self._closed:
             self._relay.destination.failed("Produce", error.slug)
+        self._may_arrive(taken)
+        self._failed += 1
         self._unanswered(taken, error)
+
+    def _may_arrive(self, taken: list[Queue]) -> None:
+        """Notes how long the broker may take to read a request whose connection was lost, for old batches: it would not
+        know them for repeats. It reads one after the other, each may take its timeout, and none while it throttles us.
+        """
+        connection, destination = self._connection, self._relay.destination
+        most_s = self._failed * self._timeout_ms / 1000 + (connection.throttled_s if connection is not None else 0.0)
+        for queue in taken if most_s else ():
+            if queue.old and queue.partition.phase is not Phase.STOPPED:
+                leader = destination.leader(queue.partition.destination, queue.index)
+                queue.partition.claim.leave_late(LateArrival(time.monotonic() + most_s, leader))
 
     def _unanswered(self, taken: list[Queue], error: NetworkError) -> None:
         """The outcome for the oldest batch of each of these partitions is unknown."""
@@ -400,6 +429,10 @@ class Lane(Link):
     def _lost(self, _: NetworkError) -> None:
         """Goes on after the connection was lost. Partitions with batches under way are in doubt by now; others may have
         batches that are still to be sent."""
+        self._failed = 0
+        for queue in self._partitions:
+            queue.lose_connection()
+        self._look_again_at = 0.0
         if self._closed:
             return
         self.pump()

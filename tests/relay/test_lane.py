@@ -64,6 +64,7 @@ def lane_with(batches: int) -> tuple[Lane, Noted]:
     partition.phase, partition.queue.topic_head = Phase.ACTIVE, topic_head(VERSION, "t")
     partition.cursor.identity = Identity(1 << 62, 0, 0)
     partition.queue.window = owner.settings.max_in_flight
+    partition.queue.confirm()
     for number in range(batches):
         partition.queue.outbox.append(Batch(b"head%d" % number, memoryview(b"records"), 1, None))
     lane.attach(partition.queue)

@@ -17,7 +17,6 @@ from mirror.relay.hot.forward import forward
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import UNREADABLE, Reaction, error_name, error_slug, outcome_of
 from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
 
@@ -26,8 +25,6 @@ LEAST_EMPTIES = 4
 on."""
 UNREADABLE_DOUBTS = 8
 """Consecutive doubts until UNKNOWN_SERVER_ERROR counts as damage."""
-FRESH_FOR_SETTLES = 2
-"""Old batches are sent without another look at the log end for this many times ``settle.ms`` after the last look."""
 
 
 class Given(NamedTuple):
@@ -123,8 +120,8 @@ class Answers:
             self._relay.jump(partition)
         if queue.outbox:
             assert queue.lane is not None, partition.name
-            idle = not queue.in_flight and not queue.queued
-            if idle and queue.old and _stale(partition, self._relay.settings):
+            looks = (queue.old or queue.unsure) and not queue.queued
+            if looks and queue.must_confirm(self._relay.settings.fresh_s):
                 self._relay.reconfirm(partition)
             else:
                 queue.offer()
@@ -191,9 +188,3 @@ class Answers:
         for partition, generation in list(asked.values()):
             if partition.cursor.generation == generation:
                 self._relay.doubt_now(partition, error_slug(code), detail)
-
-
-def _stale(partition: Partition, settings: RelaySettings) -> bool:
-    """Returns True if the last look at its log end was so long ago that this process may have been stopped, and another
-    may have copied the batches in the outbox: a broker that has forgotten the producer would append them twice."""
-    return time.monotonic() - partition.queue.confirmed_at > FRESH_FOR_SETTLES * settings.settle_ms / 1000

@@ -138,6 +138,7 @@ class Locator:
             fill_to=found.fill_to,
             inside=found.inside,
             accepted=found.accepted,
+            ended_at=found.ended_at,
             settled_at=0.0 if found.settled else time.monotonic() + self._settings.settle_ms / 1000,
         )
 

@@ -8,6 +8,8 @@ It knows no sockets: ``here`` and ``there`` are ``net.logs.log.PartitionLog``, o
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -168,6 +170,8 @@ class ResyncResult(NamedTuple):
     settled: bool = True
     """True if nothing that was sent before can still arrive. Otherwise the leader recognises it as a repeat, as long as
     it remembers the producer."""
+    ended_at: float = math.inf
+    """See ``Location``."""
 
 
 async def barrier(there: Readable, log: EventLog) -> int:
@@ -253,7 +257,7 @@ class Resync:
         # Ask the leader for its producers before the end that counts, never after. A sequence from before that end is
         # at worst a repeat, which is recognised. One from after it would be taken for the batch at that end.
         known = await there.producers()
-        end = await barrier(there, self._log)
+        end, ended_at = await barrier(there, self._log), time.monotonic()
         tail: Tail | None = None
         if not settle:
             tail = await self._comparison.tail(log_start, end, whole=True)
@@ -261,6 +265,7 @@ class Resync:
         if settle:
             tail = None  # its batches are not kept while the end has to stand still: see ``Rest``
             known, end = await self._stand_still(log_start, end)
+            ended_at = time.monotonic()
         if tail is None:
             tail = await self._comparison.tail(log_start, end, whole=True)
         await self._check_run(tail, log_start)
@@ -299,6 +304,7 @@ class Resync:
                 self._here, self._rules.terms, end, source_start=source_start, source_end=source_end
             ),
             settled=settle,
+            ended_at=ended_at,
         )
 
     async def _prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:

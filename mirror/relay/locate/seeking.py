@@ -7,7 +7,7 @@ from typing import Self
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Refused, StoredInOldFormat, Unreadable, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Refused, StoredInOldFormat, Unreachable, Unreadable, Unsupported
 from mirror.net.metadata import Leader
 from mirror.net.rights import Right
 from mirror.reasons import HaltReason
@@ -180,6 +180,11 @@ class Seeking:
         async with LocatingSeat(seats) as seat:
             partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(since)
+            leader = relay.destination.leader(partition.destination, partition.index)
+            if late_s := partition.claim.waits_for_late(leader):
+                raise Unreachable(
+                    f"{there} may still read what was sent before its connection was lost: {late_s:.1f} s"
+                )
             if takeover:
                 await relay.pins.recall(partition)
             await relay.loops.before(partition)

@@ -389,6 +389,7 @@ class _Look:
                 source_end=source_end,
             ),
             floor=self._here.floor,
+            ended_at=self._reading.ended_at,
             settled_at=0.0 if self._reading.settled else time.monotonic() + self._rules.settle_s,
         )
 

@@ -6,6 +6,8 @@ what it means for the source. Here is what a partition does with it.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Collection, Sequence
 
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
@@ -44,6 +46,8 @@ class Reading:
         """The producers that the destination's leader remembers; None: it cannot tell."""
         self.settled = False
         """True if nothing of ours that was sent before can still arrive."""
+        self.ended_at = math.inf
+        """See ``Location``."""
         self._noted: LastCopied | None = None
         self._remaking = False
         """True if the map was lost, and is rebuilt from both logs."""
@@ -56,6 +60,7 @@ class Reading:
         self.bounds = ReadBounds(
             *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
         )
+        self.ended_at = time.monotonic()
         return self.bounds.end
 
     def follow(
@@ -128,6 +133,7 @@ class Reading:
         writing."""
         while True:
             await asyncio.sleep(self._rules.settle_s)
+            self.ended_at = time.monotonic()
             if not await self.advance(step, await barrier(self._there, self._log)):
                 self.settled = True
                 return

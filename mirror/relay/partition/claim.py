@@ -4,9 +4,11 @@ Mostly locating changes it (``relay.locate``, ``relay.mapped``, ``relay.durable`
 All use the methods; nothing outside this module assigns the attributes (``tests/relay/partition/test_parts.py``).
 """
 
+import time
 from typing import NamedTuple
 
 from mirror.net.coordinator import Ownership
+from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import Pin
 from mirror.relay.halts import Suspicion
 from mirror.relay.leading.filler import Begun
@@ -26,6 +28,17 @@ class Committed(NamedTuple):
     leader_epoch: int = -1
 
 
+class LateArrival(NamedTuple):
+    """Requests that a broker may not have read when their connection was lost: it throttled us, or was busy with those
+    before them."""
+
+    until_s: float
+    """It has read them by then, by the monotonic clock."""
+    leader: Leader | None
+    """The leader that they were sent to, with its epoch. After a restart it has nothing of them, and any other refuses
+    them."""
+
+
 class Claim:
     """What makes the partition ours, and what the next look at it has to know."""
 
@@ -42,6 +55,7 @@ class Claim:
         "doubts",
         "forgotten",
         "inherited",
+        "late",
         "missing",
         "otherwise",
         "overtaken",
@@ -72,6 +86,8 @@ class Claim:
         """True if nobody owns it any more: the coordinator has forgotten the id, so it need not be left to anybody."""
         self.unsettled = False
         """True if something was sent that may still arrive and do harm: the next position is settled first."""
+        self.late: LateArrival | None = None
+        """What was sent before a connection was lost, and may arrive longer after that than ``settle.ms``."""
         self.unread = -1
         """Base offset of a batch that a broker has acknowledged, and that may not be there as it was sent: the next
         look compares it. -1: there is none."""
@@ -115,6 +131,7 @@ class Claim:
         self.coordinator_epoch = location.coordinator_epoch
         self.unsettled = self.forgotten = False
         self.unread = -1
+        self.late = None
         self.accept_gap = self.accept_unproven = self.accept_settings = False
         self.trusted = None
         self.overtaken = []
@@ -142,6 +159,17 @@ class Claim:
     def read_otherwise(self) -> None:
         """A batch that was read back stands there in another form."""
         self.otherwise += 1
+
+    def leave_late(self, late: "LateArrival") -> None:
+        """What was sent may still arrive, until then at the latest."""
+        if self.late is None or self.late.until_s < late.until_s:
+            self.late = late
+
+    def waits_for_late(self, leader: Leader | None) -> float:
+        """Returns for how many seconds what was sent before may still arrive at this leader, besides ``settle.ms``."""
+        if self.late is None or self.late.leader != leader:
+            return 0.0
+        return max(0.0, self.late.until_s - time.monotonic())
 
     # -- ownership -----------------------------------------------------------------------------------------------------
 

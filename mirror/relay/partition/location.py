@@ -1,5 +1,6 @@
 """Where a partition continues, as a look at both logs found it."""
 
+import math
 from typing import NamedTuple
 
 from mirror.net.metadata import Leader
@@ -40,5 +41,7 @@ class Location(NamedTuple):
     written down."""
     inside: int = NOT_INSIDE
     """Base offset of the source batch that is known to hold ``offset``, where that is not its first offset."""
+    ended_at: float = math.inf
+    """Monotonic clock, in s: when the destination's end was last looked at. Infinite: just now."""
     settled_at: float = 0.0
     """Monotonic clock, in s: nothing that was sent before the position was found can arrive later than this."""

@@ -107,6 +107,7 @@ class Queue:
         "settled_at",
         "tally",
         "topic_head",
+        "unsure",
         "waits_old",
         "window",
     )
@@ -149,6 +150,9 @@ class Queue:
         self.confirmed_at = 0.0
         """When the log end was last known to be where the next batch belongs, by the monotonic clock, in s. Kept only
         while ``old``: then only the log end tells a batch from a repeat."""
+        self.unsure = False
+        """True if its lane's connection was lost while nothing of it was under way: the broker, and the log's end with
+        it, may be another one by now."""
         self.settled_at = 0.0
         """See ``Location``."""
         self.filling = False
@@ -176,7 +180,8 @@ class Queue:
         self.checking = True
         self.proven = False
         self.old, self.waits_old = True, False
-        self.confirmed_at = time.monotonic()
+        self.confirmed_at = min(time.monotonic(), location.ended_at)
+        self.unsure = False
         self.settled_at = location.settled_at
         self.freshness.clear()
         self.filled += self.tally.located(location.offset, self.filled, location.holes_from)
@@ -327,6 +332,19 @@ class Queue:
     def confirm(self) -> None:
         """The log ends where the next batch belongs, as of now."""
         self.confirmed_at = time.monotonic()
+        self.unsure = False
+
+    def lose_connection(self) -> None:
+        """Its lane's connection was lost. If something is under way, its outcome says what comes next."""
+        self.unsure = self.unsure or not self.in_flight
+
+    def must_confirm(self, fresh_s: float) -> bool:
+        """Returns True if the log's end has to be looked at before the next batch is sent. ``fresh_s``: as long, a look
+        at it tells that no other worker has written: after that, this process may have been stopped, and another may
+        have copied what waits. A broker that has forgotten the producer would append it twice."""
+        if self.in_flight:
+            return False
+        return self.unsure or (self.old and time.monotonic() - self.confirmed_at > fresh_s)
 
     def begin_reconfirm(self) -> bool:
         """The destination's log end is going to be looked at. Returns False if that is under way already."""
