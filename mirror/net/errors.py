@@ -49,6 +49,12 @@ class RequestTimedOut(NetworkError):
     slug = "request_timed_out"
 
 
+class NotSent(RequestTimedOut):
+    """It would have been sent later than its caller can answer for, and was not sent at all."""
+
+    slug = "not_sent"
+
+
 class TlsFailed(NetworkError):
     """No TLS connection can be made, or it broke by TLS itself. The message has no secret."""
 

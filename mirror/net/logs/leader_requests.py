@@ -4,6 +4,7 @@ Each function is for one partition. Calls that are made at the same time share r
 Use them through ``mirror.net.logs.log.PartitionLog``.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +15,8 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from mirror.net.batching import Batcher
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, NetworkError, Refused
+from mirror.net.connection import Connection
+from mirror.net.errors import ConnectionLost, NetworkError, NotSent, Refused
 from mirror.net.metadata import Leader
 from mirror.net.options import Use
 from mirror.net.rights import ALTER, CLUSTER, DESCRIBE, TOPIC, Right
@@ -29,8 +31,10 @@ MOST_PARTITIONS = 500
 """Partitions in one request."""
 MOST_MARKERS = 5_000
 """Markers in one request: a third of a second at the broker, and 25 ms here to encode them."""
-_MARKERS_VERSION = 1
+MARKERS_WAIT_S = 5.0
+"""Markers are sent within this time, or not at all: a request that hangs before them would make them late."""
 MARKERS_GO_OVER = Use.MARKING
+_MARKERS_VERSION = 1
 """Version 2 (KIP-1228) only adds the transaction version, and its default of 0 is the right value here."""
 
 Place = tuple[str, int]
@@ -98,6 +102,8 @@ class _Markers(NamedTuple):
     partition: int
     marker: Marker
     markers_n: int
+    asked_at: float
+    """Monotonic clock, in s."""
 
     @property
     def place(self) -> Place:
@@ -265,7 +271,9 @@ async def write_markers(
     Raises:
         Refused: an error code for this partition; CLUSTER_AUTHORIZATION_FAILED without the right to write markers
             (Alter or ClusterAction on the cluster; before Kafka 3.9, ClusterAction).
-        NetworkError: no answer; some, all or none of them may be in the log, or still get there.
+        NetworkError: no answer; some, all or none of them may be in the log, or still get there. NotSent if
+            they were not sent within ``MARKERS_WAIT_S``, because others were under way or the broker throttles us: what
+            the caller knows of the log's end is too old by then.
     """
     batcher: Batcher[_Markers, None] = cluster.batcher(
         ("WriteTxnMarkers", leader.node_id),
@@ -273,10 +281,23 @@ async def write_markers(
             partial(_write_markers, cluster, leader.node_id), most=MOST_MARKERS, weigh=lambda markers: markers.markers_n
         ),
     )
-    await batcher.ask(_Markers(topic, partition, marker, count))
+    await batcher.ask(_Markers(topic, partition, marker, count, time.monotonic()))
 
 
 async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) -> list[NetworkError | None]:
+    connection = await cluster.control(node_id, use=MARKERS_GO_OVER)
+    await connection.may_send()
+    in_time = [markers for markers in asked if time.monotonic() - markers.asked_at <= MARKERS_WAIT_S]
+    answers = iter(await _write_now(cluster, connection, in_time) if in_time else ())
+    return [next(answers) if markers in in_time else _too_late(cluster, markers) for markers in asked]
+
+
+def _too_late(cluster: Cluster, markers: _Markers) -> NetworkError:
+    where = f"{cluster.name}: WriteTxnMarkers to {markers.topic}-{markers.partition}"
+    return NotSent(f"{where}: not sent within {MARKERS_WAIT_S:g} s, because others were under way")
+
+
+async def _write_now(cluster: Cluster, connection: Connection, asked: list[_Markers]) -> list[NetworkError | None]:
     one = WriteTxnMarkersRequest.WritableTxnMarker
     entries: list[Any] = []
     for markers in asked:
@@ -290,7 +311,7 @@ async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) 
         )
         entries += [entry] * markers.markers_n
     request = WriteTxnMarkersRequest(markers=entries)
-    answer = await cluster.call(request, node_id=node_id, version=_MARKERS_VERSION, use=MARKERS_GO_OVER)
+    answer = await connection.call(request, version=_MARKERS_VERSION)
     # The answer has an entry per producer id, or one per marker: any error of a partition counts.
     codes: dict[Place, int] = {}
     for result in answer.markers:

@@ -6,11 +6,12 @@ doubt: the partition is located again, settled first, because markers without an
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from mirror.net.errors import NetworkError, Refused
+from mirror.net.errors import NetworkError, NotSent, Refused
 from mirror.net.logs.log import Marker
 from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
@@ -140,24 +141,32 @@ class MarkerRun:
             NetworkError: a look failed before any marker was sent; after one was sent, this is ``Moved``.
         """
         end = self._offset
-        owns, _ = await asyncio.gather(self._owns(), self._look(end))
-        if not owns:
-            raise NotOurs(self._there.name)
+        await self._look_at_both(end)
         while end < self._until:
             count = min(self._until - end, self._writer.most)
             await self._pace.take(count)
             for _ in range(LOOKS):
                 if time.monotonic() - self._looked_at <= FRESH_S:
                     break
-                await self._look(end)
-            await self._write(count)
-            await self._look(end + count, before=end)
-            end += count
+                await self._look_at_both(end)
+            if await self._write(count):
+                await self._look(end + count, before=end)
+                end += count
 
-    async def _write(self, count: int) -> None:
-        self._sent = True
+    async def _look_at_both(self, end: int) -> None:
+        """Checks that the partition is still ours, and where the log ends."""
+        owns, _ = await asyncio.gather(self._owns(), self._look(end))
+        if not owns:
+            raise NotOurs(self._there.name)
+
+    async def _write(self, count: int) -> bool:
+        """Returns False if they were not sent: they had to wait, and where the log ends is known from too long ago."""
+        sent_before, self._sent = self._sent, True
         try:
             await self._writer.write(count)
+        except NotSent:
+            self._sent, self._looked_at = sent_before, -math.inf
+            return False
         except Refused as error:
             if error.code in NOT_PERMITTED:
                 halted = Halted.of(HaltReason.FILL_NOT_PERMITTED, str(error), lacks=error.lacks)
@@ -165,6 +174,7 @@ class MarkerRun:
             raise Moved("marker_refused", str(error), unsettled=True) from error
         except NetworkError as error:
             raise Moved("marker_unanswered", str(error), unsettled=True) from error
+        return True
 
     async def _look(self, expected: int, *, before: int | None = None) -> None:
         """Checks that the log ends at ``expected``. ``before``: the end before a write, whose markers may still be on

@@ -6,13 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from mirror.net.errors import NetworkError
+from mirror.net.logs import leader_requests
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.holes import markers
 from mirror.relay.holes.markers import CHUNK, MarkerRun, Pace
 from mirror.relay.outcome import Moved
+from mirror.relay.partition.queue import Hole
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
+from tests.fakes.loop import until
 from tests.relay.flows import Flow, batch, clusters, mirroring
 from tests.simulation.model.broker import marker_batch
 
@@ -94,6 +97,41 @@ async def test_markers_that_are_in_doubt(kind: str, at: int) -> None:
             await over(flow)
             assert fault.came.is_set()
             assert kind == "no answer, but they come in the end" or flow.log.of("resync")
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_markers_that_wait_behind_others(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Markers for one partition hang, and those for another wait behind them. Meanwhile another worker fills that hole:
+       what was known of the log's end is too old. Nothing is sent, and the end is looked at again.
+    2. Otherwise there is a marker too many.
+    """
+    monkeypatch.setattr(leader_requests, "MARKERS_WAIT_S", 0.05 if rule else 60)
+    async with clusters() as (source, destination):
+        for topic in ("t", "u"):
+            source.add_topic(topic)
+            source.store(topic, 0, batch(0, 2), *([marker_batch(2, ANOTHER, 0)] if topic == "t" else []))
+        held = destination.next("WriteTxnMarkers", faults.held())
+        async with mirroring(source, destination) as flow:
+            await held.came.wait()
+            waiting = flow.partition("u")
+            await until(lambda: waiting.queue.acknowledged == 2)
+            source.store("u", 0, marker_batch(2, ANOTHER, 0))
+            await until(lambda: waiting.queue.filling)
+            await asyncio.sleep(0.1)
+            hole = waiting.queue.outbox[0]
+            assert isinstance(hole, Hole)
+            ours = hole.before.marker
+            log = destination.log("u")
+            assert log.write_marker(ours.producer_id, ours.epoch, waiting.claim.coordinator_epoch) == 0
+            destination.changed()
+            held.open()
+            if not rule:
+                assert await flow.halted("u") == "overfilled"
+                return
+            source.store("u", 0, batch(3, 2))
+            await until(lambda: waiting.queue.acknowledged == 5)
+            assert [BatchHeader.read(each).base_offset for each in log.batches] == [0, 2, 3]
 
 
 async def test_markers_that_are_not_permitted() -> None:
