@@ -341,10 +341,13 @@ class Queue:
     def must_confirm(self, fresh_s: float) -> bool:
         """Returns True if the log's end has to be looked at before the next batch is sent. ``fresh_s``: as long, a look
         at it tells that no other worker has written: after that, this process may have been stopped, and another may
-        have copied what waits. A broker that has forgotten the producer would append it twice."""
+        have copied what waits. A broker that has forgotten the producer would append it twice. A first batch that is
+        not old itself is a repeat then, and is read back: thousands of positions that were found need no second look.
+        """
         if self.in_flight:
             return False
-        return self.unsure or (self.old and time.monotonic() - self.confirmed_at > fresh_s)
+        may_repeat = self.waits_old or (self.old and not self.checking)
+        return self.unsure or (may_repeat and time.monotonic() - self.confirmed_at > fresh_s)
 
     def begin_reconfirm(self) -> bool:
         """The destination's log end is going to be looked at. Returns False if that is under way already."""
