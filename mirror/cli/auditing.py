@@ -53,6 +53,7 @@ def audit(
             bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
             client_id=f"{settings.client_id}-audit",
             request_timeout_s=settings.request_timeout_ms / 1000,
+            setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
             security=settings.security,
         )
 

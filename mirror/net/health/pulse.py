@@ -3,17 +3,21 @@
 import asyncio
 import random
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
+from mirror.net.errors import AuthenticationFailed, NetworkError
 from mirror.net.options import UP_FOR_S
 
 ASK_AFTER_S = 2.0
 """A cluster from which nothing came for this long is asked."""
 LOOK_EVERY_S = 0.5
+REFUSED_LEAST_MS, REFUSED_MOST_MS = 1_000, 30_000
+"""The pause after a cluster has refused to authenticate us; it grows."""
 STOOD_STILL_S = 2.0
 """A process that has not looked for this long was stopped itself, and could not receive anything."""
 MOST_ASKED = 3
@@ -28,6 +32,9 @@ class Pulse:
         self._received = cluster.bytes_received
         self._looked_at = self._heard_at = time.monotonic()
         self._asking: asyncio.Task[None] | None = None
+        self._backoff = Backoff(least_ms=REFUSED_LEAST_MS, most_ms=REFUSED_MOST_MS)
+        self._refused = False
+        self._ask_at = 0.0
 
     @property
     def up(self) -> bool:
@@ -41,7 +48,8 @@ class Pulse:
             while True:
                 self._look()
                 quiet_s = time.monotonic() - self._heard_at
-                if quiet_s >= ASK_AFTER_S and (self._asking is None or self._asking.done()):
+                due = quiet_s >= ASK_AFTER_S and self._looked_at >= self._ask_at
+                if due and (self._asking is None or self._asking.done()):
                     self._asking = asyncio.get_running_loop().create_task(self._ask())
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
@@ -63,17 +71,32 @@ class Pulse:
         nodes = list(self._cluster.nodes)
         asked = [self._ask_one(node_id) for node_id in random.sample(nodes, min(len(nodes), MOST_ASKED))]
         tasks = [asyncio.ensure_future(each) for each in (*asked, self._ask_any())]
+        self._refused = False
         try:
             await asyncio.wait(tasks, timeout=UP_FOR_S)
         finally:
             for task in tasks:
                 task.cancel()
+        if self._refused:
+            self._ask_at = time.monotonic() + self._backoff.next_s()
+        else:
+            self._backoff.reset()
 
     async def _ask_one(self, node_id: int) -> None:
-        with suppress(NetworkError):
+        with self._unanswered():
             await self._cluster.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), node_id=node_id)
 
     async def _ask_any(self) -> None:
         """Asks at the bootstrap addresses as well, in case none of the known brokers answers."""
-        with suppress(NetworkError):
+        with self._unanswered():
             await self._cluster.control_of_any()
+
+    @contextmanager
+    def _unanswered(self) -> Iterator[None]:
+        """Who is refused asks less and less often: brokers log each try, and identity providers lock accounts."""
+        try:
+            yield
+        except AuthenticationFailed:
+            self._refused = True
+        except NetworkError:
+            pass

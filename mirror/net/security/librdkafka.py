@@ -10,7 +10,7 @@ def client_config(security: SecurityOptions) -> dict[str, Any]:
     """Returns librdkafka's settings.
 
     Raises:
-        AuthenticationFailed: a secret's file cannot be read.
+        AuthenticationFailed: a secret's file cannot be read, or there is no token. May wait for a server.
     """
     config: dict[str, Any] = {"security.protocol": security.protocol}
     tls, sasl = security.tls, security.sasl
@@ -35,6 +35,7 @@ def client_config(security: SecurityOptions) -> dict[str, Any]:
         elif sasl.mechanism == OAUTHBEARER:
             tokens = tokens_of(sasl.tokens)
             extensions = dict(sasl.tokens.extensions)
+            tokens.token()  # a client that is made without one ends in an error that names no cause
             config["oauth_cb"] = lambda _: (*tokens.token(), "", extensions) if extensions else tuple(tokens.token())
         elif sasl.mechanism == GSSAPI:
             config["sasl.kerberos.service.name"] = sasl.service

@@ -21,6 +21,8 @@ from mirror.wire.errors import ErrorCode, error_name
 AGAIN_AFTER = (0.80, 0.90)
 """Between these parts of a session's life, it is renewed: not all connections at the same moment."""
 POLL_S = 0.01
+TOKEN_AGAIN_S = 10.0
+"""The pause after no token could be had, while the session still lasts."""
 LEAST_ITERATIONS = 4096
 """Of SCRAM's hash: what Kafka's clients accept, and brokers use."""
 MOST_ROUNDS = 16
@@ -58,6 +60,8 @@ class Session:
         self._options = security.sasl
         self._host = host
         self._task: asyncio.Task[None] | None = None
+        self._ends_at = 0.0
+        """When the session ends, by the loop's clock."""
 
     async def begin(self) -> None:
         """Authenticates.
@@ -72,9 +76,13 @@ class Session:
 
     def _renew_in(self, life_ms: int) -> None:
         if life_ms > 0:
+            self._ends_at = asyncio.get_running_loop().time() + life_ms / 1000
             after_s = life_ms / 1000 * random.uniform(*AGAIN_AFTER)
-            # Not a reference: a session may last for hours, and connections that were closed have buffers.
-            asyncio.get_running_loop().call_later(after_s, _renew, weakref.ref(self))
+            self._renew_after(after_s)
+
+    def _renew_after(self, seconds: float) -> None:
+        # Not a reference: a session may last for hours, and connections that were closed have buffers.
+        asyncio.get_running_loop().call_later(seconds, _renew, weakref.ref(self))
 
     def _due(self) -> None:
         if not self._connection.closed:
@@ -83,12 +91,21 @@ class Session:
     async def _again(self) -> None:
         """Authenticates again. Nothing else may be sent meanwhile, and answers under way have to come first."""
         connection = self._connection
+        try:
+            # Nobody waits for that.
+            begun = await self._begun()
+        except NetworkError as error:
+            if asyncio.get_running_loop().time() + TOKEN_AGAIN_S < self._ends_at:
+                self._renew_after(TOKEN_AGAIN_S)
+            else:
+                connection.close(error)
+            return
         connection.hold()
         while connection.in_flight:  # noqa: ASYNC110 - an event would cost each answer; closing it answers all
             await asyncio.sleep(POLL_S)
         allocate = connection.receive_into(None)
         try:
-            self._renew_in(await self._exchange())
+            self._renew_in(await self._exchange(begun))
         except NetworkError as error:
             connection.close(error)
         except Exception as error:  # otherwise the connection would stay, and be used behind its session's end
@@ -97,8 +114,8 @@ class Session:
             connection.receive_into(allocate)
             connection.go_on()
 
-    async def _exchange(self) -> int:
-        """Returns how long the session lasts, in ms; 0: as long as the connection."""
+    async def _exchange(self, begun: Mechanism | None = None) -> int:
+        """Returns how long the session lasts, in ms; 0: as long as the connection. ``begun``: None for a new one."""
         name, mechanism = self._connection.name, self._options.mechanism
         for kind in (SaslHandshakeRequest, SaslAuthenticateRequest):
             if kind.API_KEY not in self._connection.api_versions:
@@ -106,7 +123,7 @@ class Session:
         shaken = await self._connection.exchange(SaslHandshakeRequest(mechanism=mechanism), 1)
         if shaken.error_code:
             raise self._refused(shaken.error_code, f"it offers {', '.join(shaken.mechanisms) or 'none'}")
-        begun = await self._begun()
+        begun = begun or await self._begun()
         for _ in range(MOST_ROUNDS):
             sent = await self._step(begun.auth_bytes)
             answer = await self._connection.exchange(SaslAuthenticateRequest(auth_bytes=sent), self._version)
@@ -127,8 +144,8 @@ class Session:
         if self._options.mechanism != OAUTHBEARER:
             return cast(Mechanism, await self._step(_mechanism, self._options, self._host))
         try:
-            # A server may have to be asked for a token, or the operator's code: not on the event loop.
-            token = await asyncio.to_thread(tokens_of(self._options.tokens).token)
+            # A server may have to be asked for a token, or the operator's code.
+            token = await tokens_of(self._options.tokens).wait(self._connection.options.request_timeout_s)
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
         return _Bearer(token.value, self._options.tokens.extensions)

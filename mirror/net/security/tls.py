@@ -56,6 +56,15 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+def check_files(options: TlsOptions) -> None:
+    """Checks that a context can be made of the files as they are now.
+
+    Raises:
+        TlsFailed: as ``context_of``.
+    """
+    _made(options)
+
+
 def _made(options: TlsOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -4,6 +4,7 @@ A token is asked for only when the one before has less than a fifth of its time 
 before is used as long as it is valid.
 """
 
+import asyncio
 import base64
 import importlib
 import json
@@ -11,7 +12,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from mirror.net.errors import AuthenticationFailed
 from mirror.net.security.options import TokenOptions
@@ -27,6 +29,7 @@ LEAST_LEFT_S = 10.0
 AGAIN_AFTER_S = 10.0
 """The pause after no new token could be had, while the one before is valid."""
 MOST_ANSWER = 1 << 20
+PIECE = 1 << 16
 
 
 class Token(NamedTuple):
@@ -43,8 +46,38 @@ class Tokens:
         self._options = options
         self._clock = clock
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._asked: Future[Token] | None = None
         self._known: Token | None = None
         self._replace_at_s = 0.0
+
+    async def wait(self, seconds: float) -> Token:
+        """Returns what ``token`` does, and waits at most so long. A thread of its own asks, one for all that wait: a
+        server or a function that hangs must not take the threads in which names are resolved.
+
+        Raises:
+            AuthenticationFailed: as ``token``, or the time is over.
+        """
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self._in_a_thread()), seconds)
+        except TimeoutError:
+            where = self._options.endpoint or self._options.provider or "sasl.oauthbearer.token"
+            raise AuthenticationFailed(f"{where} gives no token within {seconds:g} s") from None
+
+    def _in_a_thread(self) -> "Future[Token]":
+        with self._asking:
+            if self._asked is None or self._asked.done():
+                self._asked = asked = Future[Token]()
+                asked.set_running_or_notify_cancel()  # whoever waits no longer does not end it for the others
+
+                def ask() -> None:
+                    try:
+                        asked.set_result(self.token())
+                    except BaseException as error:  # for those that wait
+                        asked.set_exception(error)
+
+                threading.Thread(target=ask, name="token", daemon=True).start()
+            return self._asked
 
     def token(self) -> Token:
         """Returns a token that is valid for a while. May wait for a server.
@@ -128,7 +161,7 @@ def _from_endpoint(options: TokenOptions, now: float) -> Token:
         context = ssl.create_default_context(cafile=options.ca_file or None) if where.startswith("https:") else None
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
         with opener.open(request, timeout=TIMEOUT_S) as answer:
-            told = json.loads(answer.read(MOST_ANSWER))
+            told = json.loads(_read(answer))
         value = told["access_token"]
         life_s = min(MOST_LIFE_S, max(0.0, float(told.get("expires_in") or 0)))
         if not _is_token(value):
@@ -146,6 +179,18 @@ def _from_endpoint(options: TokenOptions, now: float) -> Token:
     except Exception as error:  # http.client has many of its own, for answers that are not HTTP
         raise AuthenticationFailed(f"{where} gives no answer that can be read: {type(error).__name__}") from None
     return Token(value, now + life_s if life_s else _end_of(value) or now + UNKNOWN_LIFE_S)
+
+
+def _read(answer: Any) -> bytes:
+    """Returns an answer's body. A server that sends a byte now and then gets no more time than others."""
+    parts: list[bytes] = []
+    until, size = time.monotonic() + TIMEOUT_S, 0
+    while size < MOST_ANSWER and (part := answer.read1(PIECE)):
+        if time.monotonic() > until:
+            raise TimeoutError("timed out")
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
 
 
 def _is_token(value: object) -> bool:

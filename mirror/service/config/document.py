@@ -32,6 +32,9 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = {_TAG + "str", _TAG + "timestamp"}  # a date is a fine topic name
 _PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+SECRETS = ("password", "secret", "oauthbearer.token")
+"""How the keys of secrets end."""
+_ALIAS = re.compile(r"undefined alias.*", re.DOTALL)
 _LITERAL = "or write $${ for a literal ${"
 
 
@@ -118,7 +121,9 @@ def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
     else:  # a character that YAML does not allow: the error has only its position
         line, problem = text.count("\n", 0, getattr(error, "position", 0)) + 1, getattr(error, "reason", None)
     remedy = "correct the line, or the one before it: a quote, a bracket, a colon or the indentation"
-    return _unreadable(file, line, f"is not valid YAML: {' '.join(str(problem).split())}", remedy)
+    # What follows the asterisk may be a secret that was not quoted.
+    told = _ALIAS.sub("undefined alias (a value that begins with * or & needs quotes)", " ".join(str(problem).split()))
+    return _unreadable(file, line, f"is not valid YAML: {told}", remedy)
 
 
 class _Reader:
@@ -192,7 +197,8 @@ class _Reader:
         try:
             if tag in _PLAIN_TAGS:
                 return self._yaml.constructor.construct_object(node, deep=True)
-            problem = f"has a tag that means nothing here ({_elide(tag.removeprefix(_TAG))})"
+            told = "" if _is_secret(path) else f" ({_elide(tag.removeprefix(_TAG))})"
+            problem = f"has a tag that means nothing here{told}"
         except ValueError:
             problem = f"is no {tag.removeprefix(_TAG)}"
         self.document.break_off(path, problem, "write a plain value", node.start_mark.line + 1)
@@ -202,7 +208,8 @@ class _Reader:
         try:
             found = _REFERENCE.sub(self._look_up, text)
         except LookupFailed as failed:
-            self.document.break_off(path, *failed.args)
+            problem, remedy = failed.args
+            self.document.break_off(path, "holds a ${...} that means nothing" if _is_secret(path) else problem, remedy)
             return text
         if not _is_unicode(found):
             self.document.break_off(path, "holds half a character", "write it as plain UTF-8 text")
@@ -252,6 +259,11 @@ class _Reader:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise LookupFailed(f"{shown} cannot be read: {reason}", remedy) from None
+
+
+def _is_secret(path: Path) -> bool:
+    """Returns True if the value there is a secret: messages repeat nothing of it."""
+    return bool(path) and str(path[-1]).endswith(SECRETS)
 
 
 def _elide(text: str) -> str:

@@ -169,6 +169,8 @@ class SecuritySettings(Settings):
     def _check_token(cls, value: object, info: ValidationInfo) -> object:
         if value and info.field_name == "sasl_oauthbearer_token_provider" and not _PROVIDER.fullmatch(str(value)):
             raise refused("names no function", 'write "module:function", such as "my_tokens:token"')
+        if isinstance(value, dict):
+            _check_extensions(value)
         return _for_mechanism(value, info, (OAUTHBEARER,))
 
     @field_validator("sasl_oauthbearer_token_endpoint_url")
@@ -199,6 +201,17 @@ class SecuritySettings(Settings):
                 at="sasl.oauthbearer.token.endpoint.url",
             )
         return _for_mechanism(value, info, (OAUTHBEARER,))
+
+
+def _check_extensions(extensions: dict[str, str]) -> None:
+    """Refuses what RFC 7628 does not allow: brokers, and librdkafka, would refuse the whole connection for it."""
+    for name, value in extensions.items():
+        if not (name.isascii() and name.isalpha()) or name == "auth":
+            raise refused(
+                f"has the name {name!r}", 'write names of letters only, such as logicalCluster, and not "auth"'
+            )
+        if not all(" " <= each <= "~" or each in "\t\r\n" for each in value):
+            raise refused(f"has a value of {name} that is no ASCII text", "write printable ASCII characters")
 
 
 def _for_mechanism(value: object, info: ValidationInfo, mechanisms: Sequence[str], *, required: bool = False) -> object:

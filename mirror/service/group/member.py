@@ -18,10 +18,11 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from mirror.net.errors import AuthenticationFailed
+from mirror.net.errors import AuthenticationFailed, TlsFailed
 from mirror.net.security.files import Stamp, stamps
 from mirror.net.security.librdkafka import client_config
 from mirror.net.security.options import PLAINTEXT, SecurityOptions
+from mirror.net.security.tls import check_files
 from mirror.relay.assignment import Committable, Key, read_committed
 from mirror.relay.events import EventLog
 from mirror.relay.partition.claim import Committed
@@ -218,15 +219,19 @@ class Membership:
             return Consumer(config, logger=silent_logger())
         except (AuthenticationFailed, KafkaException) as error:
             told = str(error.args[0].str() if isinstance(error, KafkaException) else error)
-            if told not in self._told:
-                self._told.add(told)
-                fields = {
-                    "group": self._settings.group_id,
-                    "detail": told,
-                    "remedy": "see the source's ssl and sasl settings",
-                }
-                self._tell(lambda: self._log.warning("group_trouble", **fields))
+            self._trouble(told)
             return None
+
+    def _trouble(self, told: str) -> None:
+        """Logs, once, why no client can be made."""
+        if told not in self._told:
+            self._told.add(told)
+            fields = {
+                "group": self._settings.group_id,
+                "detail": told,
+                "remedy": "see the source's ssl and sasl settings",
+            }
+            self._tell(lambda: self._log.warning("group_trouble", **fields))
 
     def _must_be_made_anew(self) -> bool:
         """Returns True if certificates or secrets have changed since the client was made: it reads them only once."""
@@ -234,7 +239,19 @@ class Membership:
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_AT_FILES_S
-        return stamps(self._security) != self._stamps
+        return stamps(self._security) != self._stamps and self._can_be_read()
+
+    def _can_be_read(self) -> bool:
+        """Returns True if a client could be made of the files as they are now. Half of them may be replaced: until the
+        other half is, the client that there is keeps its seat."""
+        try:
+            client_config(self._security)
+            if self._security.tls is not None:
+                check_files(self._security.tls)
+        except (AuthenticationFailed, TlsFailed) as error:
+            self._trouble(str(error))
+            return False
+        return True
 
     def _poll(self, consumer: Consumer) -> None:
         """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets."""

@@ -163,6 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
         if method == "POST":
             if not is_loopback(str(self.client_address[0])):
                 return "changes are accepted from this machine only"
+            if host and not is_loopback(host):
+                # A web page whose name was made to lead here may send any header.
+                return "changes are accepted under a name of this machine only: 127.0.0.1, [::1] or localhost"
             if self.headers.get(GUARD) is None:
                 return f"the header {GUARD} is missing"
         return None

@@ -97,6 +97,11 @@ NOT_TOGETHER = [
         [*TOKENS, "sasl.oauthbearer.token.provider: tokens"],
         "sasl.oauthbearer.token.provider: names no function; write",
     ),
+    (
+        [*TOKENS, "sasl.oauthbearer.extensions: {logical_cluster: x}"],
+        "sasl.oauthbearer.extensions: has the name 'logical_cluster'; write names of letters only",
+    ),
+    ([*TOKENS, "sasl.oauthbearer.extensions: {auth: x}"], "sasl.oauthbearer.extensions: has the name 'auth'; write"),
     (["sasl.jaas.config: x"], "sasl.jaas.config: is a setting of Java clients; write what is in it as sasl.username"),
 ]
 
@@ -108,7 +113,10 @@ def test_what_does_not_go_together(loading: Load, settings: list[str], expected:
     assert all(CLUSTER <= int(error.partition(":")[0]) < CLUSTER + len(settings) for error in found)
 
 
-@pytest.mark.parametrize("written", [PASSWORD, f"[{PASSWORD}]", "4711471147", f'"{PASSWORD}"'])
+@pytest.mark.parametrize(
+    "written",
+    [PASSWORD, f"[{PASSWORD}]", "4711471147", f'"{PASSWORD}"', f"*{PASSWORD}", f"!{PASSWORD} x", f"a${{{PASSWORD}}}"],
+)
 def test_a_secret_that_is_wrong_is_not_shown(loading: Load, written: str) -> None:
     for settings in ((f"sasl.password: {written}",), (*TOKENS, f"sasl.oauthbearer.client.secret: {written}")):
         for error in loading.errors(base(cluster=lines(*settings))):

@@ -3,13 +3,16 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from mirror.net.security.options import PLAINTEXT, SaslOptions, Secret, SecurityOptions
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition.claim import Committed
+from mirror.service.group import member
 from mirror.service.group.member import Membership, consumer_config
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until
@@ -37,17 +40,41 @@ def config(**changes: Any) -> dict[str, Any]:
     )
 
 
-def membership(log: Log) -> Membership:
+def membership(log: Log, security: SecurityOptions = PLAINTEXT) -> Membership:
     settings = GroupSettings(group_id="g")
-    return Membership(
+    found = Membership(
         Nothing(),
         settings,
         bootstrap="a:1",
         client_id="mirror",
         drain_timeout_ms=1,
         refresh_topics_interval_ms=1,
+        security=security,
         log=log,
     )
+    if security is not PLAINTEXT:
+        found._tell = lambda work, *arguments: work(*arguments)  # type: ignore[method-assign]
+    return found
+
+
+async def test_a_seat_is_kept_while_secrets_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client reads its files once, so that a new one is made if they change; not before it can be made of them. The
+    reason why it cannot be made is logged once."""
+    monkeypatch.setattr(member, "LOOK_AT_FILES_S", 0.0)
+    password, log = tmp_path / "password", Log()
+    password.write_text("one")
+    of_a_file = SaslOptions(mechanism="PLAIN", username="u", password=Secret("", str(password)))
+    found = membership(log, SecurityOptions(sasl=of_a_file))
+    client = found._client()
+    assert client is not None
+    client.close()
+    assert not found._must_be_made_anew()
+    password.unlink()
+    assert [found._must_be_made_anew() for _ in range(2)] == [False, False]
+    (told,) = log.of("group_trouble")
+    assert str(password) in told["detail"]
+    password.write_text("another")
+    assert found._must_be_made_anew()
 
 
 def test_kinds_of_membership() -> None:

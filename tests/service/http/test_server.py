@@ -10,7 +10,7 @@ from http import HTTPStatus
 import pytest
 
 from mirror.service.http import client
-from mirror.service.http.server import GUARD, HttpRequest, ListenFailed, Response, Server, is_loopback
+from mirror.service.http.server import GUARD, HttpRequest, ListenFailed, Response, Server, _Handler, is_loopback
 
 
 @asynccontextmanager
@@ -66,6 +66,17 @@ async def test_other_sites_are_refused() -> None:
         assert not seen
         for host in ("localhost", "127.0.0.1:9", "[::1]:9"):
             assert (await ask(server, "POST", "/x", **{GUARD: "1", "Host": host}))[0] == 200
+
+
+async def test_changes_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server for all addresses is scraped under any name. Changes need one of this machine's: a web page whose name
+    was made to lead here (DNS rebinding) may send any header."""
+    async with serving() as (server, _):
+        monkeypatch.setattr(_Handler, "own_host_only", False)
+        for kind in _Handler.__subclasses__():
+            monkeypatch.setattr(kind, "own_host_only", False)
+        assert (await ask(server, "GET", "/metrics", Host="mirror.example"))[0] == 200
+        assert (await ask(server, "POST", "/x", **{GUARD: "1", "Host": "mirror.example"}))[0] == 403
 
 
 async def test_a_client_that_goes_away() -> None:
