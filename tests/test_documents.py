@@ -229,9 +229,7 @@ def test_a_name_that_is_not_there_is_seen(named: str) -> None:
     "named", ["relay/nowhere.py", "relay/sink.py::Lane.nothing", "sink.py::nothing", "Lane.nothing"]
 )
 def test_a_short_name_that_is_not_there_is_seen(named: str) -> None:
-    there = (
-        "`relay/sink.py`, `sink.py::Lane._why_halt`, `Queue.acknowledged`, `Lane`, `asyncio.sleep`, `kafka.protocol`"
-    )
+    there = "`relay/sink.py`, `sink.py::Lane._refused`, `Queue.acknowledged`, `Lane`, `asyncio.sleep`, `kafka.protocol`"
     assert unknown_names(there) == []
     assert unknown_names(f"{there}: see `{named}`.") == [named]
 

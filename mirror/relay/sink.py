@@ -11,27 +11,22 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from mirror.net.buffers import Frame, FramePool
 from mirror.net.connection import Connection
 from mirror.net.errors import ConnectionLost, NetworkError
-from mirror.net.rights import TOPIC, WRITE, Right
 from mirror.net.stream import Piece
-from mirror.reasons import HaltReason
-from mirror.records.header import HEADER_SIZE, BatchHeader
-from mirror.records.intact import is_intact
-from mirror.relay.halts import Halted, halted_by_error
 from mirror.relay.holes.parking import set_aside
 from mirror.relay.hot.acks import acknowledger, book, expected_acknowledger
 from mirror.relay.hot.freshness import counted_ms
 from mirror.relay.hot.gather import JOIN_BELOW, SentRequest, gatherer
 from mirror.relay.hot.link import Link
+from mirror.relay.hot.refusals import why_halt
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import LateArrival
 from mirror.relay.partition.phases import Phase
-from mirror.relay.partition.queue import Batch, Queue, SentPayload
-from mirror.wire.errors import ErrorCode, Reaction, error_name, error_slug, outcome_of
+from mirror.relay.partition.queue import Batch, Queue
+from mirror.wire.errors import ErrorCode, error_name, error_slug
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
     Produced,
@@ -51,10 +46,6 @@ ANSWER_MARGIN_S = 5.0
 ANSWERS_AT_ONCE = 4
 """While the pipeline is full, this many answers are waited for before more is sent: one wake-up for all of them. The
 broker still has the last request to work on meanwhile."""
-TRIES = 3
-"""Consecutive doubts until it is certain that the destination will never take the batch: because of a sequence that is
-not ours (``identity: strict``), or because of a checksum that is right here."""
-SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
@@ -345,7 +336,7 @@ class Lane(Link):
             relay.destination.hint(partition.destination, queue.index, answer.leader, response.nodes)
         relay.destination.failed("Produce", error_slug(answer.error))
         if partition.phase is Phase.ACTIVE:
-            halted = self._why_halt(queue, answer)
+            halted = why_halt(queue, answer, relay.destination.name)
             if halted is not None:
                 relay.halt(partition, halted)
             else:
@@ -354,34 +345,6 @@ class Lane(Link):
                 detail = f"{relay.destination.name} broker {self.node_id}: {error_name(answer.error)}"
                 relay.doubt(partition, error_slug(answer.error), detail)
         self._let_go(queue)
-
-    def _why_halt(self, queue: Queue, answer: Produced) -> Halted | None:
-        """Returns the halt if looking again cannot help, else None."""
-        partition = queue.partition
-        code, again = answer.error, partition.claim.doubts < TRIES
-        if partition.terms.strict and code in SEQUENCE_ERRORS and not again:
-            where = f"{partition.name} at offset {queue.acknowledged}: {error_name(code)}"
-            return Halted.of(HaltReason.STRICT_REFUSED, where)
-        if code == ErrorCode.UNKNOWN_PRODUCER_ID and not again and _begins_epoch(queue):
-            where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
-            return Halted.of(HaltReason.PRODUCER_IDS, f"{where}, {error_name(code)}: the first of its producer's epoch")
-        if outcome_of(code) is not Reaction.HALT and code != ErrorCode.UNKNOWN_SERVER_ERROR:
-            return None
-        if queue.in_flight and isinstance(queue.in_flight[0][1], SentPayload):
-            return None  # its records are not here any more: the batch is fetched again, and judged then
-        where = f"{self._relay.destination.name} refused the batch at offset {queue.acknowledged}"
-        if queue.in_flight and not is_intact(_stored(queue.in_flight[0])):
-            # Whatever error code the broker uses for it.
-            detail = f"{where}, {error_name(code)}: it came with a wrong checksum"
-            return Halted.of(HaltReason.CORRUPT, detail)
-        if code == ErrorCode.CORRUPT_MESSAGE:
-            # It is intact here, so it was damaged on its way. That may never happen again.
-            detail = f"{where}, {error_name(code)}: its checksum is right here"
-            return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
-        if outcome_of(code) is not Reaction.HALT:
-            return None
-        needs = Right(WRITE, TOPIC, partition.destination, self._relay.destination.name)
-        return halted_by_error(code, where, answer.message, needs=needs)
 
     def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""
@@ -480,16 +443,3 @@ class Sink:
         """Closes the lanes."""
         for lane in self._lanes:
             lane.close()
-
-
-def _begins_epoch(queue: Queue) -> bool:
-    """Returns True if the refused batch is its producer's first in its epoch: a broker need not know the producer."""
-    batch = queue.in_flight[0] if queue.in_flight else None
-    if batch is None or isinstance(batch[1], SentPayload):
-        return False
-    return BatchHeader.read(_stored(batch)).base_sequence == 0
-
-
-def _stored(batch: Batch | tuple[Any, ...]) -> bytes:
-    """Returns the batch as the destination would store it, except for the base offset."""
-    return bytes(batch[0][-HEADER_SIZE:]) + bytes(batch[1])
