@@ -22,6 +22,7 @@ from mirror.records.admit import NOT_INSIDE
 from mirror.records.content.opening import Record
 from mirror.records.header import HEADER_SIZE, MAGIC_AT, NO_PRODUCER_ID, BatchHeader, Codec
 from mirror.relay.durable import notes as durable_notes
+from mirror.relay.durable import pins as durable_pins
 from mirror.relay.hot import forward
 from mirror.relay.locate import compare, evidence, filled, resync
 from mirror.relay.locate.cleaned import survivors
@@ -193,7 +194,7 @@ async def _nowhere(*_: Any, **__: Any) -> int:
 
 MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
     "a note tells the last message, not the batch that was made of it": [
-        (durable_notes, "header_digest", _of_all),
+        (durable_pins, "header_digest", _of_all),
         (evidence, "header_digest", _of_all),
     ],
     "the offsets of a copy say which messages it was made of": [(compare, "records_at", _one_by_one)],

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mirror.offsetmap.entries.pins import LastCopied, Note, Pin, header_digest
+from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
@@ -160,20 +160,11 @@ def _trusts(partition: Partition, known: Known, unseen: Unseen) -> bool:
     return True
 
 
-def remembered(partition: Partition, end: int) -> list[LastCopied]:
-    """Returns what this process has copied of the partition, up to ``end`` of the destination, as notes."""
-    return [
-        LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
-        for each in reversed(partition.cursor.marks)
-        if each.next_offset <= end
-    ]
-
-
 def acknowledged_note(partition: Partition, end: int) -> list[LastCopied]:
-    """Returns a note of the position as last known, if it is not behind ``end``. It covers what leaves no mark as well:
-    markers, and batches from the middle of a record set."""
+    """Returns a note of the position as last known, or of the destination's ``end``, if that is before it. It covers
+    what leaves no mark as well: markers, and batches from the middle of a record set."""
     reached, epoch = partition.queue.reached, partition.cursor.leader_epoch
-    return [LastCopied(max(0, reached), epoch)] if epoch >= 0 and reached <= end else []
+    return [LastCopied(min(reached, end), epoch)] if epoch >= 0 and reached > 0 else []
 
 
 def is_first(partition: Partition) -> bool:

@@ -12,7 +12,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key
+from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
@@ -23,7 +23,6 @@ from mirror.relay.durable.notes import (
     ask,
     ask_kept,
     committed_note,
-    remembered,
     same_topics,
 )
 from mirror.relay.durable.passed import PassedOverRecords
@@ -250,10 +249,15 @@ class Pins:
                 f"{id_shown(committed.topic_id)}",
             )
         # If both sides had lost their end, another batch may have been copied to the same offset: the newest counts.
-        copied = remembered(partition, unseen.end) + self._written(partition)
+        copied = [
+            LastCopied(each.next_offset, each.leader_epoch, header_digest(each.header), each.next_offset)
+            for each in reversed(partition.cursor.marks)
+            if each.next_offset <= unseen.end
+        ] + self._written(partition)
         replaced = pin is not None and pin.replaced
-        if not copied and not replaced:
-            copied = acknowledged_note(partition, unseen.end)
+        if not copied and not replaced and partition.cursor.leader_epoch >= 0 and partition.queue.reached <= unseen.end:
+            # Batches were acknowledged here in the middle of a record set, which leaves no mark.
+            copied.append(LastCopied(max(0, partition.queue.reached), partition.cursor.leader_epoch))
         pinned = pin is not None or bool(source_id and of_these)
         accepted = pin.accepted if pin is not None else 0
         return await ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
@@ -268,7 +272,8 @@ class Pins:
         end, pin = unseen.end, partition.claim.pin
         copied = self._written(partition)
         if not takeover:
-            copied += remembered(partition, end) + acknowledged_note(partition, end)
+            # Not the marks: no checksum covers a batch's own leader epoch.
+            copied += acknowledged_note(partition, end)
         replaced = pin is not None and pin.replaced
         accepted = pin.accepted if pin is not None else 0
         note = await ask_kept(partition, here, unseen, copied, accepted=accepted, replaced=replaced)

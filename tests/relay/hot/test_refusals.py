@@ -1,4 +1,4 @@
-"""Which refusals halt a partition, and what the halt is called. What follows from that: ``tests/relay/test_sink_answers``."""
+"""Which refusals halt a partition, and what the halt is called. What follows: ``tests/relay/test_sink_answers.py``."""
 
 from dataclasses import replace
 
