@@ -20,6 +20,8 @@ from mirror.wire.versions import API_NAMES, VersionRange, common_version
 
 HELD_S = 0.05
 THROTTLE_POLL_S = 1.0
+MOST_POSTPONED_S = 300.0
+"""No answer is waited for longer than by that, whatever a broker says of a throttle."""
 
 
 class PendingRequest(NamedTuple):
@@ -102,7 +104,7 @@ class Connection(Stream):
         """Takes note of throttle_time_ms: the broker mutes the connection for that time, so the caller has to wait as
         well before the next request. What is under way already is read, and answered, so much later."""
         if throttle_ms > 0:
-            self.postpone(throttle_ms / 1000)
+            self.postpone(min(throttle_ms / 1000, MOST_POSTPONED_S))
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
 
     def hold(self) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from mirror.net.buffers import Frame, FramePool
-from mirror.net.connection import Connection
+from mirror.net.connection import MOST_POSTPONED_S, Connection
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.net.stream import Piece
 from mirror.relay.holes.parking import set_aside
@@ -46,6 +46,10 @@ ANSWER_MARGIN_S = 5.0
 ANSWERS_AT_ONCE = 4
 """While the pipeline is full, this many answers are waited for before more is sent: one wake-up for all of them. The
 broker still has the last request to work on meanwhile."""
+SURVEYS = 4
+"""Those that wait are surveyed so often while a look at a log's end counts."""
+MOST_HELD_S = 1.0
+"""Others wait for looks at some at most so long: the broker that has to say who the owner is may hang."""
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
@@ -72,8 +76,11 @@ class Lane(Link):
         self._gather = gatherer()
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
-        self._look_again_at = 0.0
-        """When those that wait are to be looked at (``_look_again``); monotonic, in s."""
+        self._survey_at = self._held_until = 0.0
+        self._may_wait = False
+        """True if some of those that wait may have to be looked at: surveyed now and then, monotonic, in s."""
+        self._looked_at: dict[Queue, None] = {}
+        """Those that are looked at once more; they are sent first then."""
         self._failed = 0
         """Requests that have failed since the connection was lost."""
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
@@ -95,6 +102,7 @@ class Lane(Link):
         """Unpins the partition. Nothing of it may be under way."""
         assert not queue.in_flight, queue.partition.name
         self._partitions.pop(queue, None)
+        self._looked_at.pop(queue, None)
         queue.pin_to(None)
         self.withhold(queue)
 
@@ -107,8 +115,13 @@ class Lane(Link):
     def offer(self, queue: Queue) -> None:
         """Takes the partition among those with batches to send, which ``pump`` sends. Not while its log end is looked
         at: the end would be found to have moved."""
+        first = queue in self._looked_at
         if queue.line_up():
-            self._ready.append(queue)
+            if first:
+                del self._looked_at[queue]
+                self._ready.insert(0, queue)
+            else:
+                self._ready.append(queue)
 
     @property
     def attached(self) -> list[Queue]:
@@ -183,9 +196,7 @@ class Lane(Link):
             if self._ready:
                 self._dial()
             return
-        if self._ready and time.monotonic() >= self._look_again_at:
-            self._look_again()
-        if self._ready and (pause_s := connection.throttled_s):
+        if self._ready and (pause_s := connection.throttled_s or self._look_again()):
             self._pump_later(pause_s)
         elif self._ready:
             pieces: list[Piece] = []
@@ -195,13 +206,31 @@ class Lane(Link):
                 connection.write(pieces)
         self._pace(connection)
 
-    def _look_again(self) -> None:
-        """Has the log's end looked at once more for what has waited here for long, or since the connection was lost."""
-        fresh_s = self._relay.settings.fresh_s
-        for queue in [each for each in self._ready if (each.old or each.unsure) and each.must_confirm(fresh_s)]:
-            self.withhold(queue)
-            self._relay.reconfirm(queue.partition)
-        self._look_again_at = time.monotonic() + fresh_s
+    def _look_again(self) -> float:
+        """Has the log's end looked at once more for those of the next requests that have waited here for long, or since
+        the connection was lost. Returns for how long nothing is sent, in s: otherwise others would take all the places,
+        and these would have waited for long again."""
+        now, fresh_s = time.monotonic(), self._relay.settings.fresh_s
+        if now >= self._survey_at:
+            self._survey_at = now + fresh_s / SURVEYS
+            self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
+        if self._looked_at:  # of some, the look has ended in something else
+            self._looked_at = {queue: None for queue in self._looked_at if queue.reconfirming}
+        room = (self._max_in_flight - len(self._under_way)) * self._max_size
+        for queue in list(self._ready) if self._may_wait and room else ():
+            head, payload = queue.outbox[0][:2] if queue.outbox else (b"", b"")
+            if not head:
+                continue  # a hole, which is looked at when it is filled
+            if (queue.old or queue.unsure) and queue.must_confirm(fresh_s):
+                self.withhold(queue)
+                if not self._looked_at:
+                    self._held_until = now + MOST_HELD_S
+                self._looked_at[queue] = None
+                self._relay.reconfirm(queue.partition)
+            room -= len(head) + len(payload)
+            if room <= 0:
+                break
+        return max(0.0, self._held_until - now) if self._looked_at else 0.0
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """Builds up to ``most`` requests. Each has one batch of each partition that has one, in rotation, up to
@@ -359,12 +388,11 @@ class Lane(Link):
         """Notes how long the broker may take to read a request whose connection was lost, for old batches: it would not
         know them for repeats. It reads one after the other, each may take its timeout, and none while it throttles us.
         """
-        connection, destination = self._connection, self._relay.destination
-        most_s = self._failed * self._timeout_ms / 1000 + (connection.throttled_s if connection is not None else 0.0)
+        throttled_s = self._connection.throttled_s if self._connection is not None else 0.0
+        most_s = self._failed * self._timeout_ms / 1000 + min(throttled_s, MOST_POSTPONED_S)
         for queue in taken if most_s else ():
-            if queue.old and queue.partition.phase is not Phase.STOPPED:
-                leader = destination.leader(queue.partition.destination, queue.index)
-                queue.partition.claim.leave_late(LateArrival(time.monotonic() + most_s, leader))
+            if queue.waits_old and queue.partition.phase is not Phase.STOPPED:
+                queue.partition.claim.leave_late(LateArrival(time.monotonic() + most_s, self.node_id))
 
     def _unanswered(self, taken: list[Queue], error: NetworkError) -> None:
         """The outcome for the oldest batch of each of these partitions is unknown."""
@@ -395,7 +423,7 @@ class Lane(Link):
         self._failed = 0
         for queue in self._partitions:
             queue.lose_connection()
-        self._look_again_at = 0.0
+        self._survey_at = 0.0
         if self._closed:
             return
         self.pump()

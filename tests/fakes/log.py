@@ -179,6 +179,8 @@ class FakeLog:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch up to ``epoch``, the offset where it ends): what a broker compares last_fetched_epoch with."""
+        if epoch > self.epoch:
+            return -1, -1
         largest, end = -1, self.start
         for batch in self.batches:
             header = BatchHeader.read(batch)

@@ -287,9 +287,10 @@ async def write_markers(
 async def _write_markers(cluster: Cluster, node_id: int, asked: list[_Markers]) -> list[NetworkError | None]:
     connection = await cluster.control(node_id, use=MARKERS_GO_OVER)
     await connection.may_send()
-    in_time = [markers for markers in asked if time.monotonic() - markers.asked_at <= MARKERS_WAIT_S]
+    since = time.monotonic() - MARKERS_WAIT_S
+    in_time = [markers for markers in asked if markers.asked_at >= since]
     answers = iter(await _write_now(cluster, connection, in_time) if in_time else ())
-    return [next(answers) if markers in in_time else _too_late(cluster, markers) for markers in asked]
+    return [next(answers) if markers.asked_at >= since else _too_late(cluster, markers) for markers in asked]
 
 
 def _too_late(cluster: Cluster, markers: _Markers) -> NetworkError:

@@ -22,7 +22,9 @@ AGAIN_AFTER = (0.80, 0.90)
 """Between these parts of a session's life, it is renewed: not all connections at the same moment."""
 POLL_S = 0.01
 TOKEN_AGAIN_S = 10.0
-"""The pause after no token could be had, while the session still lasts."""
+"""The longest pause after no token could be had, while the session still lasts."""
+LEAST_LEFT_S = 1.0
+"""With less left of its session, a connection is given up."""
 LEAST_ITERATIONS = 4096
 """Of SCRAM's hash: what Kafka's clients accept, and brokers use."""
 MOST_ROUNDS = 16
@@ -94,11 +96,12 @@ class Session:
         try:
             # Nobody waits for that.
             begun = await self._begun()
-        except NetworkError as error:
-            if asyncio.get_running_loop().time() + TOKEN_AGAIN_S < self._ends_at:
-                self._renew_after(TOKEN_AGAIN_S)
+        except Exception as error:  # otherwise the connection would stay, and be used behind its session's end
+            left_s = self._ends_at - asyncio.get_running_loop().time()
+            if left_s > LEAST_LEFT_S:
+                self._renew_after(min(TOKEN_AGAIN_S, left_s / 2))
             else:
-                connection.close(error)
+                connection.close(_failed(connection, error))
             return
         connection.hold()
         while connection.in_flight:  # noqa: ASYNC110 - an event would cost each answer; closing it answers all
@@ -106,10 +109,8 @@ class Session:
         allocate = connection.receive_into(None)
         try:
             self._renew_in(await self._exchange(begun))
-        except NetworkError as error:
-            connection.close(error)
-        except Exception as error:  # otherwise the connection would stay, and be used behind its session's end
-            connection.close(AuthenticationFailed(f"{connection.name}: not authenticated again: {error!r}"))
+        except Exception as error:  # as above
+            connection.close(_failed(connection, error))
         finally:
             connection.receive_into(allocate)
             connection.go_on()
@@ -173,6 +174,12 @@ class Session:
         if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
             return AuthenticationFailed(f"{name}: {mechanism} is refused: {told or error_name(code)}")
         return AuthenticationFailed(f"{name}: {mechanism}: {error_name(code)}" + (f", {told}" if told else ""))
+
+
+def _failed(connection: Connection, error: Exception) -> NetworkError:
+    if isinstance(error, NetworkError):
+        return error
+    return AuthenticationFailed(f"{connection.name}: not authenticated again: {error!r}")
 
 
 def _renew(session: "weakref.ref[Session]") -> None:

@@ -76,7 +76,10 @@ class Tokens:
                     except BaseException as error:  # for those that wait
                         asked.set_exception(error)
 
-                threading.Thread(target=ask, name="token", daemon=True).start()
+                try:
+                    threading.Thread(target=ask, name="token", daemon=True).start()
+                except RuntimeError as error:
+                    asked.set_exception(AuthenticationFailed(f"no thread can be started to ask for a token: {error}"))
             return self._asked
 
     def token(self) -> Token:

@@ -4,15 +4,27 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol
 
+from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.locate.evidence import EvidenceSource, Known, Unseen, check_kept, vouch
+from mirror.relay.locate.evidence import EvidenceSource, Known, StaleLeader, Unseen, check_kept, vouch
 from mirror.relay.partition.partition import Partition
+
+MOST_STALE = 60
+"""Looks at a leader whose epoch is behind the note's before it is believed: some ten minutes. A whole cluster that was
+restored from its disks begins again at an earlier epoch."""
+
+
+class LedSource(EvidenceSource, Protocol):
+    """The source's log, with the leader that is asked."""
+
+    leader: Leader
 
 
 class Notes:
@@ -31,15 +43,24 @@ class Notes:
         await self._save([(each, note) for each in partitions if (note := self.note_of(each)) is not None])
 
     async def write_anew(self, partition: Partition, copied: LastCopied) -> None:
-        """Writes down that the copy ends here now. The destination has lost more than that, and the source has another
-        leader since: what is copied from here on may be something else than the former note tells of.
+        """Writes down that the copy ends here now, and forgets all former notes: the destination has lost more than
+        that. What is copied from here on may be something else than they tell of.
 
         Raises:
             NetworkError: it is not certain that it was written.
         """
         pin = partition.claim.pin
-        if pin is not None:
-            await self._save([(partition, self._note(partition, pin, copied))])
+        if pin is None:
+            return
+        note = self._note(partition, pin, copied)
+        forget = [
+            each.key()
+            for each in self._state.ledger.notes(note.subject)
+            if each.writer != note.writer and same_topics(each, note)
+        ]
+        await self._state.save([note, replace(pin, copied=None)], forget=forget)
+        partition.claim.keep_pin(replace(pin, copied=copied))
+        partition.claim.inherit(None, partition.claim.inherited)
 
     async def _save(self, changed: list[tuple[Partition, Note]]) -> None:
         if not changed:
@@ -89,7 +110,7 @@ class Notes:
 
 async def ask(
     partition: Partition,
-    here: EvidenceSource,
+    here: LedSource,
     unseen: Unseen,
     copied: Iterable[LastCopied],
     *,
@@ -108,10 +129,13 @@ async def ask(
         accepted: an operator has accepted what the destination holds before this offset.
         replaced: an operator has resumed over another source topic than the one that was copied.
     """
-    known = _known(partition, copied, pinned=pinned, accepted=accepted, replaced=replaced)
+    known = _known(partition, here, copied, pinned=pinned, accepted=accepted, replaced=replaced)
     partition.claim.trust(None)
     try:
         return await vouch(here, known, unseen)
+    except StaleLeader:
+        partition.claim.ask_stale()
+        raise
     except PartitionHalted:
         if not _trusts(partition, known, unseen):
             raise
@@ -120,7 +144,7 @@ async def ask(
 
 async def ask_kept(
     partition: Partition,
-    here: EvidenceSource,
+    here: LedSource,
     unseen: Unseen,
     copied: Iterable[LastCopied],
     *,
@@ -128,17 +152,29 @@ async def ask_kept(
     replaced: bool = False,
 ) -> LastCopied | None:
     """Calls ``relay.locate.evidence.check_kept`` with these notes; see ``ask``."""
-    known = _known(partition, copied, pinned=True, accepted=accepted, replaced=replaced)
+    known = _known(partition, here, copied, pinned=True, accepted=accepted, replaced=replaced)
     partition.claim.trust(None)
     try:
         return await check_kept(here, known, unseen)
+    except StaleLeader:
+        partition.claim.ask_stale()
+        raise
     except PartitionHalted:
         if not _trusts(partition, known, unseen):
             raise
         return None
 
 
-def _known(partition: Partition, copied: Iterable[LastCopied], *, pinned: bool, accepted: int, replaced: bool) -> Known:
+def _known(
+    partition: Partition,
+    here: LedSource,
+    copied: Iterable[LastCopied],
+    *,
+    pinned: bool,
+    accepted: int,
+    replaced: bool,
+) -> Known:
+    epoch = here.leader.epoch if partition.claim.stale_asked < MOST_STALE else NO_LEADER_EPOCH
     return Known(
         name=partition.name,
         pinned=pinned,
@@ -147,6 +183,7 @@ def _known(partition: Partition, copied: Iterable[LastCopied], *, pinned: bool, 
         accepted=accepted,
         replaced=replaced,
         compacted=partition.terms.compacted,
+        leader_epoch=epoch,
     )
 
 
@@ -157,6 +194,7 @@ def _trusts(partition: Partition, known: Known, unseen: Unseen) -> bool:
     # If the topic took another one's place, this includes what the source never had.
     begins = min(unseen.log_start, unseen.source_start) if known.replaced else unseen.source_start
     partition.claim.trust((max(begins, known.accepted), unseen.end))
+    partition.claim.inherit(None, partition.claim.inherited)  # it may tell of more
     return True
 
 

@@ -18,6 +18,7 @@ from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, HaltReason, is_durable
 from mirror.relay.durable.due import Due, persistently
 from mirror.relay.durable.notes import (
+    LedSource,
     Notes,
     acknowledged_note,
     ask,
@@ -29,7 +30,7 @@ from mirror.relay.durable.passed import PassedOverRecords
 from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
-from mirror.relay.locate.evidence import EvidenceSource, Unseen
+from mirror.relay.locate.evidence import Unseen
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -234,7 +235,7 @@ class Pins:
             and partition.claim.begun.until < 0
         )
 
-    async def vouch(self, partition: Partition, here: EvidenceSource, unseen: Unseen) -> int:
+    async def vouch(self, partition: Partition, here: LedSource, unseen: Unseen) -> int:
         """Calls ``relay.locate.evidence.vouch`` with what was written down of this partition, by whomever."""
         # A worker that had it when this one recalled it may have written it down since, and then copied.
         await self.recall(partition)
@@ -277,7 +278,8 @@ class Pins:
         replaced = pin is not None and pin.replaced
         accepted = pin.accepted if pin is not None else 0
         note = await ask_kept(partition, here, unseen, copied, accepted=accepted, replaced=replaced)
-        if note is not None and note.offset > end and note.leader_epoch < here.leader.epoch:
+        lost = note is not None and note.offset > end
+        if note is not None and lost and (not end or note.leader_epoch < here.leader.epoch):
             await self.notes.write_anew(partition, LastCopied(end, here.leader.epoch))
 
     @staticmethod

@@ -22,6 +22,11 @@ from mirror.records.header import DELETE_HORIZON, NO_LEADER_EPOCH, BatchHeader
 from mirror.relay.halts import halt
 
 
+class StaleLeader(Unreachable):
+    """The leader that was asked has an earlier epoch than the one that was copied from: it has been deposed, or the
+    brokers that named it do not know better yet."""
+
+
 class EvidenceSource(Protocol):
     """The source's log. See ``net.logs.log.PartitionLog``."""
 
@@ -66,6 +71,8 @@ class Known(NamedTuple):
     """An operator has accepted what the destination holds before this offset."""
     compacted: bool
     """True if the source's cleaner may have changed its batches."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    """Of the source's leader that is asked; -1: not known, or not to be considered."""
     replaced: bool = False
     """True if an operator has resumed over another source topic than the one that was copied. Until a copy of the new
     topic is noted, nothing is harmless: the destination holds records of the previous topic."""
@@ -145,14 +152,23 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
     the note. Halts if it ends before that of the note."""
     if note.leader_epoch < 0:
         return False
+    if 0 <= known.leader_epoch < note.leader_epoch:
+        if not known.has_ids:
+            return False  # it may be a topic that was made anew, whose epochs begin again
+        raise StaleLeader(
+            f"{known.name}: copied under leader epoch {note.leader_epoch}, and the source's leader is of epoch "
+            f"{known.leader_epoch}"
+        )
     found = await here.end_of_epoch(note.leader_epoch)
     if found is None:
         return False
     copied = min(note.offset, unseen.end)
     if found.offset < 0:
         last = await here.batch_at(copied - 1)
-        if last is not None and not await _knows_epochs(here, last[0]):
-            return False
+        if last is None:
+            raise Unreachable(f"{known.name}: offset {copied - 1} is there at the source, and not to be read yet")
+        if last[0].leader_epoch > note.leader_epoch or not await _knows_epochs(here, last[0]):
+            return False  # brokers before 2.0 say the same of epochs whose records are all gone
     if found.offset < copied:
         raise halt(
             HaltReason.SOURCE_TRUNCATED,

@@ -34,9 +34,8 @@ class LateArrival(NamedTuple):
 
     until_s: float
     """It has read them by then, by the monotonic clock."""
-    leader: Leader | None
-    """The leader that they were sent to, with its epoch. After a restart it has nothing of them, and any other refuses
-    them."""
+    node_id: int
+    """The broker that they were sent to. Any other leader does not have them."""
 
 
 class Claim:
@@ -63,6 +62,7 @@ class Claim:
         "pin",
         "released",
         "source_id",
+        "stale_asked",
         "suspected",
         "trusted",
         "unowned",
@@ -91,6 +91,8 @@ class Claim:
         self.unread = -1
         """Base offset of a batch that a broker has acknowledged, and that may not be there as it was sent: the next
         look compares it. -1: there is none."""
+        self.stale_asked = 0
+        """Consecutive looks at which the source's leader was of an earlier epoch than what was copied."""
         self.forgotten = False
         """True if the broker has forgotten our producer id, and takes only a new epoch (error 59, Kafka 1.0 to 2.4)."""
         self.doubts = 0
@@ -131,6 +133,7 @@ class Claim:
         self.coordinator_epoch = location.coordinator_epoch
         self.unsettled = self.forgotten = False
         self.unread = -1
+        self.stale_asked = 0
         self.late = None
         self.accept_gap = self.accept_unproven = self.accept_settings = False
         self.trusted = None
@@ -160,6 +163,10 @@ class Claim:
         """A batch that was read back stands there in another form."""
         self.otherwise += 1
 
+    def ask_stale(self) -> None:
+        """The source's leader is of an earlier epoch than what was copied."""
+        self.stale_asked += 1
+
     def leave_late(self, late: "LateArrival") -> None:
         """What was sent may still arrive, until then at the latest."""
         if self.late is None or self.late.until_s < late.until_s:
@@ -167,7 +174,7 @@ class Claim:
 
     def waits_for_late(self, leader: Leader | None) -> float:
         """Returns for how many seconds what was sent before may still arrive at this leader, besides ``settle.ms``."""
-        if self.late is None or self.late.leader != leader:
+        if self.late is None or leader is None or self.late.node_id != leader.node_id:
             return 0.0
         return max(0.0, self.late.until_s - time.monotonic())
 

@@ -34,7 +34,7 @@ _PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 SECRETS = ("password", "secret", "oauthbearer.token")
 """How the keys of secrets end."""
-_ALIAS = re.compile(r"undefined alias.*", re.DOTALL)
+_ALIAS = re.compile(r"undefined (alias|tag handle).*", re.DOTALL)
 _LITERAL = "or write $${ for a literal ${"
 
 
@@ -122,7 +122,7 @@ def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
         line, problem = text.count("\n", 0, getattr(error, "position", 0)) + 1, getattr(error, "reason", None)
     remedy = "correct the line, or the one before it: a quote, a bracket, a colon or the indentation"
     # What follows the asterisk may be a secret that was not quoted.
-    told = _ALIAS.sub("undefined alias (a value that begins with * or & needs quotes)", " ".join(str(problem).split()))
+    told = _ALIAS.sub(r"undefined \1 (a value that begins with *, & or ! needs quotes)", " ".join(str(problem).split()))
     return _unreadable(file, line, f"is not valid YAML: {told}", remedy)
 
 

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from mirror.net.errors import AuthenticationFailed, TlsFailed
 from mirror.net.security.files import Stamp, stamps
 from mirror.net.security.librdkafka import client_config
-from mirror.net.security.options import PLAINTEXT, SecurityOptions
+from mirror.net.security.options import OAUTHBEARER, PLAINTEXT, SecurityOptions
 from mirror.net.security.tls import check_files
 from mirror.relay.assignment import Committable, Key, read_committed
 from mirror.relay.events import EventLog
@@ -245,7 +245,8 @@ class Membership:
         """Returns True if a client could be made of the files as they are now. Half of them may be replaced: until the
         other half is, the client that there is keeps its seat."""
         try:
-            client_config(self._security)
+            if self._security.sasl is None or self._security.sasl.mechanism != OAUTHBEARER:
+                client_config(self._security)  # whose tokens are no files, and may take long
             if self._security.tls is not None:
                 check_files(self._security.tls)
         except (AuthenticationFailed, TlsFailed) as error:

@@ -72,7 +72,7 @@ class Server:
             ListenFailed: somebody else has the port, or this machine has no such address.
         """
         host, port = self._listen
-        own = {"respond": staticmethod(self._respond), "own_host_only": is_loopback(host)}
+        own = {"respond": staticmethod(self._respond), "own_host_only": is_loopback(host), "own_name": host}
         handler = type("Handler", (_Handler,), own)
         try:
             self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
@@ -131,6 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     respond: Callable[[HttpRequest], Response]
     own_host_only = True
+    own_name = ""
     timeout = SILENCE_S
     server_version = "mirror"
     sys_version = ""
@@ -163,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         if method == "POST":
             if not is_loopback(str(self.client_address[0])):
                 return "changes are accepted from this machine only"
-            if host and not is_loopback(host):
+            if host and host != self.own_name and not is_loopback(host):
                 # A web page whose name was made to lead here may send any header.
                 return "changes are accepted under a name of this machine only: 127.0.0.1, [::1] or localhost"
             if self.headers.get(GUARD) is None:

@@ -181,3 +181,68 @@ async def test_both_sides_lost_their_end(noted: bool) -> None:
                 assert not flow.log.of("halted")
             else:
                 assert await flow.halted() == "source_truncated"
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_a_leader_that_is_behind_what_was_copied(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. It was copied under epoch 6, in which nothing was written. The brokers that a new worker asks name the leader of
+       epoch 5, which was deposed and does not know it: nothing is concluded, and it goes on once they know better.
+    2. Taken at its word, it has lost what was copied.
+    """
+    if not rule:
+        monkeypatch.setattr(notes, "MOST_STALE", 0)
+    async with clusters() as (source, destination):
+        fill(source, count=4)
+        source.log("t").epoch = 6
+        async with mirroring(source, destination) as flow:
+            await end(flow, END)
+            assert await flow.relay.drain()
+        source.log("t").epoch = 5
+        async with mirroring(source, destination) as flow:
+            if not rule:
+                assert await flow.halted() == "source_truncated"
+                return
+            await until(lambda: "epoch 6" in str(flow.log.of("position_unknown")))
+            source.log("t").epoch = 7
+            await end(flow, END)
+            assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("rule", [True, False])
+async def test_topics_without_ids_that_were_made_anew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters before 2.8. Both topics are deleted and made again, as a remedy says. Their epochs begin again; notes
+    of the former topics count for nothing. (Unless that is written down, they do once the epochs are the same again.)
+    """
+    if not rule:
+        monkeypatch.setattr(notes.Notes, "write_anew", _nothing)
+    async with clusters() as (source, destination):
+        fill(source, count=4)
+        destination.add_topic("t")
+        for cluster in (source, destination):
+            cluster.topics["t"].topic_id = None
+        source.log("t").epoch = 3
+        async with mirroring(source, destination) as flow:
+            await end(flow, END)
+            assert flow.partition().claim.source_id is None
+            source.store("t", 0, batch(END, leader_epoch=3))
+            await end(flow, END + 3)
+            assert await flow.relay.drain()
+        for cluster in (source, destination):
+            log = cluster.log("t")
+            log.truncate(0)
+            log.producers.clear()
+        log = source.log("t")
+        log.epoch = 0
+        source.store("t", 0, *(batch(at, payload=b"of the next topic") for at in (0, 3)))
+        for epoch in (0, 5, 6):
+            log.epoch = epoch
+            async with mirroring(source, destination) as flow:
+                if epoch == 6 and not rule:
+                    assert await flow.halted() == "source_truncated"
+                    return
+                await end(flow, log.end)
+                flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+                source.store("t", 0, batch(log.end, leader_epoch=epoch))
+                await end(flow, log.end)
+                assert not flow.log.of("halted")

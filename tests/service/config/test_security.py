@@ -115,7 +115,16 @@ def test_what_does_not_go_together(loading: Load, settings: list[str], expected:
 
 @pytest.mark.parametrize(
     "written",
-    [PASSWORD, f"[{PASSWORD}]", "4711471147", f'"{PASSWORD}"', f"*{PASSWORD}", f"!{PASSWORD} x", f"a${{{PASSWORD}}}"],
+    [
+        PASSWORD,
+        f"[{PASSWORD}]",
+        "4711471147",
+        f'"{PASSWORD}"',
+        f"*{PASSWORD}",
+        f"!{PASSWORD} x",
+        f"!{PASSWORD}!x",
+        f"a${{{PASSWORD}}}",
+    ],
 )
 def test_a_secret_that_is_wrong_is_not_shown(loading: Load, written: str) -> None:
     for settings in ((f"sasl.password: {written}",), (*TOKENS, f"sasl.oauthbearer.client.secret: {written}")):
