@@ -176,13 +176,15 @@ class Copy:
         """Whether something is wrong with it, and the source has another record in its place, or ends before it. What
         the destination has deleted since, nobody sees."""
         start = self.there.model.start
-        return any(
-            stored.header.next_offset > start and wrong_with(stored, self.fits[0]) and self._overlaps(stored)
-            for stored in self._wrong
+        there = [stored for stored in self._wrong if stored.header.next_offset > start]
+        return all(
+            any(wrong_with(stored, origin) and self._overlaps(stored, origin) for stored in there)
+            for origin in self.fits
         )
 
-    def _overlaps(self, stored: Stored) -> bool:
-        origin, header = self.fits[0], stored.header
+    @staticmethod
+    def _overlaps(stored: Stored, origin: SourceLog) -> bool:
+        header = stored.header
         return header.base_offset >= origin.model.end or any(
             one.header.base_offset <= header.last_offset and is_record(one, origin)
             for one in origin.model.batches[origin.model.at(header.base_offset) :]
@@ -195,8 +197,9 @@ class Copy:
         return model.end == model.replicated == self.source.model.end and self.source in self.fits
 
     def judge(self) -> None:
-        """Nothing comes any more: whether what is wrong with it is wrong for good."""
-        self.damaged = any(wrong_with(stored, self.fits[0]) for stored in self._wrong)
+        """Nothing comes any more: whether what is wrong with it is wrong for good, in each of the logs that it may be a
+        copy of. A transaction that was open in the one may be aborted in the next."""
+        self.damaged = all(any(wrong_with(stored, source) for stored in self._wrong) for source in self.fits)
 
     def compare(self) -> None:
         """At the end: the destination's records are the source's, at the same offsets, each once."""

@@ -154,6 +154,11 @@ async def _vouches(*_: Any) -> int:
     return -1
 
 
+def _sure(*_: Any) -> bool:
+    """What waits is sent without another look at the log's end."""
+    return False
+
+
 async def _a_copy(*_: Any) -> Proof:
     """Whatever the destination ends with is taken for the source's."""
     return Proof(proven=True)
@@ -235,7 +240,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a producer id begins with one batch",
-        ((Freshness, "another_id", _another_id), LAST_ALONE, _mostly(batches=32, max_epoch=0)),
+        (
+            (Freshness, "another_id", _another_id),
+            LAST_ALONE,
+            (Queue, "must_confirm", _sure),
+            _mostly(batches=32, max_epoch=0),
+        ),
         100,
         first=551,
     ),
