@@ -278,8 +278,9 @@ class Pins:
         replaced = pin is not None and pin.replaced
         accepted = pin.accepted if pin is not None else 0
         note = await ask_kept(partition, here, unseen, copied, accepted=accepted, replaced=replaced)
-        lost = note is not None and note.offset > end
-        if note is not None and lost and (not end or note.leader_epoch < here.leader.epoch):
+        # Without ids, an empty topic may be another one, whose source's epochs have begun again.
+        another = not end and not partition.claim.source_id
+        if note is not None and note.offset > end and (another or note.leader_epoch < here.leader.epoch):
             await self.notes.write_anew(partition, LastCopied(end, here.leader.epoch))
 
     @staticmethod
