@@ -130,16 +130,16 @@ async def test_a_limit_that_nobody_describes_is_learned(described: bool) -> None
         destination.log("t").max_batch_size = 1_000
         async with mirroring(source, destination, rewrites=True) as flow:
             records = [Record(at, 1_700_000_000_000, b"k%d" % at, b"%d" % at * 150) for at in range(16)]
-            source.store("t", 0, kafka_batch(records, leader_epoch=1))
+            source.store("t", 0, kafka_batch(records, leader_epoch=0))
             await until(lambda: destination.log("t").end == 16)
             assert not flow.log.of("halted")
             assert max(map(len, destination.log("t").batches)) <= 1_000
             refused = flow.relay.destination.errors["Produce", "message_too_large"]
-            source.store("t", 0, kafka_batch(records, base_offset=16, leader_epoch=1))
+            source.store("t", 0, kafka_batch(records, base_offset=16, leader_epoch=0))
             await until(lambda: destination.log("t").end == 32)
             assert flow.relay.destination.errors["Produce", "message_too_large"] == refused
             large = [Record(0, 1_700_000_000_000, b"k", bytes(3_000))]
-            source.store("t", 0, kafka_batch(large, base_offset=32, leader_epoch=1))
+            source.store("t", 0, kafka_batch(large, base_offset=32, leader_epoch=0))
             assert await flow.halted() == "too_large"
 
 
@@ -156,7 +156,7 @@ async def test_a_single_record_that_is_refused_once(described: bool) -> None:
             for times in (1, 2):
                 for _ in range(times):
                     destination.next("Produce", faults.refuse(ErrorCode.MESSAGE_TOO_LARGE, only=("t", 0)))
-                source.store("t", 0, kafka_batch([RECORD], base_offset=source.log("t").end, leader_epoch=1))
+                source.store("t", 0, kafka_batch([RECORD], base_offset=source.log("t").end, leader_epoch=0))
                 await flow.copied()
             assert not flow.log.of("halted")
 
