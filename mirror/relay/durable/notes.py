@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
@@ -16,6 +16,7 @@ from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import EvidenceSource, Known, StaleLeader, Unseen, check_kept, vouch
 from mirror.relay.partition.partition import Partition
 
+Verdict = TypeVar("Verdict")
 MOST_STALE = 60
 """Looks at a leader whose epoch is behind the note's before it is believed: some ten minutes. A whole cluster that was
 restored from its disks begins again at an earlier epoch."""
@@ -130,16 +131,7 @@ async def ask(
         replaced: an operator has resumed over another source topic than the one that was copied.
     """
     known = _known(partition, here, copied, pinned=pinned, accepted=accepted, replaced=replaced)
-    partition.claim.trust(None)
-    try:
-        return await vouch(here, known, unseen)
-    except StaleLeader:
-        partition.claim.ask_stale()
-        raise
-    except PartitionHalted:
-        if not _trusts(partition, known, unseen):
-            raise
-        return NO_LEADER_EPOCH
+    return await _judged(partition, known, unseen, vouch(here, known, unseen), NO_LEADER_EPOCH)
 
 
 async def ask_kept(
@@ -153,16 +145,23 @@ async def ask_kept(
 ) -> LastCopied | None:
     """Calls ``relay.locate.evidence.check_kept`` with these notes; see ``ask``."""
     known = _known(partition, here, copied, pinned=True, accepted=accepted, replaced=replaced)
+    return await _judged(partition, known, unseen, check_kept(here, known, unseen), None)
+
+
+async def _judged(
+    partition: Partition, known: Known, unseen: Unseen, verdict: Awaitable[Verdict], trusted: Verdict
+) -> Verdict:
+    """Returns the verdict; ``trusted`` if an operator has given their word instead."""
     partition.claim.trust(None)
     try:
-        return await check_kept(here, known, unseen)
+        return await verdict
     except StaleLeader:
         partition.claim.ask_stale()
         raise
     except PartitionHalted:
         if not _trusts(partition, known, unseen):
             raise
-        return None
+        return trusted
 
 
 def _known(
