@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mirror.net.connection import Connection
+from mirror.net.connection import MOST_POSTPONED_S, Connection
 from mirror.records.header import BatchHeader
 from mirror.relay import settings
 from mirror.relay.partition.claim import Claim
@@ -183,5 +183,7 @@ async def test_answers_that_are_due_come_later_by_a_throttle() -> None:
         (_, _, before), *_ = connection._in_flight
         connection.throttle(5_000)
         assert connection._in_flight[0][2] == before + 5
+        connection.throttle(1 << 30)  # of a broker that does not know what it says
+        assert connection._in_flight[0][2] == before + 5 + MOST_POSTPONED_S
         held.open()
         await end(flow, 9)

@@ -1,6 +1,6 @@
 """A topic that another flow mirrors the other way: seen in the source's internal topics, before anything is copied.
 
-Two real mirrors against each other: ``test_both_ways``. Rings of more: ``test_longer_rings``, ``test_real_rings``.
+Two real mirrors against each other, and rings of more: ``circles/``.
 """
 
 from collections.abc import Iterator

@@ -77,6 +77,9 @@ async def test_changes_under_another_name(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(kind, "own_host_only", False)
         assert (await ask(server, "GET", "/metrics", Host="mirror.example"))[0] == 200
         assert (await ask(server, "POST", "/x", **{GUARD: "1", "Host": "mirror.example"}))[0] == 403
+        for kind in _Handler.__subclasses__():
+            monkeypatch.setattr(kind, "own_name", "mirror.example")  # as ``http.listen`` names it, and so the CLI
+        assert (await ask(server, "POST", "/x", **{GUARD: "1", "Host": "mirror.example"}))[0] == 200
 
 
 async def test_a_client_that_goes_away() -> None:
