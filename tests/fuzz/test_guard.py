@@ -29,6 +29,16 @@ def test_too_much_memory() -> None:
         guard(bytes(100))
 
 
+def test_what_is_freed_meanwhile_hides_nothing() -> None:
+    """A process that gets smaller after the guard was made has no more room for its inputs."""
+    held = [_fill(200 * MIB)]
+    guard = Guard(Target(lambda data: _fill(len(data) * MIB), most_bytes=32 * MIB))
+    held.clear()
+    guard(bytes(8))
+    with pytest.raises(TooMuchMemory, match="for 100 bytes; 32 MiB allowed"):
+        guard(bytes(100))
+
+
 CHILD = f"""
 from tests.fuzz.guard import Guard, TooMuchMemory
 from tests.fuzz.source import Target

@@ -1,6 +1,7 @@
 """Token servers and functions that hang, and clusters that refuse us: nobody else waits, and nobody asks too often."""
 
 import asyncio
+import itertools
 import socket
 import sys
 import threading
@@ -24,11 +25,15 @@ from mirror.wire.fetch import Node
 from tests.fakes.loop import until
 
 
+number = itertools.count()
+
+
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenOptions]:
     """An operator's function that returns at the end of the test."""
     over = threading.Event()
-    module = types.ModuleType("hanging_provider")
+    # A name of its own for each test: what is known of a function stays, and one of an earlier test has returned.
+    module = types.ModuleType(f"hanging_provider_{next(number)}")
     module.token = lambda: over.wait(30) and "x"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     yield TokenOptions(provider=f"{module.__name__}:token")
@@ -44,7 +49,7 @@ async def test_a_function_that_hangs_takes_no_threads(hanging: TokenOptions) -> 
     await asyncio.wait_for(asyncio.get_running_loop().getaddrinfo("127.0.0.1", 9092), 5)
     for found in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(found, AuthenticationFailed)
-        assert str(found) == "hanging_provider:token gives no token within 0.3 s"
+        assert str(found) == f"{hanging.provider} gives no token within 0.3 s"
 
 
 @pytest.mark.parametrize("lasts_s", [0.05, 3_600.0])
