@@ -24,8 +24,7 @@ from mirror.net.security.tokens import Tokens
 from mirror.wire.fetch import Node
 from tests.fakes.loop import until
 
-
-number = itertools.count()
+_number = itertools.count()
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenOptions]:
     """An operator's function that returns at the end of the test."""
     over = threading.Event()
     # A name of its own for each test: what is known of a function stays, and one of an earlier test has returned.
-    module = types.ModuleType(f"hanging_provider_{next(number)}")
+    module = types.ModuleType(f"hanging_provider_{next(_number)}")
     module.token = lambda: over.wait(30) and "x"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     yield TokenOptions(provider=f"{module.__name__}:token")
