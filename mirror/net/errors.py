@@ -8,6 +8,7 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── TlsFailed          TLS: one side does not accept the other, or does not speak it
 ├── AuthenticationFailed  SASL: the broker does not accept us, or there is nothing to authenticate with
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
+├── StorageUnavailable  a broker's tiered storage does not give what it has: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
 │   ├── Unreadable       it fails to read its own log at an offset
@@ -71,6 +72,12 @@ class UnderReplicated(NetworkError):
     """A log's followers are behind its leader, so that its end may still vanish."""
 
     slug = "under_replicated"
+
+
+class StorageUnavailable(NetworkError):
+    """An offset is in the tiered storage of its brokers (KIP-405), which does not give it now."""
+
+    slug = "storage_unavailable"
 
 
 class Unsupported(NetworkError):

@@ -37,11 +37,15 @@ class Halted:
     """Bytes of a batch that was found too large before it was sent."""
     lacks: Right | None = None
     """The right that is missing, if that is the reason and known."""
+    unread: int = -1
+    """The offset at which a broker fails to read its log, if that is the reason."""
 
     @classmethod
-    def of(cls, reason: HaltReason, detail: str, *, size: int = 0, lacks: Right | None = None) -> Self:
+    def of(
+        cls, reason: HaltReason, detail: str, *, size: int = 0, lacks: Right | None = None, unread: int = -1
+    ) -> Self:
         """Returns a halt with the reason's own meaning and remedy."""
-        return cls(reason.slug, detail, reason.told, size=size, lacks=lacks)
+        return cls(reason.slug, detail, reason.told, size=size, lacks=lacks, unread=unread)
 
 
 class Suspicion(NamedTuple):

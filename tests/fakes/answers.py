@@ -121,7 +121,8 @@ async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, f
                 assert topic is not None
                 log = topic.logs[index]
                 end = log.end if request.replica_id >= 0 else log.high_watermark
-                offset, epoch = (log.start if asked.timestamp == -2 else end), log.epoch
+                known = {-2: log.start, -4: max(log.start, log.local_start)}
+                offset, epoch = known.get(asked.timestamp, end), log.epoch
             answers.append(one(partition_index=index, error_code=code, timestamp=-1, offset=offset, leader_epoch=epoch))
         topics.append(topic_class(name=wanted.name, partitions=answers))
     return ListOffsetsResponse[request.version](throttle_time_ms=0, topics=topics)

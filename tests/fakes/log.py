@@ -30,6 +30,8 @@ class FakeLog:
     leader: int = 1
     epoch: int = 0
     start: int = 0
+    local_start: int = 0
+    """What lies before it is in tiered storage: faults say how that behaves."""
     hidden: int = 0
     open_from: int | None = None
     """A transaction that is open begins here: consumers get nothing from there on."""

@@ -31,8 +31,12 @@ def test_too_much_memory() -> None:
 
 def test_what_is_freed_meanwhile_hides_nothing() -> None:
     """A process that gets smaller after the guard was made has no more room for its inputs."""
+
+    def fill(data: bytes) -> None:
+        _fill(len(data) * MIB)
+
     held = [_fill(200 * MIB)]
-    guard = Guard(Target(lambda data: _fill(len(data) * MIB), most_bytes=32 * MIB))
+    guard = Guard(Target(fill, most_bytes=32 * MIB))
     held.clear()
     guard(bytes(8))
     with pytest.raises(TooMuchMemory, match="for 100 bytes; 32 MiB allowed"):

@@ -218,6 +218,12 @@ def _fetch(ask: Any, topic: str, partition: int, offset: int) -> bytes:
     return bytes(answer.records or b"")
 
 
+def fetched(bootstrap: str, topic: str, offset: int, partition: int = 0) -> bytes:
+    """What one Fetch brings from there, which may be nothing."""
+    with _client(bootstrap) as ask:
+        return _fetch(ask, topic, partition, offset)
+
+
 def payload_of(batch: bytes) -> tuple[Any, ...]:
     """What makes a batch the same batch on both sides: all of it but who wrote it."""
     fields = HEADER.unpack_from(batch)

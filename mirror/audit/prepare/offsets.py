@@ -14,6 +14,8 @@ from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 EARLIEST, LATEST = -2, -1
+EARLIEST_LOCAL = -4
+"""The first offset on the leader's own disk; those before it are in tiered storage (KIP-405, Kafka 3.6)."""
 MOST_TRIES = 8
 
 
@@ -36,7 +38,7 @@ async def list_offsets(
     Args:
         cluster: where to ask.
         keys: the partitions.
-        timestamp: in ms since 1970, or ``EARLIEST`` or ``LATEST``.
+        timestamp: in ms since 1970, or ``EARLIEST``, ``LATEST`` or ``EARLIEST_LOCAL``.
         committed: ask at read_committed.
 
     Raises:

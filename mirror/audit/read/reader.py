@@ -12,7 +12,7 @@ from contextlib import suppress
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Endpoint, OldRange, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
-from mirror.audit.prepare.offsets import EARLIEST, list_offsets
+from mirror.audit.prepare.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.fetching import FetchInFlight, send_fetch
@@ -239,7 +239,7 @@ class Reader:
                 await self._recover(wanted, coverage, low, backoff)
             else:
                 empty += 1
-                if empty >= EMPTY_ANSWERS:
+                if empty >= EMPTY_ANSWERS and not await self._waited_for_storage(wanted, coverage, backoff):
                     piece = await self._empty(wanted, coverage, visible, cleaned=cleaned)
                     block = make_block(memoryview(b""), (), piece.headers, self._digest, holes=piece.holes)
             coverage.take(piece)
@@ -289,6 +289,26 @@ class Reader:
         coverage.log_start = start
         coverage.take(RangePiece.hole(due, min(start, wanted.end)))
         return None
+
+    async def _waited_for_storage(self, wanted: Range, coverage: RangeCoverage, backoff: Backoff) -> bool:
+        """Returns False if the leader has the offset that is due on its own disk, or if that cannot be found out. If it
+        is in tiered storage only, an empty answer says nothing about the log: the storage may be slow, or over its
+        quota (KIP-956). This waits then.
+
+        Raises:
+            AuditError: too many failures in a row.
+        """
+        assert self._cluster is not None
+        key = TopicPartition(wanted.topic, wanted.partition)
+        try:
+            local = (await list_offsets(self._cluster, [key], EARLIEST_LOCAL))[key]
+        except NetworkError:
+            return False
+        if coverage.next_offset >= local:
+            return False
+        again = _Again("its tiered storage gives nothing now", moved=False)
+        await self._recover(wanted, coverage, again, backoff)
+        return True
 
     async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> RangePiece:
         """Returns the meaning of an empty answer: no batch from there to the range's end, or an unreadable log.

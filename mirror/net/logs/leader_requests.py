@@ -25,6 +25,10 @@ from mirror.wire.fetch import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 
 LATEST = -1
 EARLIEST = -2
+EARLIEST_LOCAL = -4
+"""The first offset on the leader's own disk; those before it are in tiered storage (KIP-405)."""
+LISTS_LOCAL_SINCE = 8
+"""The version of ListOffsets that knows EARLIEST_LOCAL."""
 TRUE_END = (1 << 31) - 1
 """A replica id >= 0 in ListOffsets makes the leader answer with its log end, not the high watermark."""
 MOST_PARTITIONS = 500
@@ -136,6 +140,20 @@ async def list_offset(
         ),
     )
     return await batcher.ask(_Partition(topic, partition, leader.epoch))
+
+
+async def in_tiered_storage(cluster: Cluster, topic: str, partition: int, leader: Leader, offset: int) -> bool:
+    """Returns True if the leader's own disk does not have this offset of the log any more, but tiered storage does.
+
+    Raises:
+        Refused: the broker answered with an error code, or is not the leader any more.
+        NetworkError: it did not answer.
+    """
+    connection = await cluster.control(leader.node_id)
+    speaks = connection.api_versions.get(ListOffsetsRequest.API_KEY)
+    if speaks is None or speaks.most < LISTS_LOCAL_SINCE:
+        return False
+    return offset < await list_offset(cluster, topic, partition, leader, EARLIEST_LOCAL)
 
 
 async def _list_offsets(

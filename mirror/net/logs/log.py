@@ -69,6 +69,10 @@ class PartitionLog:
         """
         return await self._list(LATEST)
 
+    async def in_tiered_storage(self, offset: int) -> bool:
+        """Returns True if the leader's own disk does not have this offset any more, but tiered storage does."""
+        return await leader_requests.in_tiered_storage(self.cluster, self.topic.name, self.index, self.leader, offset)
+
     async def _list(self, timestamp: int, *, replica_id: int = -1) -> int:
         return await leader_requests.list_offset(
             self.cluster, self.topic.name, self.index, self.leader, timestamp, replica_id=replica_id

@@ -8,16 +8,16 @@ from typing import NamedTuple
 from mirror.legacy import stand_ins
 from mirror.legacy.entries import first_offset_at
 from mirror.net.cluster import Cluster
-from mirror.net.errors import ConnectionLost, Damaged, Refused, StoredInOldFormat, Unreadable
+from mirror.net.errors import ConnectionLost, Damaged, Refused, StorageUnavailable, StoredInOldFormat, Unreadable
 from mirror.net.logs import leader_requests
-from mirror.net.logs.leader_requests import LATEST, TRUE_END
+from mirror.net.logs.leader_requests import LATEST, TRUE_END, in_tiered_storage
 from mirror.net.metadata import Leader
 from mirror.net.rights import READ, TOPIC, Right
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
 from mirror.records.scan import NOT_SEEN, Remainder, base_offset_at, measure
-from mirror.wire.errors import UNREADABLE, error_slug
+from mirror.wire.errors import UNREADABLE, ErrorCode, error_name, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -68,6 +68,7 @@ async def read_segment(
         Refused: an error code from the broker.
         StoredInOldFormat: the log has magic 0 or 1 there, and not ``converts``.
         Unreadable: the broker fails to read its own log there.
+        StorageUnavailable: the offset is in tiered storage, which does not give it now.
         Damaged: a checksum is wrong, or offsets are impossible.
         NetworkError: the broker did not answer.
     """
@@ -100,6 +101,8 @@ async def read_segment(
     if found.error or fetched.error:
         cluster.failed("Fetch", error_slug(found.error or fetched.error))
         code = found.error or fetched.error
+        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            await _check_storage(cluster, topic, partition, leader, offset, f"{what}: {error_name(code)}")
         if code in UNREADABLE:
             raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
         raise Refused(f"{cluster.name}: Fetch of {what}", code, needs=Right(READ, TOPIC, topic, cluster.name))
@@ -109,12 +112,25 @@ async def read_segment(
         raise StoredInOldFormat(cluster.name, what, str(error)) from error
     except CorruptBatch as error:
         raise Damaged(cluster.name, f"{what}: {error}") from error
+    if not batches and offset < found.high_watermark:
+        await _check_storage(cluster, topic, partition, leader, offset, f"{what} is answered with nothing")
     await check_end(
         cluster, topic, partition, leader, batches, found.last_stable_offset if committed else found.high_watermark
     )
     return Segment(
         batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
     )
+
+
+async def _check_storage(cluster: Cluster, topic: str, partition: int, leader: Leader, offset: int, said: str) -> None:
+    """Checks that an answer without data says something about the log. Tiered storage that is down makes an error of
+    it, and one that is slow, or over its quota (KIP-956), an answer with nothing.
+
+    Raises:
+        StorageUnavailable: the offset is in tiered storage.
+    """
+    if await in_tiered_storage(cluster, topic, partition, leader, offset):
+        raise StorageUnavailable(f"{cluster.name}: {said}; the offset is in tiered storage")
 
 
 async def check_end(

@@ -172,7 +172,8 @@ class Answers:
         outcome = outcome_of(code)
         where = f"{relay.source.name}, fetch at {partition.cursor.due}"
         if code in UNREADABLE and (outcome is Reaction.HALT or partition.claim.doubts >= UNREADABLE_DOUBTS):
-            relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}"))
+            unread = -1 if outcome is Reaction.HALT else partition.cursor.due
+            relay.halt(partition, Halted.of(HaltReason.CORRUPT, f"{where}: {error_name(code)}", unread=unread))
         elif outcome is Reaction.HALT:
             needs = Right(READ, TOPIC, partition.topic, relay.source.name)
             relay.halt(partition, halted_by_error(code, where, None, needs=needs))

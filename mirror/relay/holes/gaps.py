@@ -15,7 +15,7 @@ A damaged base offset between two true gaps may leave the order right. Nobody ca
 
 import asyncio
 
-from mirror.net.errors import Damaged, Refused, Unreachable
+from mirror.net.errors import Damaged, Refused, StorageUnavailable, Unreachable
 from mirror.net.logs.log import SourceLog
 from mirror.offsetmap.compare.lockstep import Originals
 from mirror.reasons import HaltReason
@@ -118,7 +118,7 @@ class Gaps:
         return any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
 
     async def _seen(self, partition: Partition) -> Ahead | None:
-        """Returns the gap at ``due``, proven, or None if there is none.
+        """Returns the gap at ``due``, proven. None: there is none, or tiered storage does not give what is there.
 
         Raises:
             PartitionHalted: the log contradicts itself, or is damaged.
@@ -128,6 +128,9 @@ class Gaps:
         here.floor = partition.cursor.floor
         try:
             return await _look_at(here, partition.cursor.due, self._relay.settings)
+        except StorageUnavailable:
+            # Nothing is wrong with the position: to locate it again would only take more of what the storage gives.
+            return None
         except Contradiction as error:
             raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error
         except Damaged as error:

@@ -4,6 +4,8 @@ The known configs are as old as the last look for topics, a minute by default. S
 partition comes into doubt instead of a halt, and the two topics are described again before it is located. If the
 configs differ from those of the verdict, the partition goes on under the new terms, and the batch in question is judged
 again. Else it halts, with the current numbers.
+
+A log that its broker fails to read is confirmed likewise: it may be in tiered storage that is down.
 """
 
 import asyncio
@@ -52,7 +54,8 @@ class Verdicts:
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
-        if halted.reason not in RESTS_ON_CONFIGS or partition.claim.suspected is not None:
+        rests = halted.reason in RESTS_ON_CONFIGS or halted.unread >= 0
+        if not rests or partition.claim.suspected is not None:
             return False
         waits = partition.queue.in_flight[0] if partition.queue.in_flight else None
         size = halted.size or (HEADER_SIZE + len(waits[1]) if waits is not None else 0)
@@ -67,6 +70,11 @@ class Verdicts:
         """
         suspicion = partition.claim.suspected
         assert suspicion is not None, partition.name
+        if suspicion.halted.unread >= 0:
+            here, _ = self._relay.locator.logs(partition)
+            away = await here.in_tiered_storage(suspicion.halted.unread)
+            partition.claim.suspect(None)
+            return None if away else suspicion.halted
         pair = await self._describe(partition.topic)
         partition.claim.suspect(None)
         if pair is None:

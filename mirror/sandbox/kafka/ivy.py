@@ -28,23 +28,30 @@ def say(line: str) -> None:
     Console(stderr=True, highlight=False).print(f"sandbox: {line}")
 
 
-def retrieve(*, ivy_jar: Path, cache: Path, into: Path, group: str, artifact: str, version: str) -> None:
+def retrieve(
+    *, ivy_jar: Path, cache: Path, into: Path, group: str, artifact: str, version: str, classifier: str = ""
+) -> None:
     """Copy an artifact's jar and the jars it needs into a folder.
 
     Args:
         ivy_jar: Ivy itself.
         cache: Ivy's own cache; only one process may use it at a time.
         into: an existing folder.
+        classifier: for the jar with this classifier, without the jars it needs.
 
     Raises:
         SandboxError: Ivy failed; with the end of its output.
     """
-    name = f"{artifact} {version}"
+    name = " ".join(filter(None, (artifact, version, classifier)))
+    if classifier:
+        wanted = ["-ivy", str(_module(cache, group, artifact, version, classifier))]
+    else:
+        wanted = ["-dependency", group, artifact, version]
     command = [
         # The run dies with this thread, which waits for it: a killed owner leaves no download behind.
         sys.executable, "-I", "-S", guardian.__file__, "exec", str(os.getpid()),
         java.find(), *_proxy_options(os.environ), "-jar", str(ivy_jar), *_settings(cache), "-cache", str(cache),
-        "-dependency", group, artifact, version, "-confs", "default", "-retrieve", f"{into}/{_PATTERN}",
+        *wanted, "-confs", "default", "-retrieve", f"{into}/{_PATTERN}",
     ]  # fmt: skip
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -56,8 +63,22 @@ def retrieve(*, ivy_jar: Path, cache: Path, into: Path, group: str, artifact: st
             run.kill()
             raise
     if run.returncode != 0 or any("UNRESOLVED DEPENDENCIES" in line for line in output):
-        raise _failure(f"{group}:{artifact}:{version}", output)
+        raise _failure(":".join(filter(None, (group, artifact, version, classifier))), output)
     say(f"fetched {name}")
+
+
+def _module(cache: Path, group: str, artifact: str, version: str, classifier: str) -> Path:
+    """Writes the module file that asks for one classified jar: on its command line, Ivy takes no classifier."""
+    made = cache / "classified.xml"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_text(
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="mirror" module="one"/>'
+        '<configurations><conf name="default"/></configurations><dependencies>'
+        f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)} transitive="
+        f'"false" conf="default->default"><artifact name={quoteattr(artifact)} type="jar" ext="jar" '
+        f"m:classifier={quoteattr(classifier)}/></dependency></dependencies></ivy-module>"
+    )
+    return made
 
 
 def _follow(lines: Iterable[str], name: str) -> list[str]:

@@ -65,10 +65,15 @@ def classpath_of(coordinates: Iterable[Coordinate]) -> str:
     return os.pathsep.join(str(jar) for jar in found.values())
 
 
-def fetch(group: str, artifact: str, version: str) -> list[Path]:
+def fetch(group: str, artifact: str, version: str, classifier: str = "") -> list[Path]:
     """Get an artifact's jar and the jars it needs, from the cache or, the first time, from the Maven repository.
 
     Several processes may call this at once: one fetches, and the others wait for it.
+
+    Args:
+        group, artifact, version: as Maven names it.
+        classifier: for the jar with this classifier alone, without the jars it needs: ``test`` has a project's own
+            fakes.
 
     Returns:
         Paths of jar files, sorted by name; never empty.
@@ -76,28 +81,28 @@ def fetch(group: str, artifact: str, version: str) -> list[Path]:
     Raises:
         SandboxError: no such artifact, no Java 17, no pyspark, or the repository cannot be reached.
     """
-    for part in (group, artifact, version):
+    for part in (group, artifact, version, *filter(None, [classifier])):
         if not _NAME.match(part):
             raise SandboxError(f"{part!r} cannot be part of a jar's name", "give a group, an artifact and a version")
-    folder = cache_folder() / "jars" / group / f"{artifact}-{version}"
+    folder = cache_folder() / "jars" / group / "-".join(filter(None, (artifact, version, classifier)))
     if not folder.is_dir():
         with lock(folder.parent.parent / ".lock", waiting_for=f"fetching {artifact} {version}"):
             if not folder.is_dir():  # else another process made it while we waited
-                _fill(folder, group, artifact, version)
+                _fill(folder, group, artifact, version, classifier)
     jars = sorted(folder.glob("*.jar"))
     if not jars:
         raise SandboxError(f"{folder} holds no jars", "remove that folder, so that it is fetched again")
     return jars
 
 
-def _fill(folder: Path, group: str, artifact: str, version: str) -> None:
+def _fill(folder: Path, group: str, artifact: str, version: str, classifier: str) -> None:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed while fetching
     partial.mkdir(parents=True)
     try:
         ivy.retrieve(
             ivy_jar=_ivy_jar(), cache=cache_folder() / "ivy", into=partial,
-            group=group, artifact=artifact, version=version,
+            group=group, artifact=artifact, version=version, classifier=classifier,
         )  # fmt: skip
         if not any(partial.glob("*.jar")):
             raise SandboxError(f"{group}:{artifact}:{version} brought no jars", "check the artifact's name")

@@ -1,5 +1,6 @@
 """Bits that turn over on the disks of either side: what is damaged is not believed, and a halt says whose it is."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -173,6 +174,36 @@ async def test_a_broker_that_names_it(code: int) -> None:
                 source.next("Fetch", faults.refuse(code))
             assert await flow.halted() == "corrupt"
             source.forgive()
+
+
+@pytest.mark.parametrize("while_locating", [True, False])
+@pytest.mark.parametrize("what", ["an error", "nothing"])
+async def test_tiered_storage_that_gives_nothing(what: str, while_locating: bool) -> None:
+    """What is not on the leader's disk may be away for a while (KIP-405): that is no damage, and no gap."""
+
+    def empty(answer: Any) -> None:
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                partition.records = b""
+
+    fault = faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR) if what == "an error" else faults.alter(empty)
+    async with clusters() as (source, destination):
+        stored = batches(3)
+        for cluster in (source, destination):
+            cluster.add_topic("t")
+        source.store("t", 0, *stored)
+        if while_locating:
+            for one in copies(stored[:1], cluster_id=source.cluster_id):
+                assert destination.log("t").produce(one)[0] == 0
+        source.log("t").local_start = source.log("t").end
+        for _ in range(2_000):
+            source.next("Fetch", fault)
+        async with mirroring(source, destination, backoff_ms=1, backoff_max_ms=2, accept_gaps=True) as flow:
+            await until(lambda: len(source.seen("Fetch")) > 100 or flow.partition().halted)
+            assert flow.partition().halted is None
+            source.forgive()
+            await flow.copied()
+            assert not flow.log.of("skipped")
 
 
 @pytest.mark.parametrize("while_locating", [True, False])

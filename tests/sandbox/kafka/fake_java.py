@@ -11,14 +11,20 @@ from pathlib import Path
 _SCRIPT = """\
 #!{python}
 import os, pathlib, sys, time
+import xml.etree.ElementTree as ET
 home = pathlib.Path({home!r})
 if sys.argv[1:] == ["-version"]:
     print('openjdk version "{version}" 2025-01-01', file=sys.stderr)
     sys.exit(0)
 with open(home / "calls", "a") as calls:
     calls.write(" ".join(sys.argv[1:]) + "\\n")
-at = sys.argv.index("-dependency")
-group, artifact, revision = sys.argv[at + 1:at + 4]
+if "-ivy" in sys.argv:
+    asked = ET.parse(sys.argv[sys.argv.index("-ivy") + 1]).find(".//dependency")
+    group, artifact, revision = (asked.get(name) for name in ("org", "name", "rev"))
+    revision += "-" + asked[0].get("{{http://ant.apache.org/ivy/maven}}classifier")
+else:
+    at = sys.argv.index("-dependency")
+    group, artifact, revision = sys.argv[at + 1:at + 4]
 print(f"\\tfound {{group}}#{{artifact}};{{revision}} in public", flush=True)
 behaviour = (home / "behaviour").read_text()
 if behaviour == "missing":

@@ -57,6 +57,13 @@ def test_versions_do_not_share_a_folder(home: Path) -> None:
     assert {path.parent for path in one}.isdisjoint(path.parent for path in two)
 
 
+def test_a_classified_jar_has_a_folder_of_its_own(home: Path) -> None:
+    plain = jars.fetch("org.example", "thing", "1.0")
+    assert [path.name for path in jars.fetch("org.example", "thing", "1.0", "test")] == ["thing-1.0-test.jar"]
+    assert jars.fetch("org.example", "thing", "1.0") == plain
+    assert len(calls(home)) == 2
+
+
 def test_a_class_path_names_each_jar_once_and_has_a_logging_backend(home: Path) -> None:
     names = [Path(entry).name for entry in jars.classpath("4.3.0").split(os.pathsep)]
     assert names == ["kafka_2.13-4.3.0.jar", "slf4j-api-1.7.36.jar", "slf4j-simple-1.7.36.jar"]
