@@ -71,9 +71,10 @@ class Verdicts:
         suspicion = partition.claim.suspected
         assert suspicion is not None, partition.name
         if suspicion.halted.unread >= 0:
+            # First: an operator who resumes the partition after another halt must not meet this one again.
+            partition.claim.suspect(None)
             here, _ = self._relay.locator.logs(partition)
             away = await here.in_tiered_storage(suspicion.halted.unread)
-            partition.claim.suspect(None)
             return None if away else suspicion.halted
         pair = await self._describe(partition.topic)
         partition.claim.suspect(None)
