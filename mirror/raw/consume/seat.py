@@ -28,7 +28,7 @@ from mirror.raw.errors import (
 )
 from mirror.raw.model import TopicPartition
 from mirror.raw.settings import ConsumerSettings
-from mirror.service.group.member import consumer_config, silent_logger
+from mirror.service.group.client import consumer_config, silent_logger
 from mirror.service.worker_settings import GroupSettings
 
 Callback = Callable[[list[TopicPartition]], None]

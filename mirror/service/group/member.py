@@ -9,7 +9,6 @@ While the coordinator is away, copying goes on with the assigned partitions unti
 
 import asyncio
 import contextvars
-import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -18,28 +17,20 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from mirror.net.errors import AuthenticationFailed, TlsFailed
-from mirror.net.security.files import Stamp, stamps
-from mirror.net.security.librdkafka import client_config
-from mirror.net.security.options import OAUTHBEARER, PLAINTEXT, SecurityOptions
-from mirror.net.security.tls import check_files
+from mirror.net.security.options import PLAINTEXT, SecurityOptions
 from mirror.relay.assignment import Committable, Key, read_committed
 from mirror.relay.events import EventLog
 from mirror.relay.partition.claim import Committed
+from mirror.service.group.client import GroupClients, consumer_config
 from mirror.service.worker_settings import GroupSettings
 
 POLL_S = 0.1
 """Longest time until a change of the topics, a commit or a stop is noticed."""
 COMMITTED_TIMEOUT_S = 5.0
-SOCKET_TIMEOUT_MS = 10_000
 DRAIN_MARGIN_S = 5.0
 LEAVE_TIMEOUT_S = 15.0
 SEAT_TIMEOUT_S = 10.0
 """Longest time that a change of the topics waits until a lost seat is regained; then a new client joins."""
-HEARTBEATS_PER_SESSION = 3
-MAX_POLL_INTERVAL_MARGIN_MS = 60_000
-SMALLEST_FETCH = 1_000
-"""Bytes for message.max.bytes and settings that must be at least that: the consumer never fetches, nor has room to."""
 
 _NOT_ALLOWED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group {group}",
@@ -61,8 +52,6 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITI
 """Errors if a topic was deleted, or has fewer partitions than it had, because it was recreated."""
 
 
-LOOK_AT_FILES_S = 5.0
-"""How often files of certificates and secrets are looked at."""
 REJOIN_S = 2.0
 """The pause before a client is made again of which the settings could not be read."""
 
@@ -124,16 +113,15 @@ class Membership:
         self._ending = threading.Event()
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
-        self._config = consumer_config(
+        config = consumer_config(
             settings,
             bootstrap=bootstrap,
             client_id=client_id,
             drain_timeout_ms=drain_timeout_ms,
             refresh_topics_interval_ms=refresh_topics_interval_ms,
         )
-        self._security = security
-        self._stamps: tuple[Stamp, ...] = ()
-        self._look_at = 0.0
+        config |= {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self._clients = GroupClients(config, security, self._trouble)
         self._owned: set[Key] = set()
         self._told: set[str] = set()
         self.committed: dict[Key, int] = {}
@@ -197,7 +185,7 @@ class Membership:
 
     def _take_part(self) -> None:
         while not self._ending.is_set():
-            consumer = self._client()
+            consumer = self._clients.make()
             if consumer is None:
                 self._ending.wait(REJOIN_S)
                 continue
@@ -210,18 +198,6 @@ class Membership:
                 # Revokes the assigned partitions, which commits them, and leaves the group.
                 consumer.close()
 
-    def _client(self) -> Consumer | None:
-        """Returns a new client, with certificates and secrets as they are now; None if they cannot be read now."""
-        self._stamps = stamps(self._security)
-        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
-        try:
-            config = {**self._config, **client_config(self._security), **callbacks}
-            return Consumer(config, logger=silent_logger())
-        except (AuthenticationFailed, KafkaException) as error:
-            told = str(error.args[0].str() if isinstance(error, KafkaException) else error)
-            self._trouble(told)
-            return None
-
     def _trouble(self, told: str) -> None:
         """Logs, once, why no client can be made."""
         if told not in self._told:
@@ -233,31 +209,10 @@ class Membership:
             }
             self._tell(lambda: self._log.warning("group_trouble", **fields))
 
-    def _must_be_made_anew(self) -> bool:
-        """Returns True if certificates or secrets have changed since the client was made: it reads them only once."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return False
-        self._look_at = now + LOOK_AT_FILES_S
-        return stamps(self._security) != self._stamps and self._can_be_read()
-
-    def _can_be_read(self) -> bool:
-        """Returns True if a client could be made of the files as they are now. Half of them may be replaced: until the
-        other half is, the client that there is keeps its seat."""
-        try:
-            if self._security.sasl is None or self._security.sasl.mechanism != OAUTHBEARER:
-                client_config(self._security)  # whose tokens are no files, and may take long
-            if self._security.tls is not None:
-                check_files(self._security.tls)
-        except (AuthenticationFailed, TlsFailed) as error:
-            self._trouble(str(error))
-            return False
-        return True
-
     def _poll(self, consumer: Consumer) -> None:
         """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets."""
         while not self._ending.is_set():
-            if self._must_be_made_anew():
+            if self._clients.outdated():
                 return
             if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
                 return
@@ -445,52 +400,3 @@ class Membership:
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
-
-
-def consumer_config(
-    settings: GroupSettings,
-    *,
-    bootstrap: str,
-    client_id: str,
-    drain_timeout_ms: int,
-    refresh_topics_interval_ms: int,
-) -> dict[str, Any]:
-    """Returns librdkafka's settings for a consumer that never consumes, with as little memory as possible."""
-    config: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
-        "client.id": f"{client_id}{settings.mark}",
-        "group.id": settings.group_id,
-        "group.protocol": settings.protocol,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "allow.auto.create.topics": False,
-        # A revoked partition is drained inside poll(), so nobody calls poll() that long.
-        "max.poll.interval.ms": max(
-            drain_timeout_ms + MAX_POLL_INTERVAL_MARGIN_MS, settings.session_timeout_ms, 300_000
-        ),
-        "topic.metadata.refresh.interval.ms": min(refresh_topics_interval_ms, 300_000),
-        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-        "reconnect.backoff.max.ms": 2_000,
-        "queued.min.messages": 1,
-        "queued.max.messages.kbytes": 1,
-        "message.max.bytes": SMALLEST_FETCH,
-        "fetch.max.bytes": SMALLEST_FETCH,
-        "fetch.message.max.bytes": SMALLEST_FETCH,
-        "log_level": 3,
-    }
-    if settings.instance_id:
-        config["group.instance.id"] = settings.instance_id
-    if settings.protocol == "classic":
-        # With the new protocol, the brokers decide on these (KIP-848).
-        config["partition.assignment.strategy"] = "cooperative-sticky"
-        config["session.timeout.ms"] = settings.session_timeout_ms
-        config["heartbeat.interval.ms"] = max(settings.session_timeout_ms // HEARTBEATS_PER_SESSION, 100)
-    return config
-
-
-def silent_logger() -> logging.Logger:
-    """Returns a logger that drops librdkafka's own log, which would go to stderr: what matters comes as errors too."""
-    logger = logging.Logger("librdkafka")
-    logger.addHandler(logging.NullHandler())
-    return logger

@@ -3,17 +3,14 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from mirror.net.security.options import PLAINTEXT, SaslOptions, Secret, SecurityOptions
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition.claim import Committed
-from mirror.service.group import member
-from mirror.service.group.member import Membership, consumer_config
+from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until
 from tests.relay.flows import Log
@@ -30,74 +27,17 @@ class Nothing:
     def lose(self, keys: Iterable[Key]) -> None: ...
 
 
-def config(**changes: Any) -> dict[str, Any]:
-    return consumer_config(
-        GroupSettings(group_id="g", **changes),
-        bootstrap="a:1",
-        client_id="mirror",
-        drain_timeout_ms=15_000,
-        refresh_topics_interval_ms=600_000,
-    )
-
-
-def membership(log: Log, security: SecurityOptions = PLAINTEXT) -> Membership:
+def membership(log: Log) -> Membership:
     settings = GroupSettings(group_id="g")
-    found = Membership(
+    return Membership(
         Nothing(),
         settings,
         bootstrap="a:1",
         client_id="mirror",
         drain_timeout_ms=1,
         refresh_topics_interval_ms=1,
-        security=security,
         log=log,
     )
-    if security is not PLAINTEXT:
-        found._tell = lambda work, *arguments: work(*arguments)  # type: ignore[method-assign]
-    return found
-
-
-async def test_a_seat_is_kept_while_secrets_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client reads its files once, so that a new one is made if they change; not before it can be made of them. The
-    reason why it cannot be made is logged once."""
-    monkeypatch.setattr(member, "LOOK_AT_FILES_S", 0.0)
-    password, log = tmp_path / "password", Log()
-    password.write_text("one")
-    of_a_file = SaslOptions(mechanism="PLAIN", username="u", password=Secret("", str(password)))
-    found = membership(log, SecurityOptions(sasl=of_a_file))
-    client = found._client()
-    assert client is not None
-    client.close()
-    assert not found._must_be_made_anew()
-    password.unlink()
-    assert [found._must_be_made_anew() for _ in range(2)] == [False, False]
-    (told,) = log.of("group_trouble")
-    assert str(password) in told["detail"]
-    password.write_text("another")
-    assert found._must_be_made_anew()
-
-
-def test_kinds_of_membership() -> None:
-    """What is the brokers' with the new protocol is not set; offsets are never committed by librdkafka itself."""
-    classic, static = config(session_timeout_ms=6_000), config(instance_id="here-1")
-    assert (classic["partition.assignment.strategy"], classic["session.timeout.ms"]) == ("cooperative-sticky", 6_000)
-    assert classic["heartbeat.interval.ms"] == 2_000
-    assert "group.instance.id" not in classic
-    assert static["group.instance.id"] == "here-1"
-    new = config(protocol="consumer")
-    assert not {"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"} & new.keys()
-    assert all(each["enable.auto.commit"] is False for each in (classic, static, new))
-
-
-def test_a_drain_fits_between_two_polls() -> None:
-    long = consumer_config(
-        GroupSettings(group_id="g"),
-        bootstrap="a:1",
-        client_id="m",
-        drain_timeout_ms=600_000,
-        refresh_topics_interval_ms=1_000,
-    )
-    assert long["max.poll.interval.ms"] > 600_000
 
 
 @pytest.mark.parametrize(
@@ -214,7 +154,7 @@ async def test_topics_that_change_while_the_seat_is_lost(monkeypatch: pytest.Mon
     2. Once it was lost, they change when there is one again (librdkafka would end the process: test_seat)...
     3. ...or by another client.
     """
-    monkeypatch.setattr("mirror.service.group.member.Consumer", Client)
+    monkeypatch.setattr("mirror.service.group.client.Consumer", Client)
     monkeypatch.setattr("mirror.service.group.member.SEAT_TIMEOUT_S", 10.0 if comes_back else 0.05)
     monkeypatch.setattr(Client, "made", [])
     seat = membership(Log())
@@ -238,3 +178,14 @@ async def test_topics_that_change_while_the_seat_is_lost(monkeypatch: pytest.Mon
         assert Client.made[1].subscribed == [["c"]]
     await seat.stop()
     assert Client.made[-1].closed
+
+
+async def test_trouble_with_secrets_is_told_once() -> None:
+    log = Log()
+    found = membership(log)
+    for _ in range(2):
+        found._trouble("the password is not there")
+    await until(lambda: bool(log.of("group_trouble")))
+    await some_turns()
+    (told,) = log.of("group_trouble")
+    assert told["detail"] == "the password is not there"
