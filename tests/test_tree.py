@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent
 COVERED = {
     # Plain data, errors and constants: nothing to test but their use.
     "audit/errors.py": "audit/test_command.py",
-    "audit/model.py": "audit/judge/test_classify.py",
+    "audit/model.py": "audit/judge/test_kinds.py",
     "audit/judge/looks.py": "audit/judge/test_differences.py",
     "offsetmap/compare/paths.py": "offsetmap/compare/test_alignment.py",
     "relay/locate/holding.py": "relay/locate/test_pieces.py",
@@ -66,7 +66,7 @@ COVERED = {
     "raw/produce/requests.py": "raw/produce/test_sending.py",
     "audit/export.py": "audit/test_report.py",
     "audit/judge/runs.py": "audit/judge/test_differences.py",
-    "audit/judge/spans.py": "audit/judge/test_classify.py",
+    "audit/judge/spans.py": "audit/judge/test_kinds.py",
     "audit/prepare/estimate.py": "audit/prepare/test_bounds.py",
     "audit/prepare/leading.py": "audit/prepare/test_bounds.py",
     "audit/prepare/offsets.py": "audit/prepare/test_bounds.py",

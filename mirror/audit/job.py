@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import coverage as cover
 from mirror.audit.judge.changed import old_formats
-from mirror.audit.judge.classify import joined
 from mirror.audit.judge.consequences import keys, told_once
 from mirror.audit.judge.differences import Differences
 from mirror.audit.judge.drill import drill_down
+from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.mapped import at_destination
 from mirror.audit.judge.regions import of_bounds, regions
 from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Finding, Kind, Side, TopicPartition

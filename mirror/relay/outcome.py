@@ -41,13 +41,13 @@ class Doubt(NamedTuple):
     Attributes:
         cause: a stable name, which metrics and logs carry.
         detail: the values at hand.
-        released: another worker has the partition; it is left to that worker for a while.
+        taken_over: another worker has the partition; it is left to that worker for a while.
         unsettled: something that was sent may still arrive, so that the next position is settled first.
     """
 
     cause: str
     detail: str
-    released: bool = False
+    taken_over: bool = False
     unsettled: bool = False
 
     @classmethod
@@ -55,7 +55,7 @@ class Doubt(NamedTuple):
         """Returns the doubt that the error causes for the partition that met it."""
         if isinstance(error, Moved):
             return cls(error.cause, str(error), unsettled=error.unsettled)
-        return cls(error.slug, str(error), released=isinstance(error, NotOurs))
+        return cls(error.slug, str(error), taken_over=isinstance(error, NotOurs))
 
 
 async def attempted(work: Awaitable[Result]) -> Result | Halted | Doubt:

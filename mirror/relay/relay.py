@@ -46,9 +46,9 @@ from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane
 from mirror.relay.stats import Stats
-from mirror.relay.topics.ids import Ids
 from mirror.relay.topics.paired import PairedTopics
 from mirror.relay.topics.pairing import Pair
+from mirror.relay.topics.recreated import RecreatedTopics
 from mirror.relay.topics.refresh import TopicRefresh
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.relay.watch.ends import SourceEnds
@@ -119,7 +119,7 @@ class Relay:
         self._stalls = Stalls(self)
         self._seeking = Seeking(self)
         self._renewal = Renewal(self)
-        self._ids = Ids(self)
+        self._recreated = RecreatedTopics(self)
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
         self.expiry = ProducerExpiry(destination, log)
@@ -183,7 +183,7 @@ class Relay:
         self.spawn(SourceEnds(self).keep())
         self.spawn(self.loops.keep())
         self.spawn(Idle(self).keep())
-        self.spawn(self._ids.keep())
+        self.spawn(self._recreated.keep())
         self.spawn(self._share_limits())
 
     async def _share_limits(self) -> None:
@@ -218,7 +218,7 @@ class Relay:
             for key in self.keys:
                 if key not in self.partitions:
                     self.adopt(key)
-        self._ids.compare()
+        self._recreated.compare()
         await self.rights.renew(self.halted)
         for partition in self.halted:
             self._note_due(partition)
@@ -374,7 +374,7 @@ class Relay:
         partition.move("emptied")
         partition.queue.leave()
         if not self._draining:
-            self._look_for(partition, takeover=partition.claim.released)
+            self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
         """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first."""
@@ -412,7 +412,7 @@ class Relay:
         if isinstance(outcome, Halted):
             self.halt(partition, outcome)
             return
-        partition.claim.leave(released=outcome.released, unsettled=outcome.unsettled)
+        partition.claim.leave(taken_over=outcome.taken_over, unsettled=outcome.unsettled)
         self.doubt_now(partition, outcome.cause, outcome.detail)
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:

@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from mirror.audit.judge.classify import joined
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.differences import Differences
+from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model import BatchRow, Bounds, Finding, Pairs, RecordDifference, Side, Span, TopicPartition

@@ -10,8 +10,11 @@ from mirror.relay.outcome import Doubt, Moved, NotOurs, attempted
 GONE = ConnectionLost("broker 1 is gone")
 CASES = {
     "halts": (halt(HaltReason.OVERFILLED, "at 3"), Halted.of(HaltReason.OVERFILLED, "at 3")),
-    "taken over": (NotOurs("t-0"), Doubt("not_owner", "t-0: another worker has taken it over", released=True)),
-    "fenced": (NotOurs("t-0", "has fenced it"), Doubt("not_owner", "t-0: another worker has fenced it", released=True)),
+    "taken over": (NotOurs("t-0"), Doubt("not_owner", "t-0: another worker has taken it over", taken_over=True)),
+    "fenced": (
+        NotOurs("t-0", "has fenced it"),
+        Doubt("not_owner", "t-0: another worker has fenced it", taken_over=True),
+    ),
     "moved": (Moved("end_moved", "ends at 4"), Doubt("end_moved", "ends at 4")),
     "unsettled": (Moved("marker_refused", "52", unsettled=True), Doubt("marker_refused", "52", unsettled=True)),
     "a cluster": (GONE, Doubt(GONE.slug, "broker 1 is gone")),

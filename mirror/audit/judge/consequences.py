@@ -14,8 +14,8 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from mirror.audit.judge.classify import joined
 from mirror.audit.judge.fills import NO_HOLE
+from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.spans import less, merged
 from mirror.audit.model import Bounds, Finding, Hole, Kind, Span, TopicPartition
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.changed.reencoded import suspects
-from mirror.audit.judge.classify import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.drill import by_content
+from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.looks import ChunkComparison, Looks
 from mirror.audit.judge.regions import (
     DifferingChunk,

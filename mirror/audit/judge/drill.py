@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from mirror.audit.judge.classify import Content, PlacedBatch
+from mirror.audit.judge.kinds import Content, PlacedBatch
 from mirror.audit.judge.regions import DifferingChunk
 from mirror.audit.model import BatchRow, Finding, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, chunk_range

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.audit.judge.classify import Content, PlacedBatch
+from mirror.audit.judge.kinds import Content, PlacedBatch
 from mirror.audit.model import Bounds, Hole, Pairs, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 

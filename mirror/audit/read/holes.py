@@ -92,7 +92,7 @@ PLAIN = Rules()
 """Every batch with records that is not a control batch is data."""
 
 
-def sorted_out(
+def judged_batches(
     rules: Rules,
     body: memoryview,
     places: Sequence[Row],

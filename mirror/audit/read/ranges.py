@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mirror.audit.errors import AuditError
 from mirror.audit.model import OLD_FORMAT, Side, What
 from mirror.audit.prepare.plan import Range
-from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, sorted_out
+from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, judged_batches
 from mirror.audit.read.rows import HEADERS, headers_of
 from mirror.audit.read.units import Room, Row, Unit, units_of
 from mirror.audit.read.witness import Witness
@@ -222,7 +222,7 @@ def cut_records(
     flags = OLD_FORMAT if rules.side is Side.DESTINATION else 0
     places, broken = _rows(body, at, end, due, wanted.end, flags)
     headers = headers_of(body, places)
-    whats = sorted_out(rules, body, places, headers, aborted, witness)
+    whats = judged_batches(rules, body, places, headers, aborted, witness)
     bases = headers["base_offset"].astype(np.int64)
     nexts = bases + headers["last_offset_delta"] + 1
     live = (nexts > due) | (bases >= due)

@@ -44,7 +44,7 @@ class HoleFilling:
         if not _is_next(hole, partition):
             # In doubt meanwhile, or halted: the next resync finds the markers that were written, once the log end
             # stands still.
-            partition.claim.leave(released=isinstance(stopped, Doubt) and stopped.released, unsettled=True)
+            partition.claim.leave(taken_over=isinstance(stopped, Doubt) and stopped.taken_over, unsettled=True)
             if partition.emptied():
                 relay.emptied(partition)
         elif stopped is not None:

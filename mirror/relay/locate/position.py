@@ -30,7 +30,7 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.ids import another, made_anew
+from mirror.relay.topics.recreated import another, made_anew
 
 MISSING_LOOKS = 8
 """Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone. A broker that has

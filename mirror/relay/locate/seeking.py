@@ -25,7 +25,7 @@ REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
 UNREADABLE_LOOKS = 8
 """Times that a broker may fail to read a log before that counts as damage. About 13 s with the usual backoff."""
-RELEASED_FOR_SETTLES = (5.0, 15.0)
+LEFT_FOR_SETTLES = (5.0, 15.0)
 """A partition that another worker has taken over is left to it for this long, in multiples of ``settle.ms``: a random
 value from this range."""
 MOST_STEPS = 16
@@ -94,7 +94,7 @@ class Seeking:
         relay, settings, began = self._relay, self._relay.settings, time.monotonic()
         partition.wait("where it goes on is looked for")
         backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
-        if partition.claim.released:
+        if partition.claim.taken_over:
             if not partition.claim.unowned:
                 await self._leave_to_the_other()
             partition.claim.return_to()
@@ -221,7 +221,7 @@ class Seeking:
     async def _leave_to_the_other(self) -> None:
         """Sleeps long enough for the other worker to get somewhere. The time is random, or the two would chase each
         other."""
-        await asyncio.sleep(self._relay.settings.settle_ms / 1000 * random.uniform(*RELEASED_FOR_SETTLES))
+        await asyncio.sleep(self._relay.settings.settle_ms / 1000 * random.uniform(*LEFT_FOR_SETTLES))
 
     async def _refresh(self, since: float) -> None:
         """Refreshes the metadata of both clusters if older than about ``since``. Many partitions share one refresh."""

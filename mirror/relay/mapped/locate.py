@@ -39,7 +39,7 @@ from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
-from mirror.relay.topics.ids import made_anew
+from mirror.relay.topics.recreated import made_anew
 
 
 class MappedLocator(Locator):

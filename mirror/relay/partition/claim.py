@@ -60,10 +60,10 @@ class Claim:
         "overtaken",
         "ownership",
         "pin",
-        "released",
         "source_id",
         "stale_asked",
         "suspected",
+        "taken_over",
         "trusted",
         "unowned",
         "unread",
@@ -80,7 +80,7 @@ class Claim:
         """What the coordinator gave us at takeover; compared before each hole. None: the coordinator gave nothing."""
         self.coordinator_epoch = 0
         """Of our markers: above all that the destination's log has, so that a predecessor's late ones are refused."""
-        self.released = False
+        self.taken_over = False
         """True if another worker has taken the partition over: it is left alone for a while, and then taken over."""
         self.unowned = False
         """True if nobody owns it any more: the coordinator has forgotten the id, so it need not be left to anybody."""
@@ -189,9 +189,9 @@ class Claim:
         if self.ownership == before:
             self.ownership = after
 
-    def leave(self, *, released: bool = True, unsettled: bool = False) -> None:
-        """Another worker has taken it over (``released``), or what was sent may still arrive (``unsettled``)."""
-        self.released = self.released or released
+    def leave(self, *, taken_over: bool = True, unsettled: bool = False) -> None:
+        """Another worker has taken it over (``taken_over``), or what was sent may still arrive (``unsettled``)."""
+        self.taken_over = self.taken_over or taken_over
         self.unsettled = self.unsettled or unsettled
 
     def unsettle(self) -> None:
@@ -204,7 +204,7 @@ class Claim:
 
     def return_to(self) -> None:
         """It was left alone long enough, and is looked for like a new one."""
-        self.released = self.unowned = False
+        self.taken_over = self.unowned = False
 
     def described(self, *, unowned: bool) -> None:
         """The coordinator was asked for the owner; ``unowned``: it has forgotten the id."""

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.audit.judge.classify import Scene
+from mirror.audit.judge.kinds import Scene
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition, What
-from tests.audit.judge.test_classify import classify, row
+from tests.audit.judge.test_kinds import classify, row
 
 KEY = TopicPartition("t", 0)
 Told = tuple[Kind, Span | None, Span | None]

@@ -8,7 +8,7 @@ import pytest
 from mirror.audit.errors import AuditError
 from mirror.audit.model import Side, What
 from mirror.audit.prepare.plan import Range
-from mirror.audit.read.holes import PLAIN, Rules, sorted_out
+from mirror.audit.read.holes import PLAIN, Rules, judged_batches
 from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records
 from mirror.audit.read.rows import Runs, digester, make_block, read_headers
 from mirror.audit.read.witness import Witness, check_chain
@@ -44,7 +44,7 @@ def whats(rules: Rules, log: list[bytes], aborted: list[tuple[int, int]] = []) -
     """Of each batch of a log that came in one response."""
     body = memoryview(b"".join(log))
     places = list(scan(body))
-    return [What(value) for value in sorted_out(rules, body, places, read_headers(body, places), aborted)]
+    return [What(value) for value in judged_batches(rules, body, places, read_headers(body, places), aborted)]
 
 
 def test_what_is_due_depends_on_the_isolation_level() -> None:
@@ -244,7 +244,7 @@ def chained(*answers: tuple[list[bytes], list[tuple[int, int]]], ranges: Sequenc
         first = next(header for header in read_headers(body, places)["base_offset"])
         for at, witness in enumerate(witnesses):
             if first < witness.end and (not at or first >= witnesses[at - 1].end):
-                sorted_out(COMMITTED, body, places, read_headers(body, places), aborted, witness)
+                judged_batches(COMMITTED, body, places, read_headers(body, places), aborted, witness)
                 break
     check_chain("t", witnesses)
 
@@ -272,7 +272,7 @@ def test_what_an_answer_has_behind_its_range_is_the_next_ones() -> None:
     body = memoryview(b"".join(log))
     places = list(scan(body))
     witness = Witness(5)
-    sorted_out(COMMITTED, body, places, read_headers(body, places), [], witness)
+    judged_batches(COMMITTED, body, places, read_headers(body, places), [], witness)
     assert (witness.due, witness.ended) == ({7}, set())
     found = RangeCoverage(due=[7], ended=[1], unexplained=[(2, 9)])
     assert RangeCoverage.from_json(found.to_json()).witness == found.witness

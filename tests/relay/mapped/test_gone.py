@@ -13,7 +13,7 @@ from mirror.offsetmap.translation import translation
 from mirror.relay.events import EventLog
 from mirror.relay.mapped import takeover
 from mirror.relay.mapped.fence import Before
-from mirror.relay.topics import ids
+from mirror.relay.topics import recreated
 from mirror.sandbox import SandboxCluster
 from tests.net.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
@@ -171,7 +171,7 @@ async def test_a_destination_made_anew_while_it_runs(
     3. Resuming does not copy it a second time, and says that it is there. The topic is deleted once more, and resumed:
        all is copied, once, and the map is true.
     """
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", 1.0 if version == "4.3.0" else 1e9)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 1.0 if version == "4.3.0" else 1e9)
     if version == "4.3.0":
         await _made_anew(source_cluster, destination_cluster, topic_name, begun=False)
         return

@@ -155,7 +155,7 @@ async def test_another_worker_has_it(mapped: bool, monkeypatch: pytest.MonkeyPat
                 return words.pop() if words else True  # it takes the partition over again, and is asked once more
 
             async def leave(*_: Any) -> None:
-                left.append(flow.partition().claim.released)
+                left.append(flow.partition().claim.taken_over)
 
             monkeypatch.setattr(Seeking, "_leave_to_the_other", leave)
             with patch.object(Owners, "owns", word):

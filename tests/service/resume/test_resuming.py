@@ -9,7 +9,7 @@ import pytest
 from mirror.relay.halts import Halted
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.topics import ids
+from mirror.relay.topics import recreated
 from mirror.service.resume.resuming import resume
 from tests.relay.flows import Flow, clusters, fill, mirroring
 
@@ -65,7 +65,7 @@ async def test_partitions_that_halt_only_now(monkeypatch: pytest.MonkeyPatch, *,
     1. A destination topic of two partitions is made anew; one halts `recreated`, the other has not noticed.
     2. The topic is resumed: both go on. Without the rule (the mutation), the other one halts now.
     """
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", 1e9)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 1e9)
     async with clusters(versions={"Produce": (3, 12), "Fetch": (4, 12)}) as (source, destination):
         fill(source, partitions=2)
         async with mirroring(source, destination) as flow:
@@ -84,7 +84,7 @@ async def test_partitions_that_halt_only_now(monkeypatch: pytest.MonkeyPatch, *,
 
 async def test_a_topic_that_is_made_anew_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator has not seen that one: the partition that halts for it stays so."""
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", 1e9)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 1e9)
     async with clusters() as (source, destination):
         fill(source, partitions=2)
         async with mirroring(source, destination) as flow:

@@ -10,7 +10,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.partition import partition
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
-from mirror.relay.topics import ids
+from mirror.relay.topics import recreated
 from mirror.service.telemetry import snapshot
 from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.rows import PartitionRow
@@ -156,7 +156,7 @@ async def test_a_topic_that_was_made_anew(monkeypatch: pytest.MonkeyPatch, *, ru
     2. Without the rule (the mutation): 60, and 0.
     3. Resumed, the topic of now counts.
     """
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 0.02)
     if not rule:
         monkeypatch.setattr(partition, "UNPLACED", frozenset())
     async with clusters() as (source, destination):

@@ -31,7 +31,7 @@ from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.mapped.reading import Reading
 from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.outcome import NotOurs
-from mirror.relay.topics.ids import Ids
+from mirror.relay.topics.recreated import RecreatedTopics
 from tests.simulation.mapped.run import play
 from tests.simulation.mapped.source import Taste
 from tests.simulation.mutation import Mutation, find
@@ -204,7 +204,7 @@ async def _of_any_destination(self: Beginning, checkpoint: Checkpoint, before: A
     return await _start_from(self, replace(checkpoint, destination_id=None), before)
 
 
-def _never_compared(self: Ids) -> None:
+def _never_compared(self: RecreatedTopics) -> None:
     """Whatever refuses requests has to show it."""
 
 
@@ -284,7 +284,10 @@ MUTATIONS = (
         "the destination topic has an id", ((Beginning, "_start_from", _of_any_destination), _mostly(**REMADE)), 60
     ),
     Mutation(
-        "ids are looked at", ((Ids, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})), 20, first=421
+        "ids are looked at",
+        ((RecreatedTopics, "compare", _never_compared), _mostly(**REMADE | {"remade": 0.6})),
+        20,
+        first=421,
     ),
     # Sources that lose their end.
     Mutation(

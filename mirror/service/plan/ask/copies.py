@@ -31,8 +31,8 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.ids import made_anew
 from mirror.relay.topics.pairing import Pair
+from mirror.relay.topics.recreated import made_anew
 from mirror.relay.watch.expiry import ProducerExpiry
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence, Untouched, WouldLead
 from mirror.service.plan.model import PartitionFacts, TopicFacts

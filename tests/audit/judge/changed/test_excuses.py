@@ -6,7 +6,7 @@ from pyspark.sql import types as T
 
 from mirror.audit.judge.changed.cleaned import REWRITTEN
 from mirror.audit.judge.changed.rebatched import REBATCHED
-from mirror.audit.judge.classify import Scene, named
+from mirror.audit.judge.kinds import Scene, named
 from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, What
 from mirror.audit.spark.by_record import _excused
 from tests.audit.judge.changed.test_reencoded import ALL, BOTH, KEY, at, row

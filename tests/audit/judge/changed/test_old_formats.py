@@ -2,7 +2,7 @@
 findings on real brokers: ``tests/audit/faults/test_old.py``."""
 
 from mirror.audit.judge.changed.old_formats import OLD, in_pieces, spans_of, told
-from mirror.audit.judge.classify import Scene, named
+from mirror.audit.judge.kinds import Scene, named
 from mirror.audit.model import (
     OLD_FORMAT,
     UNREAD,

@@ -9,7 +9,7 @@ from mirror.audit import job
 from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE
 from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.changed.reencoded import SPARSE, counted, settled, suspects
-from mirror.audit.judge.classify import PlacedBatch, Scene, named
+from mirror.audit.judge.kinds import PlacedBatch, Scene, named
 from mirror.audit.model import AuditRequest, AuditResult, BatchRow, Kind, Pairs, RecordDifference, Side, Span, Verdict
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rebatch

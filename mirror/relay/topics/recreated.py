@@ -21,7 +21,7 @@ LOOK_EVERY_S = 30.0
 CAUSE = "recreated"
 
 
-class Ids:
+class RecreatedTopics:
     """Watches the topic ids of all partitions of a process."""
 
     def __init__(self, relay: Orchestrator) -> None:

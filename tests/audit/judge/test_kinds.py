@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.audit.judge.classify import PlacedBatch, Scene, codec_name, header_changes, joined, named
+from mirror.audit.judge.kinds import PlacedBatch, Scene, codec_name, header_changes, joined, named
 from mirror.audit.model import BatchRow, Finding, Kind, Span, TopicPartition
 
 KEY = TopicPartition("t", 0)

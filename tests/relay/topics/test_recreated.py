@@ -15,7 +15,7 @@ from mirror.relay.durable.pins import Pins
 from mirror.relay.fetch import link
 from mirror.relay.halts import Halted, of_mapped
 from mirror.relay.partition.cursor import Cursor
-from mirror.relay.topics import ids
+from mirror.relay.topics import recreated
 from mirror.relay.watch import idle
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
@@ -32,7 +32,7 @@ COPIED = 60
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(idle, "LOOK_EVERY_S", NEVER_S)
 
 
@@ -81,7 +81,7 @@ async def test_while_nothing_is_due(mapped: bool, side: str, by: str, monkeypatc
     2. The look at the ids, or the look for topics, tells. Without either (the mutation), nothing does.
     """
     if by != "ids":
-        monkeypatch.setattr(ids, "LOOK_EVERY_S", NEVER_S)
+        monkeypatch.setattr(recreated, "LOOK_EVERY_S", NEVER_S)
     async with clusters(versions=BY_NAME) as (source, destination):
         fill(source)
         async with mirroring(source, destination, mapped=mapped) as flow:
@@ -106,7 +106,9 @@ async def test_the_source_goes_on_into_the_new_one(rule: bool) -> None:
     was. What is due is taken there; it is seen at the next look."""
     async with clusters(versions=BY_NAME) as (source, destination):
         fill(source)
-        with patch.object(ids.Ids, "compare", ids.Ids.compare if rule else lambda _: None):
+        with patch.object(
+            recreated.RecreatedTopics, "compare", recreated.RecreatedTopics.compare if rule else lambda _: None
+        ):
             async with mirroring(source, destination, mapped=True) as flow:
                 await all_copied(flow)
                 recreate(destination)
@@ -284,7 +286,7 @@ async def test_what_the_new_one_has_of_ours_is_not_doubled_unasked() -> None:
         async with mirroring(source, destination, mapped=True) as flow:
             await all_copied(flow)
             await flow.relay.durable.write_down()
-            with patch.object(ids.Ids, "compare", lambda _: None):
+            with patch.object(recreated.RecreatedTopics, "compare", lambda _: None):
                 recreate(destination)
                 foreign(destination, COPIED)
                 source.store("t", 0, batch(COPIED))
@@ -331,7 +333,7 @@ async def test_a_mapped_copy_that_lost_its_end(looked: bool, monkeypatch: pytest
 @pytest.mark.parametrize("under_way", [True, False])
 async def test_what_the_new_topic_holds_is_said(under_way: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """``offsets: exact``, written to by name: what was under way may stand in the new topic, which is then no copy."""
-    monkeypatch.setattr(ids, "LOOK_EVERY_S", NEVER_S if under_way else 0.02)
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", NEVER_S if under_way else 0.02)
     async with clusters(versions=BY_NAME) as (source, destination):
         fill(source)
         async with mirroring(source, destination) as flow:
