@@ -1,5 +1,6 @@
 """``mirror config`` and ``mirror validate``: the files that come with this version, and the operator's own."""
 
+import json
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from mirror.cli.options import CONFIG, load
 
 @click.group()
 def config() -> None:
-    """Print the files that come with this version: an example, every key, alert rules."""
+    """Show what is configured, and print the files that come with this version: an example, every key, alert rules."""
 
 
 @config.command()
@@ -28,6 +29,34 @@ def reference() -> None:
 def alerts() -> None:
     """Print alert rules for Prometheus."""
     click.echo(_shipped("alerts"), nl=False)
+
+
+@config.command()
+@CONFIG
+@click.option("--given", is_flag=True, help="Only the keys that the file has; the others are marked as default.")
+@click.option(
+    "--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The notation."
+)
+def show(path: Path, given: bool, form: str) -> None:
+    """Print the configuration in effect: every key and its value.
+
+    Secrets, and whatever came out of ${env:NAME} or ${file:PATH}, are shown as ***. Nothing is connected to.
+    """
+    from mirror.service.config.show import as_yaml, in_effect
+
+    found = load(path)
+    if form == "json":
+        click.echo(json.dumps(in_effect(found, given=given), indent=2))
+    else:
+        click.echo(as_yaml(found, given=given), nl=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors that complete and check YAML files."""
+    from mirror.service.config.load import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))
 
 
 def _shipped(name: str) -> str:

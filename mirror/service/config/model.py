@@ -108,7 +108,7 @@ class Config(Settings):
 
     def enabled_flows(self) -> tuple[ResolvedFlow, ...]:
         """Returns the flows that are enabled, in the order of the file."""
-        return tuple(self._resolved(name) for name, flow in self.flows.items() if flow.enabled)
+        return tuple(self.resolved(name) for name, flow in self.flows.items() if flow.enabled)
 
     def enabled_flow(self, name: str = "") -> ResolvedFlow:
         """Returns one flow that is enabled. ``name``: which one; empty: the only one.
@@ -130,7 +130,8 @@ class Config(Settings):
         """Returns the name of the flow's group at its source."""
         return flow.settings.group_id or self.group_id or default_group(flow.id)
 
-    def _resolved(self, name: str) -> ResolvedFlow:
+    def resolved(self, name: str) -> ResolvedFlow:
+        """Returns the flow of this name, which must be in the configuration, enabled or not."""
         source, _, destination = name.partition(ARROW)
         return ResolvedFlow(
             name=name,

@@ -51,6 +51,10 @@ class Settings(BaseModel):
             )
         return settings
 
+    def is_looked_up(self, name: str) -> bool:
+        """Returns True if the setting of this name came out of `${env:NAME}` or `${file:PATH}`, or a part of it."""
+        return name in self._looked_up
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, "***" if name in self._looked_up else value
