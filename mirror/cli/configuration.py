@@ -42,7 +42,7 @@ def show(path: Path, given: bool, form: str) -> None:
 
     Secrets, and whatever came out of ${env:NAME} or ${file:PATH}, are shown as ***. Nothing is connected to.
     """
-    from mirror.service.config.show import as_yaml, in_effect
+    from mirror.cli.effective import as_yaml, in_effect
 
     found = load(path)
     if form == "json":

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from mirror.cli import main
-from mirror.service.config.show import as_yaml, in_effect
+from mirror.cli.effective import as_yaml, in_effect
 from tests.service.config.loading import Load, base
 
 SASL = "security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: ann, sasl.password: "
