@@ -30,6 +30,8 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LO
 
 _contexts: dict[TlsOptions, tuple[tuple[Stamp, ...], ssl.SSLContext]] = {}
 """Options -> what their files were, and the context that was made of them."""
+_usable: dict[TlsOptions, tuple[tuple[Stamp, ...], bool]] = {}
+"""Options -> what their files were, and whether a context could be made of them."""
 
 
 def context_of(options: TlsOptions) -> ssl.SSLContext:
@@ -41,8 +43,7 @@ def context_of(options: TlsOptions) -> ssl.SSLContext:
     Raises:
         TlsFailed: a file cannot be read, or is not what it should be; the message names it.
     """
-    files = (options.ca_file, options.certificate_file, options.key_file, options.key_password.file)
-    now = tuple(map(stamp, files))
+    now = _stamps(options)
     known = _contexts.get(options)
     if known is not None and known[0] == now:
         return known[1]
@@ -63,6 +64,24 @@ def check_files(options: TlsOptions) -> None:
         TlsFailed: as ``context_of``.
     """
     _made(options)
+
+
+def are_usable(options: TlsOptions) -> bool:
+    """Returns True if a context can be made of the files as they are now. They are read only if one has changed."""
+    now = _stamps(options)
+    known = _usable.get(options)
+    if known is None or known[0] != now:
+        try:
+            _made(options)
+            known = now, True
+        except TlsFailed:
+            known = now, False
+        _usable[options] = known
+    return known[1]
+
+
+def _stamps(options: TlsOptions) -> tuple[Stamp, ...]:
+    return tuple(map(stamp, (options.ca_file, options.certificate_file, options.key_file, options.key_password.file)))
 
 
 def _made(options: TlsOptions) -> ssl.SSLContext:

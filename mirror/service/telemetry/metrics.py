@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
 from mirror.net.security.certificates import certificates_of
+from mirror.net.security.tls import are_usable
 from mirror.net.security.options import SecurityOptions
 from mirror.reasons import REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
@@ -198,12 +199,12 @@ class ServiceCollector(Collector):
             of_flow.add_metric(labels, int(is_ready))
         yield from (ready, of_flow)
         yield from self._of_reloads()
-        yield self._certificates()
+        yield from self._certificates()
         lost = CounterMetricFamily("mirror_log_lines_lost", "Log lines that could not be written to standard output.")
         lost.add_metric([], logs.lines_lost())
         yield lost
 
-    def _certificates(self) -> Metric:
+    def _certificates(self) -> Iterator[Metric]:
         ends = GaugeMetricFamily(
             "mirror_tls_certificate_expiry_timestamp_seconds",
             "When a certificate ends that the cluster's settings name: ours (ssl.certificate.location), or an "
@@ -217,7 +218,15 @@ class ServiceCollector(Collector):
                 found[key] = min(each.ends_at, found.get(key, each.ends_at))
         for (cluster, subject), ends_at in found.items():
             ends.add_metric([cluster, subject], ends_at)
-        return ends
+        usable = GaugeMetricFamily(
+            "mirror_tls_files_usable",
+            "0 while no connection can be made with the cluster's certificate, key and authorities as the files are now. "
+            "Connections are then made with the former ones, which processes that start do not have.",
+            labels=["cluster"],
+        )
+        for cluster, tls in self._protected.items():
+            usable.add_metric([cluster], int(are_usable(tls)))
+        yield from (ends, usable)
 
     def _of_reloads(self) -> Iterator[Metric]:
         if self._reloads is None:

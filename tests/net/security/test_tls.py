@@ -14,7 +14,7 @@ import pytest
 from mirror.net.errors import TlsFailed
 from mirror.net.options import ConnectionOptions
 from mirror.net.security.options import TlsOptions
-from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, context_of, secured
+from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, are_usable, context_of, secured
 from mirror.wire.header import SIZE
 from tests import secured as certificates
 from tests.fakes.loop import until
@@ -138,18 +138,21 @@ async def test_what_is_decrypted_is_not_left(files: Files, monkeypatch: pytest.M
 
 
 def test_changed_files_are_read_again(tmp_path: Path) -> None:
-    """And while a certificate and its key do not fit each other, the former ones are used on."""
+    """And while a certificate and its key do not fit each other, the former ones are used on, which can be seen."""
     first = certificates.made(tmp_path)
     options = TlsOptions(ca_file=str(first.ca), certificate_file=str(first.client), key_file=str(first.key))
     context = context_of(options)
     assert context_of(options) is context
+    assert are_usable(options)
     later = tmp_path / "later"
     later.mkdir()
     second = certificates.made(later)
     os.replace(second.client, first.client)
     assert context_of(options) is context
+    assert not are_usable(options)
     os.replace(second.key, first.key)
     assert context_of(options) is not context
+    assert are_usable(options)
 
 
 def test_a_file_that_is_not_there() -> None:

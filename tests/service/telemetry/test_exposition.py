@@ -33,6 +33,7 @@ mirror_config_last_reload_successful 0
 mirror_config_last_reload_success_timestamp_seconds 1700000007.5
 mirror_tls_certificate_expiry_timestamp_seconds{{cluster="west",subject="CN=authority"}} 1900000000
 mirror_tls_certificate_expiry_timestamp_seconds{{cluster="west",subject="CN=mirror,O=us"}} 1800000000
+mirror_tls_files_usable{{cluster="west"}} 0
 mirror_flow_ready{{source="east",target="west"}} 0
 mirror_log_lines_lost_total 17
 mirror_partitions{{source="east",state="halted",target="west"}} 1
