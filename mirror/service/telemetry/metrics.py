@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
 from mirror.net.security.certificates import certificates_of
-from mirror.net.security.tls import are_usable
 from mirror.net.security.options import SecurityOptions
 from mirror.reasons import REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
@@ -220,12 +219,16 @@ class ServiceCollector(Collector):
             ends.add_metric([cluster, subject], ends_at)
         usable = GaugeMetricFamily(
             "mirror_tls_files_usable",
-            "0 while no connection can be made with the cluster's certificate, key and authorities as the files are now. "
+            "0 while no connection can be made with the cluster's certificate, key and authorities as their files are. "
             "Connections are then made with the former ones, which processes that start do not have.",
             labels=["cluster"],
         )
-        for cluster, tls in self._protected.items():
-            usable.add_metric([cluster], int(are_usable(tls)))
+        if self._protected:
+            # Otherwise the supervisor needs none of what connections are made of.
+            from mirror.net.security.tls import are_usable
+
+            for cluster, tls in self._protected.items():
+                usable.add_metric([cluster], int(are_usable(tls)))
         yield from (ends, usable)
 
     def _of_reloads(self) -> Iterator[Metric]:
