@@ -2,6 +2,7 @@
 whatever came out of ``${env:…}`` or ``${file:…}``, are hidden."""
 
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from mirror.service.config.settings import Settings
 HIDDEN = "***"
 _DEFAULT = "default"
 _SECTIONS = ("clusters", "flows")
+_USER = re.compile(r"//[^/]*@")
+"""Name and password in a URL."""
 
 
 def in_effect(config: Config, *, given: bool = False) -> dict[str, Any]:
@@ -72,6 +75,8 @@ def _values(config: Config, settings: Settings, flow: str) -> Iterator[tuple[str
             value = found.id
         elif found is not None and name == "group_id":
             value = config.group_of(found)
+        elif key.endswith(".url") and isinstance(value, str):
+            value = _USER.sub(f"//{HIDDEN}@", value)
         yield name, key, value
 
 

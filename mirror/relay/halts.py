@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from mirror.net.errors import Damaged, Unreadable
+from mirror.net.metadata import Leader
 from mirror.net.rights import Right
 from mirror.reasons import RECOPY, RECOPY_MAPPED, HaltReason
 from mirror.records.admit import Halt as BatchHalt
@@ -56,6 +57,8 @@ class Suspicion(NamedTuple):
     """The terms on which the verdict is based."""
     size: int
     """Bytes of the batch that a broker refused; 0: none was sent."""
+    leader: Leader | None = None
+    """The source's leader at the time."""
 
 
 class PartitionHalted(Exception):

@@ -58,6 +58,32 @@ def test_what_was_looked_up_is_hidden(loading: Load, key: str) -> None:
     assert in_effect(found)["flows"]["source->destination"][key] == "***"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        base(flow="offsets: mapped\n    topic.rename: {orders: 'v-${env:X}'}"),
+        base(cluster="sasl.oauthbearer.extensions: {cluster: '${env:X}'}").replace(
+            '"s:1"',
+            '"s:1"\n    security.protocol: SASL_SSL\n    sasl.mechanism: OAUTHBEARER\n    sasl.oauthbearer.token: t',
+        ),
+        base(cluster="sasl.oauthbearer.token.endpoint.url: 'https://ann:hunter2@tokens/t'").replace(
+            '"s:1"',
+            '"s:1"\n    security.protocol: SASL_SSL\n    sasl.mechanism: OAUTHBEARER\n    sasl.oauthbearer.client.id: i'
+            "\n    sasl.oauthbearer.client.secret: s",
+        ),
+    ],
+    ids=["a rename", "an extension", "a URL"],
+)
+def test_parts_are_hidden(loading: Load, text: str) -> None:
+    """What was looked up inside a mapping, and a password in a URL."""
+    found = loading(text, {"X": "hunter2"})
+    assert "hunter2" not in as_yaml(found)
+    assert "hunter2" not in json.dumps(in_effect(found, given=True))
+    assert "***" in as_yaml(found, given=True)
+    if "${env" in text:
+        assert "hunter2" not in repr(found)
+
+
 @pytest.mark.parametrize("form", ["yaml", "json"])
 @pytest.mark.parametrize("password", ["hunter2", "${file:secret}", "${env:SECRET}"])
 def test_the_command(tmp_path: Path, form: str, password: str) -> None:

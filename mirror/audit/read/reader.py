@@ -43,6 +43,12 @@ PROBES = 16
 """About how many later offsets are tried after empty answers."""
 
 RUN_AGAIN = "run the audit again: it freezes new bounds"
+STORAGE_WAIT_S, STORAGE_WAITS = 2.0, 90
+"""The pause after an empty answer from tiered storage, and after how many of them in a row the audit ends: others may
+use up a quota."""
+CHECK_STORAGE = (
+    "see the brokers' logs, and their remote.log.manager.fetch.max.bytes.per.second; then run the audit again"
+)
 CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
 
 
@@ -239,7 +245,7 @@ class Reader:
                 await self._recover(wanted, coverage, low, backoff)
             else:
                 empty += 1
-                if empty >= EMPTY_ANSWERS and not await self._waited_for_storage(wanted, coverage, backoff):
+                if empty >= EMPTY_ANSWERS and not await self._waited_for_storage(wanted, coverage, empty):
                     piece = await self._empty(wanted, coverage, visible, cleaned=cleaned)
                     block = make_block(memoryview(b""), (), piece.headers, self._digest, holes=piece.holes)
             coverage.take(piece)
@@ -290,13 +296,13 @@ class Reader:
         coverage.take(RangePiece.hole(due, min(start, wanted.end)))
         return None
 
-    async def _waited_for_storage(self, wanted: Range, coverage: RangeCoverage, backoff: Backoff) -> bool:
+    async def _waited_for_storage(self, wanted: Range, coverage: RangeCoverage, empty: int) -> bool:
         """Returns False if the leader has the offset that is due on its own disk, or if that cannot be found out. If it
         is in tiered storage only, an empty answer says nothing about the log: the storage may be slow, or over its
-        quota (KIP-956). This waits then.
+        quota (KIP-956). This waits then. ``empty``: how many empty answers there were in a row.
 
         Raises:
-            AuditError: too many failures in a row.
+            AuditError: too many of them, or the cluster does not answer.
         """
         assert self._cluster is not None
         key = TopicPartition(wanted.topic, wanted.partition)
@@ -306,8 +312,13 @@ class Reader:
             return False
         if coverage.next_offset >= local:
             return False
-        again = _Again("its tiered storage gives nothing now", moved=False)
-        await self._recover(wanted, coverage, again, backoff)
+        if empty - EMPTY_ANSWERS >= STORAGE_WAITS:
+            raise AuditError(
+                f"{self._place(wanted)} cannot be read from offset {coverage.next_offset}: its tiered storage gives "
+                "nothing",
+                CHECK_STORAGE,
+            )
+        await asyncio.sleep(STORAGE_WAIT_S)
         return True
 
     async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> RangePiece:

@@ -144,16 +144,22 @@ async def list_offset(
 
 async def in_tiered_storage(cluster: Cluster, topic: str, partition: int, leader: Leader, offset: int) -> bool:
     """Returns True if the leader's own disk does not have this offset of the log any more, but tiered storage does.
+    False if the broker does not tell.
 
     Raises:
-        Refused: the broker answered with an error code, or is not the leader any more.
+        Refused: the broker answered with another error code, or is not the leader any more.
         NetworkError: it did not answer.
     """
     connection = await cluster.control(leader.node_id)
     speaks = connection.api_versions.get(ListOffsetsRequest.API_KEY)
     if speaks is None or speaks.most < LISTS_LOCAL_SINCE:
         return False
-    return offset < await list_offset(cluster, topic, partition, leader, EARLIEST_LOCAL)
+    try:
+        return offset < await list_offset(cluster, topic, partition, leader, EARLIEST_LOCAL)
+    except Refused as error:
+        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
+            return False
+        raise
 
 
 async def _list_offsets(

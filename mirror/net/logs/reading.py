@@ -21,6 +21,7 @@ from mirror.wire.errors import UNREADABLE, ErrorCode, error_name, error_slug
 from mirror.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    Fetched,
     FetchPartition,
     TopicKey,
     fetch_request,
@@ -32,6 +33,8 @@ from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FET
 ONE_BATCH = 1
 """A Fetch brings its first batch whole whatever the limit (KIP-74), so one byte asks for exactly one batch."""
 _WAIT_MS = 100
+_STORAGE_WAIT_MS = 2_000
+"""How long an offset in tiered storage is waited for, once nothing came within ``_WAIT_MS``."""
 
 
 class Segment(NamedTuple):
@@ -72,6 +75,52 @@ async def read_segment(
         Damaged: a checksum is wrong, or offsets are impossible.
         NetworkError: the broker did not answer.
     """
+    what = f"{topic}-{partition} at {offset}"
+    # A read of tiered storage that takes longer than the request waits is answered with nothing, before Kafka 3.8.
+    for wait_ms in (_WAIT_MS, _STORAGE_WAIT_MS):
+        frame, found = await _fetch_one(
+            cluster,
+            topic,
+            topic_id,
+            partition,
+            leader,
+            offset,
+            wait_ms=wait_ms,
+            max_bytes=max_bytes,
+            committed=committed,
+        )
+        try:
+            batches, next_base = verified(frame[found.start : found.end], offset, converts=converts)
+        except OldFormat as error:
+            raise StoredInOldFormat(cluster.name, what, str(error)) from error
+        except CorruptBatch as error:
+            raise Damaged(cluster.name, f"{what}: {error}") from error
+        away = not batches and offset < found.high_watermark
+        if not away or not await in_tiered_storage(cluster, topic, partition, leader, offset):
+            break
+    else:
+        raise _unavailable(cluster, f"{what} is answered with nothing")
+    await check_end(
+        cluster, topic, partition, leader, batches, found.last_stable_offset if committed else found.high_watermark
+    )
+    return Segment(
+        batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
+    )
+
+
+async def _fetch_one(
+    cluster: Cluster,
+    topic: str,
+    topic_id: bytes | None,
+    partition: int,
+    leader: Leader,
+    offset: int,
+    *,
+    wait_ms: int,
+    max_bytes: int,
+    committed: bool,
+) -> tuple[memoryview, Fetched]:
+    """Returns the answer to one Fetch, and its only partition. Raises what ``read_segment`` does."""
     connection = await cluster.control(leader.node_id)
     most = FETCH_VERSIONS[1] if topic_id else FETCH_TOPIC_IDS - 1
     version = connection.version_of(FETCH_KEY, (FETCH_VERSIONS[0], most), "Fetch")
@@ -79,7 +128,7 @@ async def read_segment(
     body = fetch_request(
         version,
         [FetchPartition(key, partition, offset, max_bytes, leader.epoch)],
-        max_wait_ms=_WAIT_MS,
+        max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
@@ -98,39 +147,22 @@ async def read_segment(
         count = len(fetched.partitions)
         raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")
     found = fetched.partitions[0]
-    if found.error or fetched.error:
-        cluster.failed("Fetch", error_slug(found.error or fetched.error))
-        code = found.error or fetched.error
-        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            await _check_storage(cluster, topic, partition, leader, offset, f"{what}: {error_name(code)}")
-        if code in UNREADABLE:
-            raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
-        raise Refused(f"{cluster.name}: Fetch of {what}", code, needs=Right(READ, TOPIC, topic, cluster.name))
-    try:
-        batches, next_base = verified(frame[found.start : found.end], offset, converts=converts)
-    except OldFormat as error:
-        raise StoredInOldFormat(cluster.name, what, str(error)) from error
-    except CorruptBatch as error:
-        raise Damaged(cluster.name, f"{what}: {error}") from error
-    if not batches and offset < found.high_watermark:
-        await _check_storage(cluster, topic, partition, leader, offset, f"{what} is answered with nothing")
-    await check_end(
-        cluster, topic, partition, leader, batches, found.last_stable_offset if committed else found.high_watermark
-    )
-    return Segment(
-        batches, found.aborted, found.high_watermark, found.last_stable_offset, found.log_start_offset, next_base
-    )
+    code = found.error or fetched.error
+    if not code:
+        return frame, found
+    cluster.failed("Fetch", error_slug(code))
+    if code == ErrorCode.UNKNOWN_SERVER_ERROR and await in_tiered_storage(cluster, topic, partition, leader, offset):
+        raise _unavailable(cluster, f"{what}: {error_name(code)}")
+    if code in UNREADABLE:
+        raise Unreadable(cluster.name, f"{cluster.name}: Fetch of {what}", code)
+    raise Refused(f"{cluster.name}: Fetch of {what}", code, needs=Right(READ, TOPIC, topic, cluster.name))
 
 
-async def _check_storage(cluster: Cluster, topic: str, partition: int, leader: Leader, offset: int, said: str) -> None:
-    """Checks that an answer without data says something about the log. Tiered storage that is down makes an error of
-    it, and one that is slow, or over its quota (KIP-956), an answer with nothing.
-
-    Raises:
-        StorageUnavailable: the offset is in tiered storage.
-    """
-    if await in_tiered_storage(cluster, topic, partition, leader, offset):
-        raise StorageUnavailable(f"{cluster.name}: {said}; the offset is in tiered storage")
+def _unavailable(cluster: Cluster, said: str) -> StorageUnavailable:
+    """Returns the error for an answer without data that says nothing about the log. Tiered storage that is down makes
+    an error of it, and one that is slow, or over its quota (KIP-956), an answer with nothing."""
+    cluster.failed("Fetch", StorageUnavailable.slug)
+    return StorageUnavailable(f"{cluster.name}: {said}; the offset is in tiered storage")
 
 
 async def check_end(

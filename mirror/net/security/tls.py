@@ -5,6 +5,7 @@ most) at a time, so it reads and writes until the buffer is full or nothing is l
 """
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LO
 
 _contexts: dict[TlsOptions, tuple[tuple[Stamp, ...], ssl.SSLContext]] = {}
 """Options -> what their files were, and the context that was made of them."""
-_usable: dict[TlsOptions, tuple[tuple[Stamp, ...], bool]] = {}
-"""Options -> what their files were, and whether a context could be made of them."""
+_usable: dict[TlsOptions, tuple[Stamp, ...]] = {}
+"""Options -> what their files were when a context could be made of them."""
 
 
 def context_of(options: TlsOptions) -> ssl.SSLContext:
@@ -67,21 +68,27 @@ def check_files(options: TlsOptions) -> None:
 
 
 def are_usable(options: TlsOptions) -> bool:
-    """Returns True if a context can be made of the files as they are now. They are read only if one has changed."""
+    """Returns True if a context can be made of the files as they are now. They are read only if one has changed, or
+    could not be used: a stamp does not tell of permissions."""
     now = _stamps(options)
-    known = _usable.get(options)
-    if known is None or known[0] != now:
-        try:
-            _made(options)
-            known = now, True
-        except TlsFailed:
-            known = now, False
-        _usable[options] = known
-    return known[1]
+    if _usable.get(options) == now and all(os.access(file, os.R_OK) for file in _files(options)):
+        return True
+    _usable.pop(options, None)
+    try:
+        _made(options)
+    except TlsFailed:
+        return False
+    _usable[options] = now
+    return True
+
+
+def _files(options: TlsOptions) -> list[str]:
+    files = (options.ca_file, options.certificate_file, options.key_file, options.key_password.file)
+    return [file for file in files if file]
 
 
 def _stamps(options: TlsOptions) -> tuple[Stamp, ...]:
-    return tuple(map(stamp, (options.ca_file, options.certificate_file, options.key_file, options.key_password.file)))
+    return tuple(map(stamp, _files(options)))
 
 
 def _made(options: TlsOptions) -> ssl.SSLContext:

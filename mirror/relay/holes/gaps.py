@@ -15,6 +15,7 @@ A damaged base offset between two true gaps may leave the order right. Nobody ca
 
 import asyncio
 
+from mirror.net.backoff import Backoff
 from mirror.net.errors import Damaged, Refused, StorageUnavailable, Unreachable
 from mirror.net.logs.log import SourceLog
 from mirror.offsetmap.compare.lockstep import Originals
@@ -53,6 +54,8 @@ class Gaps:
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
+        self._waits: dict[str, Backoff] = {}
+        """The pauses of partitions, by name, whose tiered storage gave nothing at the last look."""
 
     def look(self, partition: Partition) -> None:
         """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
@@ -127,9 +130,20 @@ class Gaps:
         here, _ = self._relay.locator.logs(partition)
         here.floor = partition.cursor.floor
         try:
-            return await _look_at(here, partition.cursor.due, self._relay.settings)
-        except StorageUnavailable:
+            found = await _look_at(here, partition.cursor.due, self._relay.settings)
+            self._waits.pop(partition.name, None)
+            return found
+        except StorageUnavailable as error:
             # Nothing is wrong with the position: to locate it again would only take more of what the storage gives.
+            settings = self._relay.settings
+            backoff = self._waits.setdefault(
+                partition.name, Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+            )
+            if not backoff.tries:
+                self._relay.log.info(
+                    "storage_unavailable", topic=partition.topic, partition=partition.index, detail=str(error)
+                )
+            await asyncio.sleep(backoff.next_s())
             return None
         except Contradiction as error:
             raise halt(HaltReason.CORRUPT, f"{partition.name}: {error}") from error

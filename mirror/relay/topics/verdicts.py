@@ -59,7 +59,8 @@ class Verdicts:
             return False
         waits = partition.queue.in_flight[0] if partition.queue.in_flight else None
         size = halted.size or (HEADER_SIZE + len(waits[1]) if waits is not None else 0)
-        partition.claim.suspect(Suspicion(halted, partition.terms, size))
+        leader = self._relay.source.leader(partition.topic, partition.index)
+        partition.claim.suspect(Suspicion(halted, partition.terms, size, leader))
         return True
 
     async def confirmed(self, partition: Partition) -> Halted | None:
@@ -74,6 +75,8 @@ class Verdicts:
             # First: an operator who resumes the partition after another halt must not meet this one again.
             partition.claim.suspect(None)
             here, _ = self._relay.locator.logs(partition)
+            if here.leader != suspicion.leader:
+                return None  # it was another broker's disk
             away = await here.in_tiered_storage(suspicion.halted.unread)
             return None if away else suspicion.halted
         pair = await self._describe(partition.topic)

@@ -61,4 +61,6 @@ class Settings(BaseModel):
 
 
 def _holds_resolved(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_resolved, [*value, *value.values()]))
     return isinstance(value, Resolved) or (isinstance(value, list) and any(map(_holds_resolved, value)))

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, NetworkError, Refused
-from mirror.net.logs.leader_requests import EARLIEST, LATEST, TRUE_END, Producer, describe_producers, list_offset
+from mirror.net.errors import Damaged, NetworkError, Refused, StorageUnavailable, Unreadable
+from mirror.net.logs.leader_requests import (
+    EARLIEST,
+    LATEST,
+    TRUE_END,
+    Producer,
+    describe_producers,
+    in_tiered_storage,
+    list_offset,
+)
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Leader, Topic
 from mirror.records.header import BatchHeader
@@ -180,6 +188,67 @@ async def test_answers_that_are_none(kind: str) -> None:
                 with pytest.raises(NetworkError, match=match):
                     await ask(cluster)
             assert await asyncio.wait_for(ask(cluster), 30) is not None
+
+
+def nothing(answer: Any) -> None:
+    """A Fetch that brings no records."""
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            partition.records = b""
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "expected"),
+    [
+        (10, 0, True),
+        (8, 0, True),
+        (7, 0, False),
+        (10, ErrorCode.UNSUPPORTED_VERSION, False),
+        (10, ErrorCode.INVALID_REQUEST, False),
+    ],
+)
+async def test_in_tiered_storage(version: int, code: int, expected: bool) -> None:
+    """A broker that cannot tell has none."""
+    async with FakeCluster(versions={"ListOffsets": (1, version)}) as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(3))
+        fake.log("t").local_start = 10
+        async with await Cluster.open("source", fake.options()) as cluster:
+            for offset, there in ((9, expected), (10, False)):
+                if code:
+                    fake.next("ListOffsets", faults.refuse(code))
+                assert await in_tiered_storage(cluster, "t", 0, LED, offset) is there
+            fake.next("ListOffsets", faults.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            if version >= 8:
+                with pytest.raises(Refused):
+                    await in_tiered_storage(cluster, "t", 0, LED, 9)
+
+
+async def test_reading_what_is_in_tiered_storage() -> None:
+    """
+    1. Nothing at first, and the batch if it is waited for longer: a slow storage.
+    2. Nothing however long, or an error: it is not there now, and nothing is said about the log.
+    3. The same of what the leader's own disk has.
+    """
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(3))
+        fake.log("t").local_start = 10
+        async with await Cluster.open("source", fake.options()) as cluster:
+            log = PartitionLog(cluster, Topic(name="t", topic_id=None, internal=False), 0, LED)
+            fake.next("Fetch", faults.alter(nothing))
+            assert (await log.read(5)).batches[0][0].base_offset == 5
+            assert [seen.request.max_wait_ms >= 1_000 for seen in fake.seen("Fetch")] == [False, True]
+            for each in (2 * [faults.alter(nothing)], [faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)]):
+                for fault in each:
+                    fake.next("Fetch", fault)
+                with pytest.raises(StorageUnavailable, match=r"t-0 at 5.*; the offset is in tiered storage"):
+                    await log.read(5)
+            fake.next("Fetch", faults.alter(nothing))
+            assert not (await log.read(10)).batches
+            fake.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            with pytest.raises(Unreadable):
+                await log.read(10)
 
 
 async def test_describe_producers() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from mirror.net.errors import TlsFailed
 from mirror.net.options import ConnectionOptions
+from mirror.net.security import tls
 from mirror.net.security.options import TlsOptions
 from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, are_usable, context_of, secured
 from mirror.wire.header import SIZE
@@ -153,6 +154,20 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     os.replace(second.key, first.key)
     assert context_of(options) is not context
     assert are_usable(options)
+
+
+def test_files_that_become_usable_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permissions are no part of a stamp: what could not be read is tried again, though no stamp has changed."""
+    made = certificates.made(tmp_path)
+    options = TlsOptions(ca_file=str(made.ca), certificate_file=str(made.client), key_file=str(made.key))
+    monkeypatch.setattr(tls, "stamp", lambda _: (1, 1, 1))
+    key = made.key.read_bytes()
+    made.key.write_bytes(b"")
+    assert not are_usable(options)
+    made.key.write_bytes(key)
+    assert are_usable(options)
+    made.key.unlink()
+    assert not are_usable(options)
 
 
 def test_a_file_that_is_not_there() -> None:

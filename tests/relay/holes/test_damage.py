@@ -1,11 +1,14 @@
 """Bits that turn over on the disks of either side: what is damaged is not believed, and a halt says whose it is."""
 
+import asyncio
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from mirror.net.backoff import Backoff
 from mirror.records.header import HEADER_SIZE
+from mirror.relay.holes import gaps
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -204,6 +207,34 @@ async def test_tiered_storage_that_gives_nothing(what: str, while_locating: bool
             source.forgive()
             await flow.copied()
             assert not flow.log.of("skipped")
+
+
+async def test_a_gap_that_tiered_storage_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fetched has a gap, and the look at it gets nothing: it is looked at again after a pause, not at once."""
+
+    def empty(answer: Any) -> None:
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                partition.records = b""
+
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        stored = batches(6)
+        source.store("t", 0, *stored[:2])
+        monkeypatch.setattr(gaps, "Backoff", lambda **_: Backoff(least_ms=60_000, most_ms=60_000))
+        async with mirroring(source, destination, fetch_max_wait_ms=60_000) as flow:
+            await flow.copied()
+            source.log("t").local_start = 1 << 40
+            assert flow.partition().cursor.due == 6
+            for _ in range(1_000):
+                source.next("Fetch", faults.alter(empty))
+            source.store("t", 0, *stored[4:])
+            await until(lambda: bool(flow.log.of("storage_unavailable")))
+            asked = len(source.seen("Fetch"))
+            await asyncio.sleep(0.3)
+            assert len(source.seen("Fetch")) == asked
+            assert flow.partition().halted is None
+            assert destination.log("t").end == 6
 
 
 @pytest.mark.parametrize("while_locating", [True, False])
