@@ -107,7 +107,7 @@ class MappedWorker(Worker):
             one.adopt((name, 0))
         one.spawn(one.durable.keep())
         if self._looks_at_ids:
-            one.spawn(one._ids.keep())
+            one.spawn(one._recreated.keep())
 
     @property
     def partitions(self) -> list[Partition]:
