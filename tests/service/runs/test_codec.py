@@ -17,7 +17,7 @@ from tests.service.runs.test_deep_path_mapped import audited
 from tests.service.runs.test_holes import transactions
 
 pytestmark = pytest.mark.broker
-KILLS = 2
+KILLS = 1
 
 
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])

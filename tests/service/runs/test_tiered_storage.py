@@ -120,7 +120,7 @@ def test_what_is_in_tiered_storage_is_copied(
     """
     1. While the storage cannot be read, nothing is copied, and nothing is taken for deleted.
     2. Once it can, all is copied, holes included, without a restart.
-    3. The audit says that a storage that cannot be read is no copy, and then that the copy is identical.
+    3. An audit that cannot read the storage is none.
     """
     write(tiered, topic_name)
     there = destination_cluster.bootstrap_servers
@@ -142,9 +142,6 @@ def test_what_is_in_tiered_storage_is_copied(
         assert found.returncode == 1, found
         assert f"topic {topic_name} partition 0 cannot be read from offset" in found.stderr
         assert "Traceback" not in found.stderr
-    found = audit(tmp_path / "mirror.yaml")
-    assert found.returncode == 0, found
-    assert "identical" in found.stdout
 
 
 def test_a_quota_on_tiered_storage(
@@ -167,3 +164,4 @@ def test_a_quota_on_tiered_storage(
             assert process.stop() == 0
         found = audit(tmp_path / "mirror.yaml")
     assert found.returncode == 0, found
+    assert "identical" in found.stdout
