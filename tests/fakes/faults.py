@@ -74,6 +74,17 @@ def alter(change: Callable[[Any], None]) -> Fault:
     return Fault(alter=change)
 
 
+def nothing() -> Fault:
+    """A Fetch that brings no records."""
+
+    def change(answer: Any) -> None:
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                partition.records = b""
+
+    return Fault(alter=change)
+
+
 def throttle(ms: int) -> Fault:
     """throttle_time_ms in the answer."""
 

@@ -12,7 +12,7 @@ from tests.audit.clusters import create
 from tests.patience import PATIENT
 from tests.raw.real import PATIENCE_S, consumed, raw_consumer, records_in, to_the_end
 from tests.service.kafka_side import CODECS
-from tests.service.runs.test_deep_path import keyed, sparse_in
+from tests.service.runs.rewriting.test_deep_path import keyed, sparse_in
 
 pytestmark = pytest.mark.broker
 

@@ -32,8 +32,8 @@ from tests.legacy.logs import CODECS, MIB, consumed, fetched_old
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic
 from tests.service.running import config_text, mirror
-from tests.service.runs.test_deep_path import wait_equal
-from tests.service.runs.test_old_formats import await_holes, keyed
+from tests.service.runs.rewriting.test_deep_path import wait_equal
+from tests.service.runs.rewriting.test_old_formats import await_holes, keyed
 from tests.vectors import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

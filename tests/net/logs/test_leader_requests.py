@@ -190,13 +190,6 @@ async def test_answers_that_are_none(kind: str) -> None:
             assert await asyncio.wait_for(ask(cluster), 30) is not None
 
 
-def nothing(answer: Any) -> None:
-    """A Fetch that brings no records."""
-    for topic in answer.responses:
-        for partition in topic.partitions:
-            partition.records = b""
-
-
 @pytest.mark.parametrize(
     ("version", "code", "expected"),
     [
@@ -236,15 +229,15 @@ async def test_reading_what_is_in_tiered_storage() -> None:
         fake.log("t").local_start = 10
         async with await Cluster.open("source", fake.options()) as cluster:
             log = PartitionLog(cluster, Topic(name="t", topic_id=None, internal=False), 0, LED)
-            fake.next("Fetch", faults.alter(nothing))
+            fake.next("Fetch", faults.nothing())
             assert (await log.read(5)).batches[0][0].base_offset == 5
             assert [seen.request.max_wait_ms >= 1_000 for seen in fake.seen("Fetch")] == [False, True]
-            for each in (2 * [faults.alter(nothing)], [faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)]):
+            for each in (2 * [faults.nothing()], [faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)]):
                 for fault in each:
                     fake.next("Fetch", fault)
                 with pytest.raises(StorageUnavailable, match=r"t-0 at 5.*; the offset is in tiered storage"):
                     await log.read(5)
-            fake.next("Fetch", faults.alter(nothing))
+            fake.next("Fetch", faults.nothing())
             assert not (await log.read(10)).batches
             fake.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             with pytest.raises(Unreadable):

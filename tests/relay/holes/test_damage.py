@@ -1,14 +1,17 @@
 """Bits that turn over on the disks of either side: what is damaged is not believed, and a halt says whose it is."""
 
 import asyncio
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from mirror.net.backoff import Backoff
 from mirror.records.header import HEADER_SIZE
+from mirror.relay.halts import Halted
 from mirror.relay.holes import gaps
+from mirror.relay.locate import seeking
+from mirror.relay.partition.partition import Partition
+from mirror.relay.topics.verdicts import Verdicts
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -183,13 +186,7 @@ async def test_a_broker_that_names_it(code: int) -> None:
 @pytest.mark.parametrize("what", ["an error", "nothing"])
 async def test_tiered_storage_that_gives_nothing(what: str, while_locating: bool) -> None:
     """What is not on the leader's disk may be away for a while (KIP-405): that is no damage, and no gap."""
-
-    def empty(answer: Any) -> None:
-        for topic in answer.responses:
-            for partition in topic.partitions:
-                partition.records = b""
-
-    fault = faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR) if what == "an error" else faults.alter(empty)
+    fault = faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR) if what == "an error" else faults.nothing()
     async with clusters() as (source, destination):
         stored = batches(3)
         for cluster in (source, destination):
@@ -211,12 +208,6 @@ async def test_tiered_storage_that_gives_nothing(what: str, while_locating: bool
 
 async def test_a_gap_that_tiered_storage_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is fetched has a gap, and the look at it gets nothing: it is looked at again after a pause, not at once."""
-
-    def empty(answer: Any) -> None:
-        for topic in answer.responses:
-            for partition in topic.partitions:
-                partition.records = b""
-
     async with clusters() as (source, destination):
         source.add_topic("t")
         stored = batches(6)
@@ -227,7 +218,7 @@ async def test_a_gap_that_tiered_storage_does_not_show(monkeypatch: pytest.Monke
             source.log("t").local_start = 1 << 40
             assert flow.partition().cursor.due == 6
             for _ in range(1_000):
-                source.next("Fetch", faults.alter(empty))
+                source.next("Fetch", faults.nothing())
             source.store("t", 0, *stored[4:])
             await until(lambda: bool(flow.log.of("storage_unavailable")))
             asked = len(source.seen("Fetch"))
@@ -257,3 +248,32 @@ async def test_a_broker_that_fails_at_what_it_has(while_locating: bool) -> None:
             assert halted is not None
             assert "UNKNOWN_SERVER_ERROR" in halted.detail
             source.forgive()
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_a_log_that_another_broker_could_not_read(moves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight times in a row is damage on that broker's disk: a new leader has a disk of its own."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        suspect = Verdicts.suspect
+
+        def suspected(verdicts: Verdicts, partition: Partition, halted: Halted) -> bool:
+            found = suspect(verdicts, partition, halted)
+            if found and moves:
+                source.forgive()
+                source.log("t").epoch += 1
+                source.changed()
+            return found
+
+        monkeypatch.setattr(Verdicts, "suspect", suspected)
+        monkeypatch.setattr(seeking, "REFRESH_AT_MOST_EVERY_S", 0.0)  # or the new leader would not be known yet
+        for _ in range(1_000):
+            source.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        async with mirroring(source, destination) as flow:
+            if moves:
+                await until(lambda: destination.log("t").end == 9 or flow.partition().halted)
+                assert flow.partition().halted is None
+                assert flow.log.of("resync")
+            else:
+                assert await flow.halted() == "corrupt"

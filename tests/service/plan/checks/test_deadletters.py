@@ -14,7 +14,7 @@ from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.facts import flow, topic
 from tests.service.plan.planning import plan
 from tests.service.running import config_text
-from tests.service.runs.test_append_times import set_config
+from tests.service.runs.rewriting.test_append_times import set_config
 
 
 def letters(**known: Any) -> Any:

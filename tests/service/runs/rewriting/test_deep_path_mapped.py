@@ -14,7 +14,7 @@ from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
 from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
 from tests.service.running import config_text, mirror
-from tests.service.runs.test_deep_path import Sides, as_read, keyed, limit, sides, sparse_in
+from tests.service.runs.rewriting.test_deep_path import Sides, as_read, keyed, limit, sides, sparse_in
 from tests.service.runs.test_mapped import FLOW
 
 __all__ = ["sides"]

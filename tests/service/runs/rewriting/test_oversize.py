@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
-from tests.service.runs.test_deep_path import as_read, limit, wait_equal
+from tests.service.runs.rewriting.test_deep_path import as_read, limit, wait_equal
 from tests.service.runs.test_holes import consumed
 
 pytestmark = pytest.mark.broker

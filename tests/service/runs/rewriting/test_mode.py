@@ -12,9 +12,9 @@ from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import CODECS, create_topic, read_log
 from tests.service.running import config_text, get, mirror, status
-from tests.service.runs.test_append_times import clean
-from tests.service.runs.test_deep_path import Sides, as_read, killed_once, started, wait_equal
-from tests.service.runs.test_deep_path_mapped import audited
+from tests.service.runs.rewriting.test_append_times import clean
+from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, started, wait_equal
+from tests.service.runs.rewriting.test_deep_path_mapped import audited
 from tests.service.runs.test_holes import transactions
 
 pytestmark = pytest.mark.broker

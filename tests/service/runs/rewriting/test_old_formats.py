@@ -28,7 +28,7 @@ from tests.legacy.logs import (
 from tests.patience import PATIENT
 from tests.service.kafka_side import PATIENCE_S, create_topic, end_of, read_log, start_of
 from tests.service.running import config_text, get, mirror, status
-from tests.service.runs.test_deep_path import as_read, check_between, limit, wait_equal
+from tests.service.runs.rewriting.test_deep_path import as_read, check_between, limit, wait_equal
 from tests.service.runs.test_mapped import FLOW
 from tests.vectors import load
 from tests.vectors.client import Client

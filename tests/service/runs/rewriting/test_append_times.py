@@ -15,7 +15,7 @@ from mirror.records.stamped import is_stamped, unstamped
 from mirror.sandbox import SandboxCluster
 from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
 from tests.service.running import Mirror, config_text, mirror
-from tests.service.runs.test_deep_path import QUICK_CLEANER, Sides, keyed, killed_once, started, wait_equal
+from tests.service.runs.rewriting.test_deep_path import QUICK_CLEANER, Sides, keyed, killed_once, started, wait_equal
 from tests.service.runs.test_holes import consumed, transactions
 
 pytestmark = pytest.mark.broker
