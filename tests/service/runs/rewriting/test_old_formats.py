@@ -112,7 +112,7 @@ def test_every_format_and_codec(source: SandboxCluster, there: str, topic_name: 
         for codec in load.CODECS:
             load.produce(source.bootstrap_servers, topic_name, 2, compression_type=codec)
         wait_equal(process, sides, topic_name)
-        assert status(process)["flows"][0]["opened"]["old_format"] >= 4
+        process.wait_for(lambda: status(process)["flows"][0]["opened"].get("old_format", 0) >= 4, "what was opened")
         _, metrics = get(process, "/metrics")
         assert 'reason="old_format"' in metrics
         assert process.stop() == 0
