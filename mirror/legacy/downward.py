@@ -61,7 +61,9 @@ class ConvertedChunk(NamedTuple):
     """A piece of what was converted.
 
     Attributes:
-        messages: a message set: whole messages and wrappers. Empty if nothing was left to convert.
+        messages: a message set: whole messages and wrappers. Empty if nothing was left to convert. A producer sends
+            each wrapper in a request of its own
+            (``docs/BROKERS.md#kafka-010-stamps-the-first-wrapper-of-a-request``).
         runs: the offsets of its records, in order, none of which adjoin.
         next_offset: the source offset behind all that this chunk and those before it stand for, also behind what was
             left out.

@@ -16,7 +16,7 @@ from mirror.legacy import (
 )
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import Record
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 from mirror.sandbox import SandboxCluster
 from mirror.wire.produce import read_produce_response
 from tests.legacy.logs import (
@@ -34,7 +34,7 @@ from tests.legacy.logs import (
     records_in,
     set_format,
 )
-from tests.legacy.samples import bare, messages_of, patched, records_from, without_time
+from tests.legacy.samples import bare, messages_of, patched, records_from, without_time, wrapper_of
 from tests.patience import PATIENT
 from tests.vectors import load
 from tests.vectors.client import Client
@@ -148,20 +148,42 @@ def test_down_to_an_old_broker(
     old: SandboxCluster, converting: SandboxCluster, topic_name: str, magic: OldMagic
 ) -> None:
     """1. Batches of Kafka 3.9, in every codec that the old formats have, are converted in small chunks.
-    2. Kafka 0.10 takes the chunks, and its consumers read the same records at the same offsets.
+    2. Kafka 0.10 takes what is in them, a wrapper in a request, and its consumers read the same records at the same
+       offsets.
     """
     config = {"message.format.version": "0.9.0"} if magic == 0 else {}
     load.create_topics(old.bootstrap_servers, {topic_name: (len(CODECS), config)})
     with Client(old.brokers[0].port) as client:
         for partition, codec in enumerate(CODECS):
             view = memoryview(raw(converting, "librdkafka", partition))
+            due = 0
             for chunk in down_convert(view, cut(view), magic=magic, most=MIB, chunk_bytes=300):
-                error, offset = client.produce_old(2 if magic else 1, topic_name, partition, chunk.messages)
-                assert (error, offset) == (0, chunk.runs[0].first_offset), codec
+                assert chunk.runs[0].first_offset == due
+                for span in cut(memoryview(chunk.messages)):
+                    message_set = chunk.messages[span.at : span.at + span.size]
+                    answer = client.produce_old(2 if magic else 1, topic_name, partition, message_set)
+                    assert answer == (0, due), codec
+                    due = span.last_offset + 1
     for partition in range(len(CODECS)):
         expected = bare(consumed(converting.bootstrap_servers, "librdkafka", partition))
         got = consumed(old.bootstrap_servers, topic_name, partition)
         assert got == (expected if magic else without_time(expected))
+
+
+def test_an_old_broker_stamps_the_first_wrapper_only(old: SandboxCluster, topic_name: str) -> None:
+    """1. Two wrappers in one request, whose messages count from 0: the broker stamps the first with the last offset,
+       and two messages have one offset.
+    2. Each in a request of its own has its offset.
+    """
+    load.create_topics(old.bootstrap_servers, {topic_name: (2, {})})
+    first, second = (wrapper_of(1, Codec.GZIP, records_from(offset, 1)) for offset in (0, 1))
+    with Client(old.brokers[0].port) as client:
+        assert client.produce_old(2, topic_name, 0, first + second) == (0, 0)
+        assert [client.produce_old(2, topic_name, 1, one) for one in (first, second)] == [(0, 0), (0, 1)]
+    consumed_offsets = [
+        [record.offset for record in consumed(old.bootstrap_servers, topic_name, at)] for at in range(2)
+    ]
+    assert consumed_offsets == [[1, 1], [0, 1]]
 
 
 def test_the_mark_of_append_times_is_refused_from_producers(old: SandboxCluster) -> None:
