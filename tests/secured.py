@@ -125,7 +125,17 @@ def cluster(
             wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
             for future in admin.alter_user_scram_credentials([wanted], request_timeout=_TIMEOUT_S).values():
                 future.result(_TIMEOUT_S)
+        _await_user(running)
         yield running
+
+
+def _await_user(running: SandboxCluster) -> None:
+    """A broker knows a user a moment after the controller has it: librdkafka tries to log in until then."""
+    for address in running.servers(SASL_PLAIN).split(","):
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            login = {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
+            config = {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "log_level": 0, **login}
+            AdminClient(config).list_topics(timeout=_TIMEOUT_S)
 
 
 def keys(files: Files) -> dict[str, str]:

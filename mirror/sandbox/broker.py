@@ -14,7 +14,7 @@ from mirror.sandbox.errors import SandboxError
 __all__ = ["Broker"]
 
 START_TIMEOUT_S = 120.0  # a loaded machine with two cores starts three of them in about 30 s
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 180.0
 _ASK_EVERY_S = 0.05
 _PORT_TAKEN = ("Address already in use", "BindException")
 # ZooKeeper still has its killed predecessor registered (texts of 2.x and of 0.10) until that session expires.

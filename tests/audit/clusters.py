@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from kafka.protocol.producer import ProduceRequest
 
 from mirror.audit.model import Endpoint
@@ -50,11 +50,24 @@ def create(cluster: SandboxCluster, topic: str, partitions: int = 1, *, replicas
         (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         try:
             described.result()
-            return
+            break
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
+    await_leaders(cluster, [TopicPartition(topic, at) for at in range(partitions)])
+
+
+def await_leaders(cluster: SandboxCluster, partitions: Sequence[TopicPartition]) -> None:
+    """Until each has a leader that answers: a broker knows a new topic, and answers behind a restart, a moment before
+    it leads."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    deadline = time.monotonic() + KNOWN_WITHIN_S
+    wanted = {one: OffsetSpec.latest() for one in partitions}
+    while wanted:
+        found = admin.list_offsets(wanted)
+        wanted = {one: spec for one, spec in wanted.items() if found[one].exception(KNOWN_WITHIN_S) is not None}
+        assert time.monotonic() < deadline, f"no leader of {list(wanted)}"
 
 
 def fill(

@@ -28,6 +28,7 @@ from kafka.protocol.producer import ProduceRequest, WriteTxnMarkersRequest
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.offsetmap.internal.batches import KeyValue
+from mirror.sandbox.children.ports import Reservation
 from mirror.wire.errors import ErrorCode
 from tests.fakes.faults import Fault
 from tests.fakes.log import FakeLog
@@ -99,7 +100,8 @@ class FakeBroker:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.port = 0
+        self._reserved = Reservation()  # nobody else has the port while it is down
+        self.port = self._reserved.port
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
         self.sessions = Sessions()
@@ -108,6 +110,10 @@ class FakeBroker:
     def up(self) -> bool:
         """Whether it listens."""
         return self.server is not None
+
+    def end(self) -> None:
+        """It never comes back."""
+        self._reserved.release()
 
 
 class FakeCluster:
@@ -212,8 +218,9 @@ class FakeCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for node_id in self.brokers:
+        for node_id, broker in self.brokers.items():
             await self.stop(node_id)
+            broker.end()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.sleep(0)  # connections that were being accepted
@@ -236,7 +243,6 @@ class FakeCluster:
             task.add_done_callback(self._tasks.discard)
 
         broker.server = await asyncio.start_server(accept, "127.0.0.1", broker.port)
-        broker.port = broker.server.sockets[0].getsockname()[1]
 
     async def stop(self, node_id: int) -> None:
         """Closes its port and its connections at once."""

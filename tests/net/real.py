@@ -1,10 +1,12 @@
 """Real brokers for the tests of ``net``: topics and records by clients that are not ours, and PartitionLogs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.protocol.admin import AlterClientQuotasRequest
 
 from mirror.net.cluster import Cluster
@@ -13,9 +15,11 @@ from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create
+from tests.audit.exact import log_ends
 from tests.fakes.loop import until
 
 __all__ = ["consumed", "create", "limited", "log_of", "opened", "records", "transaction"]
+MARKER_S = 60
 LINGER_MS = 30_000
 """Nothing is sent before it is flushed. For that the producer has to know the topic: what waits for the topic goes to
 the partition one by one, and a flush meanwhile sends what is there as a batch of its own."""
@@ -94,10 +98,35 @@ def transaction(
     for value in values:
         producer.produce(topic, value, partition=0)
     producer.flush()
-    if commit:
-        producer.commit_transaction()
-    elif commit is not None:
-        producer.abort_transaction()
+    if commit is not None:
+        with marked(sandbox, topic):
+            producer.commit_transaction() if commit else producer.abort_transaction()
+
+
+def alter(sandbox: SandboxCluster, topic: str, name: str, value: str) -> None:
+    """One config of a topic, which the broker has when this returns."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+    while True:  # a broker hears of it a moment after the controller
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        if described.result()[name].value == value:
+            return
+        time.sleep(0.02)
+
+
+@contextmanager
+def marked(sandbox: SandboxCluster, topic: str) -> Iterator[None]:
+    """Waits until partition 0 has one more marker: a coordinator answers before it has written it, and what comes next
+    shall come behind it."""
+    before = log_ends(sandbox, [topic])
+    yield
+    deadline = time.monotonic() + MARKER_S
+    while log_ends(sandbox, [topic]) == before:
+        assert time.monotonic() < deadline, "no marker"
+        time.sleep(0.01)
 
 
 async def consumed(

@@ -337,7 +337,6 @@ async def test_anybody_may_take_a_member_out_of_its_group(sandbox: SandboxCluste
 async def test_a_consumer_that_pauses_at_once_fetches_nothing(sandbox: SandboxCluster, topic_name: str) -> None:
     """In its assignment callback. By librdkafka's own statistics, nothing has come; once it goes on, records do."""
     create(sandbox, topic_name)
-    records(sandbox, topic_name, ["a"] * 10)
     told: list[dict[str, Any]] = []
 
     def pause(reader: Consumer, partitions: list[TopicPartition]) -> None:
@@ -353,6 +352,8 @@ async def test_a_consumer_that_pauses_at_once_fetches_nothing(sandbox: SandboxCl
         await until(lambda: reader.poll(0.1) is None and reader.assignment())
         since = len(told)
         await until(lambda: reader.poll(0.1) is None and len(told) > since + 10)
+        records(sandbox, topic_name, ["a"] * 10)  # when no fetch from before the pause waits any more
+        await until(lambda: reader.poll(0.1) is None and len(told) > since + 20)
         assert told[-1]["rxmsgs"] == 0
         reader.resume([TopicPartition(topic_name, 0)])
         await until(lambda: reader.poll(0.1) is not None)

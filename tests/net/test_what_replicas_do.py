@@ -17,7 +17,7 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
-from tests.net.real import create, log_of, opened
+from tests.net.real import alter, create, log_of, opened
 from tests.patience import PATIENT
 from tests.records.builders import Record, kafka_batch
 
@@ -88,7 +88,7 @@ async def test_a_slow_request_holds_up_its_connection(three: SandboxCluster, top
         cluster, leader = log.cluster, log.leader.node_id
         slow, other = await cluster.dial(leader), await cluster.dial(leader)
         try:
-            waits = asyncio.create_task(slow.call(produce(topic_name, batch(sequence=1), 3_000), version=8))
+            waits = asyncio.create_task(slow.call(produce(topic_name, batch(sequence=1), 15_000), version=8))
             while await log.true_end() != 2:  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0.01)
             metadata = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -124,7 +124,7 @@ async def test_a_cleaner_leaves_the_start_the_end_and_a_producers_last_batch(
     2. What is superseded in the newest segment stays. So do the log's start and its end.
     """
     large = bytes(700_000)
-    create(three, topic_name, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0001", segment_bytes=str(MIB))
+    create(three, topic_name, cleanup_policy="compact", min_cleanable_dirty_ratio="1.0", segment_bytes=str(MIB))
     async with opened(three) as cluster:
         log = await log_of(cluster, topic_name)
         await log.produce(batch())
@@ -142,6 +142,7 @@ async def test_a_cleaner_leaves_the_start_the_end_and_a_producers_last_batch(
             return found
 
         assert await left() == [(at, 1) for at in range(7)]
+        await asyncio.to_thread(alter, three, topic_name, "min.cleanable.dirty.ratio", "0.0001")
         while (0, 1) in await left():  # noqa: ASYNC110 - a cleaner has no event
             await asyncio.sleep(0.1)
         assert await left() == [(0, 0), *((at, 1) for at in range(2, 7))]

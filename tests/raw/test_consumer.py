@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from mirror.raw import RawConsumer, TimestampType, TopicPartition
 from mirror.raw.errors import (
@@ -211,7 +212,9 @@ def test_a_program_that_does_not_poll(source_cluster: SandboxCluster, topic_name
         consumer.subscribe([topic_name], on_lost=lost.extend)
         found = polled(consumer, lambda records: len(records) == 3)
         consumer.commit({at: found[0].offset + 1})
-        time.sleep(8.0)
+        admin = AdminClient({"bootstrap.servers": source_cluster.bootstrap_servers})
+        while admin.describe_consumer_groups([topic_name])[topic_name].result(60).members:
+            time.sleep(0.1)
         with pytest.raises(CommitFailed, match=f"group {topic_name}: .*another member has the partitions meanwhile"):
             consumer.commit()
         assert polled(consumer, lambda records: len(records) == 2) == found[1:]

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
@@ -21,7 +22,7 @@ from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
 from tests.net.real import create, log_of, opened
 from tests.relay.flows import Log, settings
-from tests.service.kafka_side import delete_topic
+from tests.service.kafka_side import PATIENCE_S
 
 FLOW = "source->destination"
 
@@ -158,10 +159,12 @@ async def assert_exact(
 
 
 async def anew(destination: SandboxCluster, topic: str) -> None:
-    """The internal topic is deleted and made anew, unless the mirror is faster."""
+    """The internal topic is deleted and made anew, unless the mirror is faster: so nobody waits here until its name is
+    gone, which it may never be. The controller does one after the other."""
 
     def act() -> None:
-        delete_topic(destination.bootstrap_servers, topic)
+        for future in AdminClient({"bootstrap.servers": destination.bootstrap_servers}).delete_topics([topic]).values():
+            future.result(PATIENCE_S)
         with suppress(KafkaException):
             create(destination, topic, cleanup_policy="compact")
 

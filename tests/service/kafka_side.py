@@ -43,7 +43,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
     for future in admin.delete_topics([name]).values():
         future.result(PATIENCE_S)
     deadline = time.monotonic() + PATIENCE_S
-    while name in admin.list_topics(timeout=10).topics:
+    while name in admin.list_topics(timeout=PATIENCE_S).topics:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -51,7 +51,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 def _wait_for_topic(admin: AdminClient, name: str, partitions: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = admin.list_topics(timeout=10).topics.get(name)
+        found = admin.list_topics(timeout=PATIENCE_S).topics.get(name)
         if found and len(found.partitions) == partitions and all(one.leader >= 0 for one in found.partitions.values()):
             return
         assert time.monotonic() < deadline

@@ -246,7 +246,9 @@ def test_recreated_while_it_runs(two: Two, good: str, topic_name: str, side: str
     """A topic that is deleted and made anew on either side is another topic: its id says so."""
     create_topic(two.source, topic_name)
     produce(two.source, topic_name, 100)
-    with mirror(two.config, config_text(two.source, two.destination, [topic_name, good])) as process:
+    # So long that it is not given up as missing before it is there again.
+    slow = {name: {"reconnect.backoff.max.ms": 10_000} for name in ("source", "destination")}
+    with mirror(two.config, config_text(two.source, two.destination, [topic_name, good], clusters=slow)) as process:
         two.wait_equal(process, (topic_name, good))
         there = two.source if side == "source" else two.destination
         delete_topic(there, topic_name)

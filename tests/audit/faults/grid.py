@@ -2,13 +2,12 @@
 to keep offsets."""
 
 import asyncio
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
@@ -22,7 +21,7 @@ from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.identity import Identity
 from mirror.sandbox import SandboxCluster
-from tests.audit.clusters import addresses, endpoint
+from tests.audit.clusters import addresses, await_leaders, endpoint
 from tests.audit.faults import copies, old
 from tests.audit.faults.copies import OWNER, Copy
 from tests.audit.faults.kinds import Shape, Told
@@ -109,7 +108,7 @@ class Grid:
                     log = copy.source if side is Side.SOURCE else copy.destination
                     lay(broker, self._name(copy, side), log, copy.starts[side])
                 broker.start()
-                _await_leaders(cluster, [self._name(copy, side) for copy in self.copies.values()])
+                await_leaders(cluster, [TopicPartition(self._name(copy, side), 0) for copy in self.copies.values()])
             for copy in self.copies.values():
                 log = copy.source if side is Side.SOURCE else copy.destination
                 before = [0]
@@ -184,17 +183,7 @@ def create_all(cluster: SandboxCluster, topics: Mapping[str, Shape], old_version
         wanted.append(NewTopic(name, 1, 1, config=config))
     for future in admin.create_topics(wanted).values():
         future.result(TIMEOUT_S)
-
-
-def _await_leaders(cluster: SandboxCluster, topics: Sequence[str]) -> None:
-    """A broker answers a moment before it leads all of its partitions again."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    deadline = time.monotonic() + TIMEOUT_S
-    wanted = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
-    while wanted:
-        found = admin.list_offsets(wanted)
-        wanted = {one: spec for one, spec in wanted.items() if found[one].exception(TIMEOUT_S) is not None}
-        assert time.monotonic() < deadline, f"no leader of {wanted}"
+    await_leaders(cluster, [TopicPartition(name, 0) for name in topics])
 
 
 async def _write_maps(cluster: SandboxCluster, mapped: Sequence[Copy]) -> None:

@@ -34,8 +34,8 @@ def stumble(at: str, pieces: Iterator[str], say: Say) -> None:
 
 def hang(folder: Path, pieces: Iterator[str], say: Say) -> None:
     """Never comes to an end; leaves a file when it has to, another when it is told to in the usual way."""
-    (folder / f"{os.getpid()}.begun").touch()
     try:
+        (folder / f"{os.getpid()}.begun").touch()
         time.sleep(600)
     finally:
         (folder / f"{os.getpid()}.tidied").touch()

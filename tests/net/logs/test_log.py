@@ -171,17 +171,18 @@ async def test_markers_for_a_partition_that_is_not_there(sandbox: SandboxCluster
        time is over; the next markers go over a new connection.
     """
     create(sandbox, topic_name)
-    async with opened(sandbox, request_timeout_s=2) as cluster:
+    async with opened(sandbox, request_timeout_s=2) as hasty, opened(sandbox) as cluster:
         log = await log_of(cluster, topic_name)
         nowhere = PartitionLog(cluster, log.topic, 1, log.leader)
         with pytest.raises(Refused) as caught:
             await nowhere.write_markers(Marker(OURS, 1), 1)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        both = (log.write_markers(Marker(OURS, 1), 2), nowhere.write_markers(Marker(OURS + 256, 1), 1))
+        there, nowhere = (PartitionLog(hasty, log.topic, index, log.leader) for index in (0, 1))
+        both = (there.write_markers(Marker(OURS, 1), 2), nowhere.write_markers(Marker(OURS + 256, 1), 1))
         for result in await asyncio.gather(*both, return_exceptions=True):
             assert isinstance(result, RequestTimedOut)
         assert await log.true_end() == 2
-        await log.write_markers(Marker(OURS, 1), 1)
+        await there.write_markers(Marker(OURS, 1), 1)
         assert await log.true_end() == 3
 
 

@@ -149,7 +149,7 @@ def test_nobody_knows(site: Site, topic_name: str) -> None:
     2. The next batch goes on, under a producer id of its own.
     """
     create(site.cluster, topic_name)
-    with site.producer(request_timeout_ms=500, delivery_timeout_ms=1_500) as producer:
+    with site.producer(request_timeout_ms=2_000, delivery_timeout_ms=6_000) as producer:
         producer.send(topic_name, made(0), partition=0).result(PATIENCE_S)
         held = site.proxy.arm("Produce", hold_answer(), times=None)
         sent, behind = (producer.send(topic_name, made(number), partition=0) for number in (1, 2))
@@ -172,10 +172,12 @@ def test_nobody_knows(site: Site, topic_name: str) -> None:
 def test_nothing_was_sent(site: Site, topic_name: str) -> None:
     """No connection until delivery.timeout.ms is over: the batch is not in the log, for sure."""
     create(site.cluster, topic_name)
-    with site.producer(request_timeout_ms=500, delivery_timeout_ms=1_500) as producer:
+    with site.producer(request_timeout_ms=2_000, delivery_timeout_ms=6_000) as producer:
         producer.send(topic_name, made(0), partition=0).result(PATIENCE_S)
         site.proxy.refuse()
         site.proxy.cut()
+        while site.proxy.links:
+            time.sleep(0.01)
         with pytest.raises(NotDelivered, match=r"-0: not sent: .*again") as caught:
             producer.send(topic_name, made(1), partition=0).result(PATIENCE_S)
         assert not isinstance(caught.value, OutcomeUnknown)

@@ -259,7 +259,7 @@ async def test_no_answer() -> None:
     async with clusters() as (source, destination):
         fill(source)
         source.next("Fetch", faults.silence())
-        async with mirroring(source, destination, request_timeout_s=0.3) as flow:
+        async with mirroring(source, destination, request_timeout_s=2) as flow:
             await flow.copied()
             assert "no answer within" in flow.log.of("source_connection_lost")[0]["detail"]
 

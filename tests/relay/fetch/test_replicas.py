@@ -15,6 +15,7 @@ from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.net.real import create, opened, records
+from tests.patience import PATIENT
 from tests.relay.flows import Log, batches, clusters, mirroring, settings
 
 LEADER, FOLLOWER = 1, 2
@@ -117,7 +118,7 @@ async def test_a_follower_that_nobody_knows() -> None:
 def racked() -> Iterator[SandboxCluster]:
     """Three brokers in as many racks, whose leaders prefer replicas in the client's rack."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    properties = {"replica.selector.class": selector}
+    properties = {**PATIENT, "replica.selector.class": selector}
     racks = ("rack-1", "rack-2", "rack-3")
     with SandboxCluster(
         name="racked", brokers=3, racks=racks, properties=properties, heap_mb=512, quick=True

@@ -60,7 +60,8 @@ async def test_killed_right_after(topic_name: str) -> None:
     1. Filled to 1,500,000, trimmed, three records copied; the broker is killed at once: the filler is back.
     2. The next start finds where it ends and trims again; the records are what the log begins with.
     """
-    with SandboxCluster(name="killed", properties=KEEPING, quick=True) as sandbox:
+    properties = {**KEEPING, "log.initial.task.delay.ms": "3600000"}  # before any checkpoint of where logs begin
+    with SandboxCluster(name="killed", properties=properties, quick=True) as sandbox:
         async with leading(sandbox, topic_name, 1_500_000) as at:
             await at.led()
             await at.append(1_500_000)

@@ -103,8 +103,10 @@ async def test_somebody_else_writes_meanwhile(
 
 async def _led_unanswered(at: Leading) -> None:
     filling = asyncio.get_running_loop().create_task(at.led())
+    pause_s = 0.3
     while not filling.done():
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(pause_s)
+        pause_s *= 1.1  # where the machine is too slow for one attempt in this time
         for connection in at.cluster._others.values():
             connection.close(RequestTimedOut("as scripted"))
     await filling

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.pins import halt_key
@@ -17,7 +16,7 @@ from mirror.relay.locate.tails import batches
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.fakes.loop import some_turns, until
-from tests.net.real import consumed, log_of, opened, records
+from tests.net.real import alter, consumed, log_of, marked, opened, records
 from tests.patience import PATIENT
 from tests.relay.mapping import mapping
 
@@ -62,10 +61,8 @@ def write(
         for key, value in batch:
             producer.produce(topic, value, key, partition=0, timestamp=round(time.time() * 1000) - HOUR_MS)
         producer.flush()
-    if commit:
-        producer.commit_transaction()
-    else:
-        producer.abort_transaction()
+    with marked(sandbox, topic):
+        producer.commit_transaction() if commit else producer.abort_transaction()
 
 
 async def headers(cluster: Cluster, topic: str) -> list[BatchHeader]:
@@ -186,12 +183,3 @@ async def test_the_last_batch_is_removed(
         patched.setattr(tails.Markers, "within", always)
         assert await halts(source_cluster, destination, topic_name) == "overfilled"
     await goes_on(source_cluster, destination, topic_name)
-
-
-def alter(sandbox: SandboxCluster, topic: str, name: str, value: str) -> None:
-    """One config of a topic."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()

@@ -1,6 +1,7 @@
 """Brokers that forget transactional ids, and clean compacted logs, within seconds: ``offsets: mapped``, mostly."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,7 @@ FORGETFUL = {
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     "log.cleaner.backoff.ms": "200",
 }
+SLOWLY_MS = 8_000
 
 
 @pytest.fixture(scope="module")
@@ -126,20 +128,33 @@ async def test_a_new_id_fences_the_old_one_by_its_own(
     assert await assert_exact(source_cluster, forgetful, topic_name, found) == 0
 
 
+@pytest.fixture(scope="module")
+def slowly_forgetful() -> Iterator[SandboxCluster]:
+    """A destination that forgets ids after so long that no machine stands still until then."""
+    properties = {**PATIENT, **FORGETFUL, "transactional.id.expiration.ms": f"{SLOWLY_MS}"}
+    with SandboxCluster(name="slowly", properties=properties, quick=True) as cluster:
+        yield cluster
+
+
 async def test_an_id_in_use_is_not_forgotten(
-    source_cluster: SandboxCluster, forgetful: SandboxCluster, topic_name: str
+    source_cluster: SandboxCluster, slowly_forgetful: SandboxCluster, topic_name: str
 ) -> None:
     """The partition is idle for longer than ids live: its owner stays the same, and goes on under its first epoch."""
     create(source_cluster, topic_name)
-    create(forgetful, topic_name)
+    create(slowly_forgetful, topic_name)
     write(source_cluster, topic_name, 0, 1)
-    async with mapping(source_cluster, forgetful, topic_name) as flow, opened(forgetful) as there:
+    async with mapping(source_cluster, slowly_forgetful, topic_name) as flow, opened(slowly_forgetful) as there:
         await flow.copied(topic_name)
         partition = flow.relay.partitions[topic_name, 0]
         began = partition.claim.ownership
         assert began is not None
         coordinator = Coordinator(there)
-        while partition.claim.ownership is None or partition.claim.ownership.epoch < began.epoch + 6:
+        idle_until = time.monotonic() + 1.5 * SLOWLY_MS / 1_000
+        while (
+            time.monotonic() < idle_until
+            or partition.claim.ownership is None
+            or partition.claim.ownership.epoch < began.epoch + 4
+        ):
             assert await coordinator.describe(f"mirror.{FLOW}.{topic_name}.0") != NOBODY
             await asyncio.sleep(0.2)
         await asyncio.to_thread(write, source_cluster, topic_name, 10, 1)

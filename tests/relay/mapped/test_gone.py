@@ -121,7 +121,8 @@ async def test_a_source_that_deletes_behind_the_checkpoint(
 
 def write_equal(sandbox: SandboxCluster, topic: str, count: int) -> None:
     """Batches of three records that are the same in all but their offsets."""
-    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 1_000, "log_level": 0})
+    producer = Producer({"bootstrap.servers": sandbox.bootstrap_servers, "linger.ms": 30_000, "log_level": 0})
+    producer.list_topics(topic)
     for _ in range(count):
         for _ in range(3):
             producer.produce(topic, "same", timestamp=1_700_000_000_000, partition=0)

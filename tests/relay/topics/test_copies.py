@@ -1,5 +1,7 @@
 """Only what is known to be a copy gets partitions: more of them would send other writers' keys elsewhere, for ever."""
 
+import time
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -105,3 +107,5 @@ def grow(sandbox: SandboxCluster, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result()
+    while len(admin.list_topics(topic).topics[topic].partitions) < partitions:
+        time.sleep(0.02)

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 from mirror.sandbox import SandboxCluster
+from mirror.sandbox.children.ports import Reservation
 from mirror.service.log.outlet import NOT_READ, LogOutlet
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
@@ -134,8 +134,8 @@ def running(
     folder: Path, stdout: Any, *, clusters: tuple[str, str] = AWAY, topic: str = "t", **options: Any
 ) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     """``mirror run``, and where it listens: its log may not tell."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
+    reserved = Reservation()
+    address = f"127.0.0.1:{reserved.port}"
     config = folder / "mirror.yaml"
     config.write_text(config_text(*clusters, [topic], top={"http.listen": address}))
     command = [str(MIRROR), "run", "-c", str(config)]
@@ -144,6 +144,7 @@ def running(
             yield process, address
         finally:
             process.kill()
+            reserved.release()
 
 
 def lines_lost(address: str) -> float:

@@ -41,7 +41,8 @@ class Sides(NamedTuple):
 def sides() -> Iterator[Sides]:
     """Two clusters of this file alone, in which no group and no transaction was ever used: what a plan must not create
     is not there."""
-    properties = {**PATIENT, "log.cleaner.backoff.ms": "100"}
+    # Nothing expires before a plan has seen it: brokers look 30 s after their start, if they are not told otherwise.
+    properties = {**PATIENT, "log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "3600000"}
     source = SandboxCluster(name="source", properties=properties, quick=True)
     destination = SandboxCluster(name="destination", properties=properties, quick=True)
     start_together(source, destination)

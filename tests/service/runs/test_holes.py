@@ -51,6 +51,7 @@ def transactions(bootstrap: str, topic: str, count: int, *, records: int = 3, na
             producer.abort_transaction(PATIENCE_S)
         else:
             producer.commit_transaction(PATIENCE_S)
+    transactional(bootstrap, f"{topic}-{name}")  # has its id once the last marker is written
 
 
 def plain(bootstrap: str, topic: str, count: int) -> None:

@@ -21,7 +21,7 @@ from tests.service.telemetry.alerts import samples
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3
-SESSION_MS = 3_000
+SESSION_MS = 10_000
 """So that sessions end, and are renewed, while it copies."""
 
 
@@ -75,7 +75,7 @@ def test_copied_and_audited(
     both: tuple[SandboxCluster, SandboxCluster], files: Files, topic_name: str, tmp_path: Path
 ) -> None:
     """
-    1. A topic is copied while a producer writes, for longer than two sessions; a worker joins the group, commits.
+    1. A topic is copied while a producer writes, for longer than a session; a worker joins the group, commits.
     2. Both sides are the same, says a reader of the test's own, and says ``mirror audit`` over the same listeners.
     3. Nothing that was printed, or stands in the arguments of a process, has a secret.
     """
@@ -89,7 +89,7 @@ def test_copied_and_audited(
         process.wait_event("started")
         with writing(source.bootstrap_servers, topic_name, PARTITIONS):
             before = len(process.of("progress"))
-            process.wait_for(lambda: len(process.of("progress")) > before + 2.5 * SESSION_MS / 100, "two sessions")
+            process.wait_for(lambda: len(process.of("progress")) > before + 1.3 * SESSION_MS / 100, "a session")
         caught_up(process, source.bootstrap_servers, destination.bootstrap_servers, topic_name)
         seen = seen_of(process)
         assert not process.of("resync")

@@ -1,6 +1,5 @@
 """``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
 
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,21 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import SandboxCluster
+from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
 from tests.service.kafka_side import create_topic, end_of, produce
 from tests.service.running import Mirror, cli, config_text, get, mirror, status
 from tests.service.telemetry.alerts import firing, samples
 from tests.service.workers import Workers
 
+_RESERVED: list[Reservation] = []
+"""Kept: nobody else may listen there in the meantime."""
+
 
 def nobody() -> str:
     """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    _RESERVED.append(Reservation())
+    return f"127.0.0.1:{_RESERVED[-1].port}"
 
 
 def test_a_cluster_that_is_away_at_the_start(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_one_of_all_workers(
         process.wait_event("caught_up")
         commit(source_cluster, topic_name, topic_name, 1)
         wait_committed(destination_cluster, topic_name, topic_name, 1)
+        process.wait_for(lambda: len(syncing(process)) == 1, "one process")
         (first,) = syncing(process)
         counted(process, "mirror_synced_group_offsets_total", 1)
         counted(process, 'mirror_synced_groups{source="source",state="in_step",target="destination"}', 1)
@@ -61,6 +62,15 @@ def test_one_of_all_workers(
         process.wait_for(lambda: not alive(second), "the end of the process")
         commit(source_cluster, topic_name, topic_name, 3)
         wait_committed(destination_cluster, topic_name, topic_name, 3)
+        # Two, or none, for as long as the first partition moves to the worker that comes back.
+        process.wait_for(
+            lambda: (
+                len(process.of("worker_started")) == 3
+                and sorted(_held(process)) == [2, 2]
+                and len(syncing(process)) == 1
+            ),
+            "one process",
+        )
         (third,) = syncing(process)
         assert third != second
         assert process.of("halted") == []

@@ -58,6 +58,7 @@ def test_the_model_answers_as_a_real_broker_does() -> None:
         **KEEPING,
         "auto.create.topics.enable": "false",
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+        "log.initial.task.delay.ms": "3600000",  # whatever the interval, the first checkpoint comes after this
     }
     with SandboxCluster("differential", brokers=1, properties=settings, quick=True) as sandbox:
         bootstrap = sandbox.bootstrap_servers

@@ -145,10 +145,12 @@ def test_holes_inside_of_batches(sides: Sides, topic_name: str, tmp_path: Path) 
     text = config_text(source, destination, [topic_name])
     with mirror(tmp_path / "mirror.yaml", text) as process:
         wait_equal(process, sides, topic_name)
+        process.wait_for(
+            lambda: status(process)["flows"][0]["opened"].get("sparse_batch", 0) >= 4, "what was opened to be told"
+        )
         _, metrics = get(process, "/metrics")
         (line,) = [one for one in metrics.splitlines() if one.startswith("mirror_batches_total") and "sparse" in one]
         assert float(line.split()[-1]) >= 4
-        assert status(process)["flows"][0]["opened"]["sparse_batch"] >= 4
         assert process.stop() == 0
         assert not process.of("halted")
     check_between(before, as_read(destination, topic_name), as_read(source, topic_name))
