@@ -317,3 +317,16 @@ def test_run_without_clusters(config: Path) -> None:
         (line,) = process.of("failed")
         assert line["reason"] == "Unreachable"
         assert "127.0.0.1:1: Connection refused" in line["detail"]
+
+
+@pytest.mark.parametrize("text", ["flows: [", None], ids=["broken", "absent"])
+def test_an_audit_that_never_begins_leaves_no_earlier_verdict(tmp_path: Path, text: str | None) -> None:
+    """Whoever looks at the folder must not take the verdict of yesterday for that of today."""
+    config, summary = tmp_path / "mirror.yaml", tmp_path / "out" / "summary.json"
+    if text is not None:
+        config.write_text(text)
+    summary.parent.mkdir()
+    summary.write_text("{}")
+    result = CliRunner().invoke(main, ["audit", "-c", str(config), "--out", str(summary.parent)])
+    assert result.exit_code == EXIT_CONFIG, result.output
+    assert list(summary.parent.iterdir()) == []

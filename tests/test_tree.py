@@ -65,6 +65,7 @@ COVERED = {
     "raw/consume/position.py": "raw/test_consumer.py",
     "raw/produce/requests.py": "raw/produce/test_sending.py",
     "audit/export.py": "audit/test_report.py",
+    "audit/folder.py": "audit/test_report.py",
     "audit/judge/runs.py": "audit/judge/test_differences.py",
     "audit/judge/spans.py": "audit/judge/test_kinds.py",
     "audit/prepare/estimate.py": "audit/prepare/test_bounds.py",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mirror.audit.errors import AuditError, interrupted
+from mirror.audit.folder import prepare
 from mirror.audit.model import AuditRequest, Verdict
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _audit(
     master: str | None,
     conf: Mapping[str, str],
 ) -> ExitCode:
+    if out is not None:
+        prepare(out)
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise AuditError(
@@ -135,8 +138,6 @@ def _audit(
     from mirror.audit.spark.cluster_session import ClusterSession, is_submitted
     from mirror.audit.spark.session import LocalSession
 
-    if out is not None:
-        export.prepare(out)
     if master is None and not is_submitted():
         session: Callable[[], LocalSession] = LocalSession
     else:

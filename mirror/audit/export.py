@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from mirror import DISTRIBUTION
 from mirror.audit.errors import AuditError
+from mirror.audit.folder import SUMMARY, TABLES, UNFINISHED
 from mirror.audit.judge.changed.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
 
@@ -58,30 +59,6 @@ COVERAGE = pa.schema(
     ]
 )
 
-SUMMARY = "summary.json"
-TABLES = [f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
-_UNFINISHED = ".unfinished"
-
-
-def prepare(folder: Path) -> None:
-    """Creates the folder before any other work is done, and removes an earlier audit's files, the verdict first.
-
-    Raises:
-        AuditError: the folder cannot be created or written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in (SUMMARY, *TABLES):
-            (folder / name).unlink(missing_ok=True)
-            (folder / (name + _UNFINISHED)).unlink(missing_ok=True)
-        probe = folder / ".mirror-audit"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise AuditError(
-            f"cannot write to {folder}: {error.strerror}", "name a folder that can be written to"
-        ) from error
-
 
 def write(result: AuditResult, folder: Path) -> list[Path]:
     """Writes all files, the summary last. Each file gets its name only when it is whole and on disk.
@@ -95,7 +72,7 @@ def write(result: AuditResult, folder: Path) -> list[Path]:
     contents = (findings, (findings, FINDINGS), coverage, (coverage, COVERAGE), summary(result))
     try:
         for path, content in zip(written, contents, strict=True):
-            unfinished = path.with_name(path.name + _UNFINISHED)
+            unfinished = path.with_name(path.name + UNFINISHED)
             if isinstance(content, tuple):
                 rows, schema = content
                 pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)

@@ -44,6 +44,8 @@ def audit(
     from mirror.relay.settings import codec_named
     from mirror.service.commands import Commands
 
+    if out is not None:
+        _remove_earlier(out)
     config = load(path)
     flow = chosen(config, name)
 
@@ -84,6 +86,22 @@ def audit(
             conf=_spark_conf(master, conf),
         )
     )
+
+
+def _remove_earlier(out: Path) -> None:
+    """Removes an earlier audit's files before anything can go wrong: a configuration with a mistake must not leave the
+    verdict of yesterday there."""
+    from rich.console import Console
+
+    from mirror.audit.command import ExitCode, tell
+    from mirror.audit.errors import AuditError
+    from mirror.audit.folder import prepare
+
+    try:
+        prepare(out)
+    except AuditError as error:
+        tell(Console(stderr=True), error)
+        sys.exit(ExitCode.NOT_FINISHED)
 
 
 def _spark_conf(master: str | None, given: tuple[str, ...]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from mirror import DISTRIBUTION
 from mirror.audit import export, report
 from mirror.audit.command import _EXIT_CODES, for_stdout
 from mirror.audit.errors import AuditError
+from mirror.audit.folder import SUMMARY, prepare
 from mirror.audit.model import (
     AuditRequest,
     AuditResult,
@@ -191,7 +192,7 @@ def test_sizes_and_spans() -> None:
 def test_the_files_hold_everything(tmp_path: Path) -> None:
     shown = result(finding(Kind.CORRUPT, 20), finding(Kind.MISSING, 0, partition=None, source=None))
     folder = tmp_path / "new" / "folder"
-    export.prepare(folder)
+    prepare(folder)
     written = export.write(shown, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in written)
     for name in ("findings", "coverage"):
@@ -217,9 +218,9 @@ def test_the_files_hold_everything(tmp_path: Path) -> None:
 
 def test_an_older_success_is_never_taken_for_a_new_one(tmp_path: Path) -> None:
     """It goes before the work begins; and a verdict stands only beside all that it stands on, whenever writing ends."""
-    export.prepare(tmp_path)
+    prepare(tmp_path)
     names = {path.name for path in export.write(result(), tmp_path)}
-    export.prepare(tmp_path)
+    prepare(tmp_path)
     assert list(tmp_path.iterdir()) == []
     flushed = export._flush
     for survives in range(len(names) + 1):
@@ -233,15 +234,15 @@ def test_an_older_success_is_never_taken_for_a_new_one(tmp_path: Path) -> None:
         with patch.object(export, "_flush", flush), pytest.raises(AuditError, match="No space left"):
             export.write(result(), tmp_path)
         finished = {path.name for path in tmp_path.iterdir()} & names
-        assert export.SUMMARY not in finished or finished == names
-        export.prepare(tmp_path)
+        assert SUMMARY not in finished or finished == names
+        prepare(tmp_path)
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AuditError, match="cannot write to"):
-        export.prepare(tmp_path / "file")
+        prepare(tmp_path / "file")
     with pytest.raises(AuditError, match="cannot write"):
         export.write(result(), tmp_path / "absent")
 

@@ -109,6 +109,7 @@ class Differences:
             self._queues[region.key].append(region)
         while windows := self._windows():
             self._look(windows)
+            windows = self._apart(windows)
             self._pin(windows)
             places = self._follow(windows)
             self._name(windows, places)
@@ -167,7 +168,7 @@ class Differences:
             self._look([other for _, other, _ in trials.values()], certain=False)
             for key, (window, other, border) in trials.items():
                 if unmatched(other.pairs) < unmatched(window.pairs):
-                    window.pairs, window.where = other.pairs, other.where
+                    window.pairs, window.where, window.region = other.pairs, other.where, other.region
                     self._borders.add((key, border))
                 else:
                     self.looks.pin(key, border, None)
@@ -190,9 +191,51 @@ class Differences:
                 some = again
         for window in windows if certain else ():
             self._check(window)
+        for window in windows:
+            self._widen(window)
         self._look_at_tails(windows)
         for window in windows:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
+
+    def _widen(self, window: Window) -> None:
+        """Lets a region end where its last batch does: what stands behind chunks that differ may explain that batch."""
+        region, end = window.region, window.where.end
+        if behind(window.rest, end) or region.source.end != region.destination.end or end <= region.source.end:
+            return
+        ends = end, end
+        if end >= self._end(region):
+            known = self.bounds[region.key]
+            ends = known.source.end, known.destination.end - region.shift
+        source, destination = (
+            Span(span.start, max(span.end, at))
+            for span, at in zip((region.source, region.destination), ends, strict=True)
+        )
+        window.region = replace(region, source=source, destination=destination)
+
+    def _apart(self, windows: Sequence[Window]) -> list[Window]:
+        """Returns the windows that no other region overlaps. Those that a batch has widened into the next region are
+        queued again, joined with it: a batch may be longer than all that lies between two regions."""
+        left: list[Window] = []
+        wide: dict[TopicPartition, Region] = {}
+        for window in windows:
+            key, region = window.region.key, window.region
+            if left and key not in wide and _overlaps(left[-1].region, region):
+                wide[key] = left.pop().region
+            if key in wide and _overlaps(wide[key], region):
+                wide[key] = _joined(wide[key], region)
+            else:
+                left.append(window)
+        for window in [*left]:
+            key, queue = window.region.key, self._queues[window.region.key]
+            if queue and _overlaps(window.region, queue[0]):
+                left.remove(window)
+                wide[key] = window.region
+        for key, region in wide.items():
+            queue = self._queues[key]
+            while queue and _overlaps(region, queue[0]):
+                region = _joined(region, queue.popleft())
+            queue.appendleft(region)
+        return left
 
     def _end(self, region: Region) -> int:
         """Returns the end of what both logs have, at the region's shift."""
@@ -449,6 +492,24 @@ class Differences:
             places.destination.update(by_content(self.looks.in_destination(wanted)))
         asked_source |= strange
         asked_destination |= lost
+
+
+def _overlaps(region: Region, behind: Region) -> bool:
+    same = (region.key, region.shift, region.by_record) == (behind.key, behind.shift, behind.by_record)
+    return same and region.source.start <= behind.source.start < region.source.end
+
+
+def _joined(region: Region, behind: Region) -> Region:
+    """Returns one region of two, the first of which reaches into the second; all of that is in its first window."""
+    chunks = (*region.chunks, *behind.chunks)
+    end = region.source.end
+    return replace(
+        region,
+        chunks=chunks,
+        source=Span(region.source.start, max(end, behind.source.end)),
+        destination=Span(region.destination.start, max(region.destination.end, behind.destination.end)),
+        chunks_at_once=sum(chunk.where.start < end for chunk in chunks),
+    )
 
 
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)

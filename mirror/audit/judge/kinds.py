@@ -96,19 +96,20 @@ def named(scene: Scene) -> list[Finding]:
     placed = [*_in_place(scene.key, moved, source, destination, broken), *_in_tail(scene, source)]
     if not scene.rebatches:
         anew = _anew(scene, source, destination)
+    inside: list[Hole] = []
     found = [
         *damaged,
         *moved,
         *placed,
         *anew.findings,
-        *_cleaned(scene, source, destination),
+        *_cleaned(scene, source, destination, inside),
         *_changed(scene.key, source, destination),
         *_overlapping(scene, source, destination),
     ]
     found = with_fills(
         scene.key,
         _known(scene),
-        sorted([*scene.holes, *scene.equal, *([] if scene.mapped else anew.holes)]),
+        sorted([*scene.holes, *scene.equal, *([] if scene.mapped else [*anew.holes, *inside])]),
         sorted([*scene.markers, *scene.equal]),
         odd,
         found,
@@ -312,15 +313,17 @@ def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
             yield _finding(Kind.MOVED, scene.key, [row], [there], f"by {shift:+,} offsets")
 
 
-def _cleaned(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Takes out what a log cleaner explains."""
+def _cleaned(
+    scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], holes: list[Hole]
+) -> Iterator[Finding]:
+    """Takes out what a log cleaner explains. ``holes``: see ``settled``."""
     if scene.opened is not None and scene.cleaned:
         there = None if scene.mapped else Explained(scene.odd)
         opened = OpenedBatches(
             differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there,
             copied_to=scene.audited.end, append_times=scene.append_times,
         )  # fmt: skip
-        yield from settled(scene.key, source, destination, opened)
+        yield from settled(scene.key, source, destination, opened, holes)
 
 
 def _changed(key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ somewhere must be there, equal to the source's, and each batch of the flow must 
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
-from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.memory import StateUnusable
@@ -32,13 +33,14 @@ MOST_BEFORE_BYTES = 4 << 30
 
 
 class MappedPartition(NamedTuple):
-    """The place of a partition's copy. ``read``: the destination offsets that the map covers; ``own``: the flow's
-    producer ids."""
+    """The place of a partition's copy. ``read``: the destination offsets that the map covers; ``own``: the copy's
+    producer ids; ``sharing``: those of the flow's other copies in the same partition, if topics are copied into one."""
 
     topic: str
     offsets: OffsetMap
     read: Span
     own: tuple[int, ...]
+    sharing: tuple[int, ...] = ()
 
     def there(self, span: Span) -> Span:
         """Translates source offsets to the destination's."""
@@ -79,11 +81,24 @@ async def freeze_mapped(
                 await _freeze(found, state, source, destination, key, Span(starts[key], end), request, deadline)
             else:
                 found.findings.extend(_unknown(key, Span(starts[key], end), state))
+        homes = _at_home(state, request.flow, source.cluster_id)
+        for key, one in found.partitions.items():
+            here = homes[one.topic, key.partition]
+            found.partitions[key] = one._replace(sharing=tuple(sorted(here - set(one.own))))
     except (StateError, StateUnusable) as error:
         raise AuditError(
             f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
             "it is written by mirrors of this flow only; see what else writes there",
         ) from error
+    return found
+
+
+def _at_home(state: InternalTopic, flow: str, cluster_id: str) -> dict[tuple[str, int], set[int]]:
+    """Returns the producer ids of all copies that the flow has, or had, in each partition of the destination."""
+    found: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for one in state.ledger.subjects:
+        computed = producer_id(flow=flow, cluster_id=cluster_id, topic=one.topic, partition=one.partition)
+        found[one.destination, one.partition] |= {computed, *state.ledger.own(one)}
     return found
 
 
@@ -105,6 +120,12 @@ async def _freeze(
     while True:
         try:
             known = await translation(state, ours, theirs, committed=request.committed, own=[computed])
+        except Ambiguous as error:
+            raise AuditError(
+                f"{key.topic} partition {key.partition}: behind the flow's last checkpoint, it cannot be told which of "
+                f"the source's batches were copied: {error}",
+                "the source has deleted what would tell; start the mirror, and audit again once it has found its place",
+            ) from error
         except Differs as error:
             found.findings.append(
                 _finding(
@@ -186,7 +207,9 @@ def _log(cluster: Cluster, topic: str, partition: int) -> PartitionLog:
         raise Unreachable(
             f"cluster {cluster.name}: topic {topic} partition {partition} has no leader; check that its leader is up"
         )
-    return PartitionLog(cluster, cluster.topics[topic], partition, leader)
+    log = PartitionLog(cluster, cluster.topics[topic], partition, leader)
+    log.converts = True  # The mirror copies messages of old formats; others' may stand before and among the copies.
+    return log
 
 
 def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPartition]) -> tuple[Task, ...]:
@@ -198,7 +221,7 @@ def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPart
             wanted._replace(
                 copied=copied(
                     there.offsets, wanted.start, wanted.end,
-                    topic=there.topic, bounds=there.read, own=there.own, shift=wanted.shift,
+                    topic=there.topic, bounds=there.read, own=there.own, shift=wanted.shift, sharing=there.sharing,
                 )
             )
             for wanted in task

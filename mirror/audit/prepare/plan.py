@@ -27,8 +27,8 @@ MOST_TASKS = 5_000
 class CopiedRange(NamedTuple):
     """The place of a range's source offsets at the destination.
 
-    ``start`` and ``end``: the offsets to read there, in topic ``topic``. ``own``: producer ids of the flow. ``runs``:
-    those of the offset map that touch the range.
+    ``start`` and ``end``: the offsets to read there, in topic ``topic``. ``own``: producer ids of the copy. ``runs``:
+    those of the offset map that touch the range. ``sharing``: ids of the flow's other copies in the same partition.
     """
 
     topic: str
@@ -36,15 +36,28 @@ class CopiedRange(NamedTuple):
     end: int
     own: tuple[int, ...]
     runs: tuple[Run, ...]
+    sharing: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]]) -> "CopiedRange":
+    def read(
+        cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]],
+        sharing: Iterable[int] = (),
+    ) -> "CopiedRange":  # fmt: skip
         """Builds it from JSON lists."""
-        return cls(topic, int(start), int(end), tuple(map(int, own)), tuple(Run(*map(int, run)) for run in runs))
+        found = tuple(Run(*map(int, run)) for run in runs)
+        return cls(topic, int(start), int(end), tuple(map(int, own)), found, tuple(map(int, sharing)))
 
 
 def copied(
-    offsets: OffsetMap, start: int, end: int, *, topic: str, bounds: Span, own: Iterable[int], shift: int = 0
+    offsets: OffsetMap,
+    start: int,
+    end: int,
+    *,
+    topic: str,
+    bounds: Span,
+    own: Iterable[int],
+    shift: int = 0,
+    sharing: Iterable[int] = (),
 ) -> CopiedRange:
     """Returns the place of source offsets ``start`` up to but not including ``end``, in ``topic`` of the destination.
 
@@ -56,8 +69,9 @@ def copied(
         end: its end, exclusive.
         topic: name at the destination.
         bounds: the destination offsets that all ranges together read.
-        own: producer ids of the flow.
+        own: producer ids of the copy.
         shift: how many offsets further than the map says the destination has them.
+        sharing: producer ids of the flow's other copies in the same partition.
     """
     begins, ends = offsets.to_destination(start), offsets.to_destination(end)
     low = min(max(bounds.end if begins is None else begins.offset + shift, bounds.start), bounds.end)
@@ -65,7 +79,7 @@ def copied(
     at = bisect_right(offsets, start, key=lambda run: run.source_end)
     runs = itertools.takewhile(lambda run: run.source < end, (offsets[index] for index in range(at, len(offsets))))
     moved = tuple(run._replace(destination=run.destination + shift) for run in runs)
-    return CopiedRange(topic, low, max(low, min(there, bounds.end)), tuple(own), moved)
+    return CopiedRange(topic, low, max(low, min(there, bounds.end)), tuple(own), moved, tuple(sharing))
 
 
 class Range(NamedTuple):

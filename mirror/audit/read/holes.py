@@ -45,6 +45,7 @@ class Rules:
     ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill holes
     whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
     filled at all, and are not compared. ``append_times``: the destination's broker may put its own times in.
+    ``flow_ids``: the producer ids of all copies of a mapped flow; each is at home in one partition.
     """
 
     side: Side = Side.SOURCE
@@ -52,6 +53,7 @@ class Rules:
     strangers: bool = False
     mapped: bool = False
     append_times: bool = False
+    flow_ids: tuple[int, ...] = ()
 
     @property
     def odd(self) -> frozenset[What]:
@@ -83,7 +85,7 @@ class Rules:
         """
         try:
             fields = json.loads(text)
-            return cls(**{**fields, "side": Side(fields["side"])})
+            return cls(**{**fields, "side": Side(fields["side"]), "flow_ids": tuple(fields.get("flow_ids", ()))})
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"no rules: {text!r}") from error
 

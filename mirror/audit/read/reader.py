@@ -162,7 +162,7 @@ class Reader:
                 yield block
             return
         where = wanted.copied
-        selector = Selector(where)
+        selector = Selector(where, self._rules.flow_ids)
         split = self._splitter(wanted, 0, selector)
         select = split or _only(selector)
         found = RangeCoverage()

@@ -2,8 +2,11 @@
 
 A range has the same source offsets on both sides. At the destination, it is read where the offset map has it. Batches
 in the map get their source offsets, and from then on are compared like those of an exact copy. Others' batches are left
-out. A batch that has a producer id of the flow and is not in the map was copied twice, or by a zombie.
+out. A batch that has a producer id of the flow and is not in the map was copied twice, by a zombie, or into the wrong
+partition.
 """
+
+from collections.abc import Collection
 
 import numpy as np
 
@@ -16,7 +19,7 @@ LISTED = 100
 
 
 class Selector:
-    """Selects the range's batches from what was read of the destination.
+    """Selects the range's batches from what was read of the destination. ``flow_ids``: of all of the flow's copies.
 
     Attributes:
         offsets: number of offsets in the selected batches.
@@ -24,8 +27,9 @@ class Selector:
             have.
     """
 
-    def __init__(self, where: CopiedRange) -> None:
-        self._own = np.array(sorted(where.own), np.int64)
+    def __init__(self, where: CopiedRange, flow_ids: Collection[int] = ()) -> None:
+        own = set(where.own) | (set(flow_ids) - set(where.sharing))
+        self._own = np.array(sorted(own), np.int64)
         self._runs = np.array(where.runs, np.int64).reshape(-1, 3)
         self.offsets = 0
         self.unmapped: list[tuple[int, int]] = []

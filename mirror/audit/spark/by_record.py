@@ -3,7 +3,9 @@
 A cleaner removes a record only if there is a later one of its key, or if it is an old tombstone. So a record that only
 one side has is excused if the other side has a later record of its key, or if it has no key. A tombstone, or a record
 with a later tombstone on its own side, is excused as well (the other side's cleaner may have removed the tombstone
-since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted.
+since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted. Nor
+does a tombstone at the source excuse anything that the destination lacks if it was written behind the destination's
+end: no cleaner there has ever seen it.
 """
 
 from collections import defaultdict
@@ -23,6 +25,7 @@ BLOCK_BITS = 8
 """Bits of an offset within its block: a block has 256 offsets."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
+_ENDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "copied": pa.int64()})
 _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
 
 
@@ -34,12 +37,21 @@ class LaterRecords(NamedTuple):
     destination: DataFrame
 
     @classmethod
-    def read(cls, spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> "LaterRecords":
+    def read(
+        cls,
+        spark: SparkSession,
+        source: SourceOptions,
+        destination: SourceOptions,
+        copied: Mapping[TopicPartition, int],
+    ) -> "LaterRecords":
         """Builds it from these sides, whose rows are records up to the logs' ends. They are read when the result is
-        first used, and only once."""
+        first used, and only once. ``copied``: the destination's end, as a source offset."""
         assert source.rows == destination.rows == RECORDS, "records are compared with records"
-        ours, theirs = (_latest(_side(spark, side, at), at) for side, at in ((source, "s_"), (destination, "d_")))
-        return cls(ours.persist(), theirs.persist())
+        rows = [(*key, end) for key, end in copied.items()]
+        ends = spark.createDataFrame(pa.table([*zip(*rows, strict=True)], schema=_ENDS))
+        ours = _side(spark, source, "s_").join(F.broadcast(ends), ["topic", "partition"])
+        theirs = _side(spark, destination, "d_").withColumn("copied", F.lit(None).cast("long"))
+        return cls(_latest(ours, "s_").persist(), _latest(theirs, "d_").persist())
 
     def forget(self) -> None:
         """Frees what Spark keeps of it."""
@@ -117,9 +129,12 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
-    """Returns the first and the last offset of each key, and the last one that is a tombstone."""
+    """Returns the first and the last offset of each key, and the last one that is a tombstone, before ``copied`` where
+    that is known."""
     records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
-    is_tombstone = F.col(prefix + "tombstone") == 1
+    is_tombstone = (F.col(prefix + "tombstone") == 1) & (
+        F.col("copied").isNull() | (F.col("base_offset") < F.col("copied"))
+    )
     return records.groupBy(*_KEY).agg(
         F.min("base_offset").alias(prefix + "first"),
         F.max("base_offset").alias(prefix + "last"),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -215,12 +216,22 @@ class Looking:
             later.forget()
 
     def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
-        bounds, keys = self.scope.bounds, list(keys)
-        whole = {key: Span(bounds[key].audited.start, _NO_END) for key in keys}
+        keys = list(keys)
         # A cleaner may have taken what was audited because of a record that was written since.
         ends = asyncio.run(self.scope.ends_now(keys))
-        source, destination = (self._records_of(side, whole, shifts, ends.get(side, {})) for side in Side)
-        return self._spark(lambda: LaterRecords.read(self.spark, source, destination))
+        source, destination = (
+            self._records_of(
+                side,
+                {key: Span(self._begin(side, key, shifts.get(key, 0)), _NO_END) for key in keys},
+                shifts,
+                ends.get(side, {}),
+            )
+            for side in Side
+        )
+        copied = {
+            key: self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})) for key in keys
+        }
+        return self._spark(lambda: LaterRecords.read(self.spark, source, destination, copied))
 
     def _records_of(
         self,
@@ -233,12 +244,22 @@ class Looking:
         they end by now, if more than what was frozen is to be read."""
         known = []
         for key, (start, end) in spans.items():
-            shift = shifts.get(key, 0)
-            reach = max(self._end(side, key, shift), ends.get(key, 0) - shift * (side is Side.DESTINATION))
+            reach = self._reach(side, key, shifts.get(key, 0), ends)
             known.append(self._estimate(key, Span(start, max(start, min(end, reach)))))
         planned = plan(known, self.slots)
         tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
         return self._options(side, tasks, RECORDS)
+
+    def _begin(self, side: Side, key: TopicPartition, shift: int) -> int:
+        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well."""
+        known = self.scope.bounds[key]
+        if side is Side.SOURCE:
+            return known.source.start
+        return (known.audited.start if self.request.mapped else known.destination.start) - shift
+
+    def _reach(self, side: Side, key: TopicPartition, shift: int, ends: Mapping[TopicPartition, int]) -> int:
+        """Returns how far the log is read, as a source offset: to its frozen end, or to that in ``ends``."""
+        return max(self._end(side, key, shift), ends.get(key, 0) - shift * (side is Side.DESTINATION))
 
     def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
         """Returns the log's end as a source offset. A later record of a key may lie after the audited offsets."""
@@ -299,8 +320,13 @@ class Looking:
                 strangers=self.request.fill == "transaction",
                 mapped=self.request.mapped,
                 append_times=self.request.append_times,
+                flow_ids=() if is_source else self._flow_ids,
             ),
         )
+
+    @cached_property
+    def _flow_ids(self) -> tuple[int, ...]:
+        return tuple(sorted({one for there in self.frozen.mapped.values() for one in there.own}))
 
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):

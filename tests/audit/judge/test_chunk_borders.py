@@ -201,3 +201,22 @@ def test_a_running_mirror_that_makes_larger_batches(width: int) -> None:
     assert {kind for kind, _, _ in BytesOfLogs(singles(0, 30), there, 30).audit(width, rebatches=True)} == {
         Kind.REENCODED
     }
+
+
+@pytest.mark.parametrize("tail", [0, 30])
+@pytest.mark.parametrize("rebatches", [False, True])
+def test_what_is_longer_than_all_that_lies_between_two_regions(*, rebatches: bool, tail: int) -> None:
+    """
+    1. A batch whose pieces, or larger batches whose originals, are further apart than what one region may lack: the
+       regions are one. With others behind them, and to the logs' ends.
+    2. Mutation: they are judged by themselves.
+    """
+    large = [*singles(0, 10), batch(10, 60), *singles(70, 70 + tail)]
+    pieces = [*singles(0, 10), *(batch(base, 20) for base in (10, 30, 50)), *singles(70, 70 + tail)]
+    both = (pieces, large) if rebatches else (large, pieces)
+    for width in (*WIDTHS, 2):
+        found = BytesOfLogs(*both, 70 + tail).audit(width, rebatches=rebatches)
+        assert found == [(Kind.REENCODED, Span(10, 70), Span(10, 70))], width
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(differences, "_overlaps", lambda *_: False)
+        assert {kind for kind, _, _ in BytesOfLogs(*both, 70 + tail).audit(1, rebatches=rebatches)} != {Kind.REENCODED}

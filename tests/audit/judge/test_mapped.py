@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
 from mirror.audit.prepare import plan
-from mirror.audit.prepare.plan import copied
+from mirror.audit.prepare.plan import Range, copied
+from mirror.audit.read.holes import Rules
+from mirror.audit.read.ranges import cut_records
+from mirror.audit.read.selecting import Selector
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
@@ -26,7 +29,7 @@ from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create, edited, endpoint
 from tests.audit.exact import Batch, steps_of, transactions
-from tests.records.builders import kafka_batch
+from tests.records.builders import kafka_batch, raw_batch
 
 Pair = tuple[SandboxCluster, SandboxCluster]
 Batches = list[bytes]
@@ -63,6 +66,25 @@ def test_a_log_that_lost_its_beginning() -> None:
     assert copied(MAP, 22, 30, topic="there", bounds=Span(21, 50), own=[])[1:3] == (50, 50)
 
 
+@pytest.mark.parametrize(("other", "sharing", "told"), [(1, (), [(5, 10)]), (1, (1,), []), (2, (), [])])
+def test_a_batch_of_another_copy(other: int, sharing: tuple[int, ...], told: list[tuple[int, int]]) -> None:
+    """It came into the wrong partition: unless another topic is copied there, too, or another flow writes there."""
+    ids = [producer_id(flow=FLOW, cluster_id="c", topic="t", partition=index) for index in range(3)]
+    found = b"".join(
+        raw_batch(bytes(9), base_offset=base, last_offset_delta=4, record_count=5, producer_id=ids[at])
+        for base, at in ((0, 0), (5, other), (10, 0))
+    )
+    rules = Rules(side=Side.DESTINATION, mapped=True)
+    piece = cut_records(memoryview(found), 0, len(found), Range("t", 0, 0, 15, True, 10), 0, rules)
+    where = copied(
+        OffsetMap([Run(0, 0, 5), Run(5, 10, 5)]), 0, 15, topic="t", bounds=Span(0, 15), own=ids[:1],
+        sharing=[ids[at] for at in sharing],
+    )  # fmt: skip
+    selector = Selector(where, ids[:2])
+    assert selector(piece).headers["base_offset"].tolist() == [0, 5]
+    assert selector.unmapped == told
+
+
 # -- real clusters --------------------------------------------------------------------------------------------------
 
 
@@ -72,18 +94,21 @@ def due(source: SandboxCluster, topic: str) -> Batches:
 
 
 def copy_mapped(
-    pair: Pair, topic: str, there: str, *, change: Change = list, written: int = 3, former: int = 0
+    pair: Pair, topic: str, there: str, *, change: Change = list, written: int = 3, former: int = 0, other: int = 0
 ) -> OffsetMap:
     """Partition 0, with another writer's batches in between; the map of the first ``written`` batches is written down.
-    ``former``: a producer id that the flow had before, under which a stray batch comes.
+    ``former``: a producer id that the flow had before, under which a stray batch comes. ``other``: that of another
+    copy, likewise.
 
     Returns:
         The whole map, as it would be if nothing were changed.
     """
-    return asyncio.run(_copy(pair, topic, there, change(due(pair[0], topic)), written, former))
+    return asyncio.run(_copy(pair, topic, there, change(due(pair[0], topic)), written, former, other))
 
 
-async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int, former: int) -> OffsetMap:
+async def _copy(
+    pair: Pair, topic: str, there: str, batches: Sequence[bytes], written: int, former: int, other: int
+) -> OffsetMap:
     owner = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topic, partition=0)
     side, order = Subject(topic, 0, there), Order(1, owner, 0)
     offsets = OffsetMap()
@@ -104,8 +129,8 @@ async def _copy(pair: Pair, topic: str, there: str, batches: Sequence[bytes], wr
             if header.base_offset >= offsets.source_end:
                 offsets.append(header.base_offset, base, header.last_offset_delta + 1)
             identity = identity.after(header.last_offset_delta + 1)
-            if former and not index:
-                await log.produce(restamp(header, Identity(former, 0, 0), 0).pack() + raw[HEADER_SIZE:])
+            if (former or other) and not index:
+                await log.produce(restamp(header, Identity(former or other, 0, 0), 0).pack() + raw[HEADER_SIZE:])
             if index == written - 1:
                 await state.save(
                     [
@@ -144,7 +169,7 @@ def test_copies_with_offsets_of_their_own(
 ) -> None:
     """One untouched topic, and one for each damage; the untouched one once more in many ranges."""
     pair = source_cluster, destination_cluster
-    names = "same", "lost", "value", "twice", "stray", "absent"
+    names = "same", "lost", "value", "twice", "stray", "misrouted", "absent"
     topics = {name: f"{topic_name}-{name}" for name in names}
     for topic in topics.values():
         create(pair[0], topic)
@@ -158,10 +183,17 @@ def test_copies_with_offsets_of_their_own(
         "value": lambda found: [found[0], changed, *found[2:]],
         "twice": lambda found: [found[0], found[0], *found[1:]],
         "stray": list,
+        "misrouted": list,
     }
+    same = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topics["same"], partition=0)
     maps = {
         name: copy_mapped(
-            pair, topics[name], f"{topics[name]}-there", change=change, former=MIRROR_BIT | 7 if name == "stray" else 0
+            pair,
+            topics[name],
+            f"{topics[name]}-there",
+            change=change,
+            former=MIRROR_BIT | 7 if name == "stray" else 0,
+            other=same if name == "misrouted" else 0,
         )
         for name, change in changes.items()
     }
@@ -191,6 +223,10 @@ def test_copies_with_offsets_of_their_own(
     (stray,) = of(result, topics["stray"])
     assert stray.kind is Kind.EXTRA
     assert "offset map does not have" in stray.detail
+
+    (misrouted,) = of(result, topics["misrouted"])
+    assert misrouted.kind is Kind.EXTRA
+    assert "offset map does not have" in misrouted.detail
 
     (absent,) = of(result, topics["absent"])
     assert (absent.kind, absent.source and absent.source.start) == (Kind.MISSING, 0)

@@ -57,9 +57,20 @@ def test_read_once_for_all_rounds() -> None:
 
 
 def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cleaner may have taken a record for one that was written behind the frozen end. Mutation: read to that end."""
+    """
+    1. A cleaner may have taken a record for one that was written behind the frozen end: each log is read up to where it
+       ends by now, from where it begins, be it before the audited offsets.
+    2. What the destination has by now is as much as a tombstone at the source can have been copied.
+    3. Mutation: read to the frozen end.
+    """
     spans: list[tuple[int, int]] = []
-    monkeypatch.setattr(LaterRecords, "read", lambda _, *sides: spans.extend(_spans(sides)))
+    copied: list[dict[TopicPartition, int]] = []
+
+    def read(_: object, source: Any, destination: Any, ends: dict[TopicPartition, int]) -> None:
+        spans.extend(_spans((source, destination)))
+        copied.append(ends)
+
+    monkeypatch.setattr(LaterRecords, "read", read)
     for now, reach in (({Side.SOURCE: {KEY: 150}, Side.DESTINATION: {KEY: 140}}, (150, 140)), ({}, (100, 90))):
         looking = Looking(
             request := Mock(), scope := Mock(), [ReadingEstimate(KEY, Span(10, 90), 80)], Mock(), 1, Mock()
@@ -70,7 +81,8 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
         monkeypatch.setattr(looking, "_spark", lambda action: action())
         looking._read_later([KEY], {})
-        assert spans == [(10, reach[0]), (10, reach[1])]
+        assert spans == [(10, reach[0]), (5, reach[1])]
+        assert copied.pop() == {KEY: reach[1]}
         spans.clear()
 
 

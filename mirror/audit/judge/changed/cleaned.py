@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from mirror.audit.judge.fills import Explained
-from mirror.audit.judge.spans import overlapping
-from mirror.audit.model import BatchRow, Finding, Kind, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.judge.spans import less, overlapping
+from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 
 GONE_HERE = "the source's log cleaner may have removed them since: of each key, a later record stands or a tombstone"
 GONE_THERE = "the destination's log cleaner has removed records of which later ones stand"
@@ -48,9 +48,14 @@ class OpenedBatches:
 
 
 def settled(
-    key: TopicPartition, source: dict[int, BatchRow], destination: dict[int, BatchRow], opened: OpenedBatches
+    key: TopicPartition,
+    source: dict[int, BatchRow],
+    destination: dict[int, BatchRow],
+    opened: OpenedBatches,
+    holes: list[Hole] | None = None,
 ) -> Iterator[Finding]:
-    """Takes out the batches that a log cleaner explains and yields their findings. Others are left to later rules."""
+    """Takes out the batches that a log cleaner explains and yields their findings. Others are left to later rules.
+    ``holes``: gets the offsets without a record inside of source batches whose copies are gone."""
     spans = {
         side: sorted(row.span for row in rows.values()) for side, rows in zip(Side, (source, destination), strict=True)
     }
@@ -59,7 +64,9 @@ def settled(
         if ours is not None and theirs is not None:
             finding = _rewritten(key, ours, theirs, opened)
         elif ours is not None:
-            finding = _removed(key, ours, Side.SOURCE, opened, spans[Side.DESTINATION])
+            finding = _sparse(key, ours, opened, spans[Side.DESTINATION], holes) or _removed(
+                key, ours, Side.SOURCE, opened, spans[Side.DESTINATION]
+            )
         else:
             finding = _removed(key, destination[base], Side.DESTINATION, opened, spans[Side.SOURCE])
         if finding is not None:
@@ -85,6 +92,29 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
         return _finding(Kind.CLEANED, key, ours, theirs, here, GONE_THERE)
     same = opened.append_times or ours.max_timestamp == theirs.max_timestamp
     return _finding(Kind.CLEANED, key, ours, theirs, [], REWRITTEN) if same else None
+
+
+def _sparse(
+    key: TopicPartition, row: BatchRow, opened: OpenedBatches, others: Sequence[Span], holes: list[Hole] | None
+) -> Finding | None:
+    """Returns the finding for a batch of the source with holes inside, of whose records the copies are all gone. The
+    markers over the holes may still stand: only where records were due must there be nothing."""
+    found = opened.within(row.span)
+    due = [Span(one.offset, one.offset + 1) for one in found]
+    if (
+        row.records == row.span.offsets
+        or opened.there is None
+        or opened.there.is_cleaned(row.span)
+        or (opened.copied_to is not None and row.span.end > opened.copied_to)
+        or next(overlapping(others, row.span), None) is not None
+        or len(found) != row.records
+        or not all(one.at is Side.SOURCE and is_excused(one, opened.cleaned) for one in found)
+        or not all(opened.there.is_cleaned(span) for span in due)
+    ):
+        return None
+    if holes is not None:
+        holes += [Hole(*span, What.GAP) for span in less([row.span], due)]
+    return _finding(Kind.CLEANED, key, row, None, found, GONE_THERE)
 
 
 def _removed(

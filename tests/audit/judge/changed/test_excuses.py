@@ -8,7 +8,7 @@ from mirror.audit.judge.changed.cleaned import REWRITTEN
 from mirror.audit.judge.changed.rebatched import REBATCHED
 from mirror.audit.judge.kinds import Scene, named
 from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, What
-from mirror.audit.spark.by_record import _excused
+from mirror.audit.spark.by_record import _excused, _latest
 from tests.audit.judge.changed.test_reencoded import ALL, BOTH, KEY, at, row
 
 THERE = frozenset({Side.DESTINATION})
@@ -110,3 +110,18 @@ def test_records_that_a_cleaner_may_have_taken(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, T.StructType([*LATER, T.StructField("name", T.StringType())]))
     found = {row["name"]: row["excused"] for row in frame.withColumn("excused", _excused("s_", "d_")).collect()}
     assert found == {name: excused for name, (_, excused) in RECORDS.items()}
+
+
+@pytest.mark.spark
+def test_a_tombstone_that_was_never_copied(spark: SparkSession) -> None:
+    """It is written behind the destination's end: no cleaner there has removed anything because of it."""
+    fields = {"topic": T.StringType(), "partition": T.IntegerType(), "base_offset": T.LongType()}
+    fields |= {"s_key": T.StringType(), "s_tombstone": T.IntegerType(), "copied": T.LongType()}
+    rows = [
+        ("t", 0, 50, "a", 0, 100), ("t", 0, 120, "a", 1, 100),
+        ("t", 0, 51, "b", 0, 100), ("t", 0, 60, "b", 1, 100), ("t", 0, 130, "b", 1, 100),
+        ("t", 1, 120, "a", 1, None),
+    ]  # fmt: skip
+    frame = spark.createDataFrame(rows, T.StructType([T.StructField(*field) for field in fields.items()]))
+    found = {(row["partition"], row["key"]): row["s_deleted"] for row in _latest(frame, "s_").collect()}
+    assert found == {(0, "a"): None, (0, "b"): 60, (1, "a"): 120}

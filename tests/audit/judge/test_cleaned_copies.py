@@ -1,0 +1,185 @@
+"""Copies of compacted topics, drawn from seeds: cleaners worked before the copy, behind it, and on both sides.
+
+A healthy one has notes only, wherever the borders of the first look's chunks are; a fault is found with any of them.
+"""
+
+import random
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from mirror.audit.model import Kind, Pairs, RecordDifference, Side, TopicPartition
+from mirror.records.identity import MIRROR_BIT
+from tests.audit.judge.test_chunk_borders import BOTH, KEY, BytesOfLogs, Told
+from tests.records.builders import raw_batch
+from tests.simulation.model.broker import ABORT, marker_batch
+
+WIDTHS = (500, 23, 11, 7, 4, 2, 1)
+NOTES = {Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE}
+TAIL = 40
+"""Batches of one record at the end, the same on both sides."""
+Records = dict[int, str]
+
+
+class Unit(NamedTuple):
+    """A batch of offsets ``base`` to ``last``, with these records; without records and empty ``base``: a marker."""
+
+    base: int
+    last: int
+    records: Records | None = None
+
+    @property
+    def raw(self) -> bytes:
+        if self.records is None:
+            marker = bytearray(marker_batch(0, MIRROR_BIT + 5, 1, kind=ABORT))
+            struct.pack_into(">q", marker, 0, self.base)
+            return bytes(marker)
+        content = repr(sorted((offset - self.base, value) for offset, value in self.records.items())).encode()
+        return raw_batch(
+            content, base_offset=self.base, last_offset_delta=self.last - self.base, record_count=len(self.records)
+        )
+
+
+def marker(offset: int) -> Unit:
+    return Unit(offset, offset)
+
+
+class Copy(NamedTuple):
+    """Both logs, and the offsets of the records of which a later one stands: a cleaner may have taken them."""
+
+    source: list[Unit]
+    destination: list[Unit]
+    excused: set[int]
+    cleaned: bool
+
+    def told(self, width: int) -> Told:
+        source, destination = ([unit.raw for unit in log] for log in (self.source, self.destination))
+        logs = CleanedLogs(source, destination, self.source[-1].last + 1, BOTH if self.cleaned else frozenset())
+        logs.copy = self
+        return logs.audit(width)
+
+
+class CleanedLogs(BytesOfLogs):
+    """Opens batches, too."""
+
+    copy: Copy
+
+    def records(
+        self, differing: Mapping[TopicPartition, Pairs], _: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[RecordDifference]]:
+        ours, theirs = (records_of(log) for log in (self.copy.source, self.copy.destination))
+        found = []
+        for offset in sorted({offset for row in differing[KEY].rows for offset in range(*row.span)}):
+            here, there = ours.get(offset), theirs.get(offset)
+            if here != there:
+                at = None if here and there else Side.SOURCE if here else Side.DESTINATION
+                found.append(RecordDifference(offset, at, at is not None and offset in self.copy.excused, 5))
+        return {KEY: found}
+
+
+def records_of(log: Iterable[Unit]) -> Records:
+    return {offset: value for unit in log for offset, value in (unit.records or {}).items()}
+
+
+def copied(chance: random.Random, unit: Unit) -> list[Unit]:
+    """What the mirror makes of a batch: runs of records, in one piece or two, and markers over what it lacks."""
+    records = unit.records or {}
+    runs: list[list[int]] = []
+    for offset in sorted(records):
+        if runs and runs[-1][-1] == offset - 1:
+            runs[-1].append(offset)
+        else:
+            runs.append([offset])
+    if len(runs) == 1 and len(records) == unit.last - unit.base + 1 > 1 and chance.random() < 0.3:
+        at = chance.randint(1, len(records) - 1)
+        runs = [runs[0][:at], runs[0][at:]]
+    pieces = [Unit(run[0], run[-1], {offset: records[offset] for offset in run}) for run in runs]
+    markers = [marker(offset) for offset in range(unit.base, unit.last + 1) if offset not in records]
+    return sorted([*pieces, *markers], key=lambda one: one.base)
+
+
+def clean(chance: random.Random, log: list[Unit], excused: set[int]) -> list[Unit]:
+    """As a cleaner leaves it: batches with fewer records, empty ones, and gaps."""
+    left = []
+    for unit in log:
+        if unit.records is None or chance.random() >= 0.25:
+            left.append(unit)
+            continue
+        gone = {offset for offset in unit.records if chance.random() < 0.6}
+        excused |= gone
+        kept = {offset: value for offset, value in unit.records.items() if offset not in gone}
+        if kept or chance.random() < 0.3:
+            left.append(unit._replace(records=kept))
+    return left
+
+
+def drawn(seed: int) -> Copy:
+    """A healthy copy."""
+    chance = random.Random(seed)
+    compacted = chance.random() < 0.6
+    source: list[Unit] = []
+    destination: list[Unit] = []
+    excused: set[int] = set()
+    at = 0
+    for _ in range(chance.randint(3, 12)):
+        end = at + chance.randint(1, 8)
+        kind = chance.random()
+        if kind < 0.15:
+            source += [marker(offset) for offset in range(at, end)]
+            destination += [marker(offset) for offset in range(at, end)]
+        elif kind < 0.25 and compacted:  # a gap at the source
+            destination += [marker(offset) for offset in range(at, end)]
+        else:
+            records = {offset: f"{offset} {chance.random()}" for offset in range(at, end)}
+            if compacted and chance.random() < 0.4:
+                records = {offset: value for offset, value in records.items() if chance.random() < 0.6} or records
+            source.append(Unit(at, end - 1, records))
+            destination += copied(chance, source[-1])
+        at = end
+    if compacted:
+        source, destination = (clean(chance, log, excused) for log in (source, destination))
+    tail = [Unit(offset, offset, {offset: f"tail {offset}"}) for offset in range(at, at + TAIL)]
+    return Copy(source + tail, destination + tail, excused, compacted)
+
+
+def damaged(seed: int) -> Copy | None:
+    """One record at the destination is another one or is gone, or a marker is a record. None: nothing can be told."""
+    copy, chance = drawn(seed), random.Random(-seed)
+    at = chance.randrange(len(copy.destination) - TAIL) if len(copy.destination) > TAIL else 0
+    unit = copy.destination[at]
+    if unit.records is None:
+        copy.destination[at] = Unit(unit.base, unit.last, {unit.base: "forged"})
+        return copy
+    sure = sorted((unit.records.keys() & records_of(copy.source).keys()) - copy.excused)
+    if not sure:
+        return None
+    one = chance.choice(sure)
+    kind = chance.choice(("value", "record", "marker", "batch"))
+    if kind == "value":
+        copy.destination[at] = unit._replace(records={**unit.records, one: "forged"})
+    elif kind == "record":
+        left = {offset: value for offset, value in unit.records.items() if offset != one}
+        copy.destination[at] = unit._replace(records=left)
+    else:
+        offsets = range(unit.base, unit.last + 1) if kind == "marker" else ()
+        copy.destination[at : at + 1] = [marker(offset) for offset in offsets]
+    return copy
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_healthy_copy_has_notes_only(seed: int) -> None:
+    copy = drawn(seed)
+    for width in WIDTHS:
+        assert {kind for kind, _, _ in copy.told(width)} <= NOTES, width
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_fault_is_told(seed: int) -> None:
+    """Where the source's cleaner has taken the record as well, it cannot be compared: then that is said."""
+    copy = damaged(seed)
+    for width in WIDTHS if copy is not None else ():
+        assert copy is not None
+        kinds = {kind for kind, _, _ in copy.told(width)}
+        assert kinds - NOTES or Kind.UNVERIFIABLE in kinds, width
