@@ -1,6 +1,7 @@
 """``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ from tests.service.running import Mirror, cli, config_text, get, mirror, status
 from tests.service.telemetry.alerts import firing, samples
 from tests.service.workers import Workers
 
-_RESERVED: list[Reservation] = []
-"""Kept: nobody else may listen there in the meantime."""
+
+@pytest.fixture
+def nobody() -> Iterator[Callable[[], str]]:
+    """Makes addresses at which nobody listens, and nobody else may in the meantime."""
+    with ExitStack() as stack:
+
+        def made() -> str:
+            reserved = Reservation()
+            stack.callback(reserved.release)
+            return f"127.0.0.1:{reserved.port}"
+
+        yield made
 
 
-def nobody() -> str:
-    """An address at which nobody listens."""
-    _RESERVED.append(Reservation())
-    return f"127.0.0.1:{_RESERVED[-1].port}"
-
-
-def test_a_cluster_that_is_away_at_the_start(tmp_path: Path) -> None:
+def test_a_cluster_that_is_away_at_the_start(nobody: Callable[[], str], tmp_path: Path) -> None:
     """
     1. The source cannot be reached: one warning for both workers and all tries. Not ready, and every page says why;
        healthy all the same. No worker is started anew.
