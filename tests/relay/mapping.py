@@ -163,7 +163,8 @@ async def anew(destination: SandboxCluster, topic: str) -> None:
     gone, which it may never be. The controller does one after the other."""
 
     def act() -> None:
-        for future in AdminClient({"bootstrap.servers": destination.bootstrap_servers}).delete_topics([topic]).values():
+        admin = AdminClient({"bootstrap.servers": destination.bootstrap_servers})
+        for future in admin.delete_topics([topic]).values():
             future.result(PATIENCE_S)
         with suppress(KafkaException):
             create(destination, topic, cleanup_policy="compact")
