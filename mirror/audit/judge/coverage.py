@@ -186,7 +186,8 @@ def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding
         Finding(
             kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
             records=span[1] - span[0],
-            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice",
+            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice, or into the wrong "
+            "partition",
         )
         for (topic, partition, _, _), part in sorted(read.items())
         for span in part.unmapped

@@ -29,11 +29,14 @@ from mirror.audit.judge.regions import (
     is_opaque,
     jump_ahead,
     jump_back,
+    overlaps,
     reach,
     regions,
     shifts_at,
     skipped,
+    united,
     unmatched,
+    widened,
     within,
 )
 from mirror.audit.judge.runs import MovedRun, folded, less, moved_finding, resegmented, wholesale
@@ -202,15 +205,12 @@ class Differences:
         region, end = window.region, window.where.end
         if behind(window.rest, end) or region.source.end != region.destination.end or end <= region.source.end:
             return
-        ends = end, end
-        if end >= self._end(region):
-            known = self.bounds[region.key]
-            ends = known.source.end, known.destination.end - region.shift
-        source, destination = (
-            Span(span.start, max(span.end, at))
-            for span, at in zip((region.source, region.destination), ends, strict=True)
+        known, at_end = self.bounds[region.key], end >= self._end(region)
+        window.region = (
+            widened(region, known.source.end, known.destination.end - region.shift)
+            if at_end
+            else widened(region, end, end)
         )
-        window.region = replace(region, source=source, destination=destination)
 
     def _apart(self, windows: Sequence[Window]) -> list[Window]:
         """Returns the windows that no other region overlaps. Those that a batch has widened into the next region are
@@ -219,21 +219,21 @@ class Differences:
         wide: dict[TopicPartition, Region] = {}
         for window in windows:
             key, region = window.region.key, window.region
-            if left and key not in wide and _overlaps(left[-1].region, region):
+            if left and key not in wide and overlaps(left[-1].region, region):
                 wide[key] = left.pop().region
-            if key in wide and _overlaps(wide[key], region):
-                wide[key] = _joined(wide[key], region)
+            if key in wide and overlaps(wide[key], region):
+                wide[key] = united(wide[key], region)
             else:
                 left.append(window)
         for window in [*left]:
             key, queue = window.region.key, self._queues[window.region.key]
-            if queue and _overlaps(window.region, queue[0]):
+            if queue and overlaps(window.region, queue[0]):
                 left.remove(window)
                 wide[key] = window.region
         for key, region in wide.items():
             queue = self._queues[key]
-            while queue and _overlaps(region, queue[0]):
-                region = _joined(region, queue.popleft())
+            while queue and overlaps(region, queue[0]):
+                region = united(region, queue.popleft())
             queue.appendleft(region)
         return left
 
@@ -492,24 +492,6 @@ class Differences:
             places.destination.update(by_content(self.looks.in_destination(wanted)))
         asked_source |= strange
         asked_destination |= lost
-
-
-def _overlaps(region: Region, behind: Region) -> bool:
-    same = (region.key, region.shift, region.by_record) == (behind.key, behind.shift, behind.by_record)
-    return same and region.source.start <= behind.source.start < region.source.end
-
-
-def _joined(region: Region, behind: Region) -> Region:
-    """Returns one region of two, the first of which reaches into the second; all of that is in its first window."""
-    chunks = (*region.chunks, *behind.chunks)
-    end = region.source.end
-    return replace(
-        region,
-        chunks=chunks,
-        source=Span(region.source.start, max(end, behind.source.end)),
-        destination=Span(region.destination.start, max(region.destination.end, behind.destination.end)),
-        chunks_at_once=sum(chunk.where.start < end for chunk in chunks),
-    )
 
 
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)

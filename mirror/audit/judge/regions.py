@@ -82,6 +82,28 @@ def regions(chunks: Iterable[DifferingChunk], whole: Region) -> list[Region]:
     return found
 
 
+def widened(region: Region, source: int, destination: int) -> Region:
+    """Returns the region with these ends, or its own where they are later."""
+    ours, theirs = (
+        Span(span.start, max(span.end, end))
+        for span, end in ((region.source, source), (region.destination, destination))
+    )
+    return replace(region, source=ours, destination=theirs)
+
+
+def overlaps(region: Region, behind: Region) -> bool:
+    """Returns True if the first region reaches into the second, which is looked at in the same way."""
+    same = (region.key, region.shift, region.by_record) == (behind.key, behind.shift, behind.by_record)
+    return same and region.source.start <= behind.source.start < region.source.end
+
+
+def united(region: Region, behind: Region) -> Region:
+    """Returns one region of two, the first of which reaches into the second; all of that is in its first window."""
+    chunks = (*region.chunks, *behind.chunks)
+    first = sum(chunk.where.start < region.source.end for chunk in chunks)
+    return replace(widened(region, behind.source.end, behind.destination.end), chunks=chunks, chunks_at_once=first)
+
+
 def of_bounds(known: Bounds) -> Region:
     """Returns the region that covers all of a partition, without a shift."""
     start = known.audited.start

@@ -64,9 +64,7 @@ def settled(
         if ours is not None and theirs is not None:
             finding = _rewritten(key, ours, theirs, opened)
         elif ours is not None:
-            finding = _sparse(key, ours, opened, spans[Side.DESTINATION], holes) or _removed(
-                key, ours, Side.SOURCE, opened, spans[Side.DESTINATION]
-            )
+            finding = _removed(key, ours, Side.SOURCE, opened, spans[Side.DESTINATION], holes)
         else:
             finding = _removed(key, destination[base], Side.DESTINATION, opened, spans[Side.SOURCE])
         if finding is not None:
@@ -94,46 +92,34 @@ def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: Op
     return _finding(Kind.CLEANED, key, ours, theirs, [], REWRITTEN) if same else None
 
 
-def _sparse(
-    key: TopicPartition, row: BatchRow, opened: OpenedBatches, others: Sequence[Span], holes: list[Hole] | None
-) -> Finding | None:
-    """Returns the finding for a batch of the source with holes inside, of whose records the copies are all gone. The
-    markers over the holes may still stand: only where records were due must there be nothing."""
-    found = opened.within(row.span)
-    due = [Span(one.offset, one.offset + 1) for one in found]
-    if (
-        row.records == row.span.offsets
-        or opened.there is None
-        or opened.there.is_cleaned(row.span)
-        or (opened.copied_to is not None and row.span.end > opened.copied_to)
-        or next(overlapping(others, row.span), None) is not None
-        or len(found) != row.records
-        or not all(one.at is Side.SOURCE and is_excused(one, opened.cleaned) for one in found)
-        or not all(opened.there.is_cleaned(span) for span in due)
-    ):
-        return None
-    if holes is not None:
-        holes += [Hole(*span, What.GAP) for span in less([row.span], due)]
-    return _finding(Kind.CLEANED, key, row, None, found, GONE_THERE)
-
-
 def _removed(
-    key: TopicPartition, row: BatchRow, at: Side, opened: OpenedBatches, others: Sequence[Span]
+    key: TopicPartition,
+    row: BatchRow,
+    at: Side,
+    opened: OpenedBatches,
+    others: Sequence[Span],
+    holes: list[Hole] | None = None,
 ) -> Finding | None:
     """Returns the finding for a batch that only one side has, if the other side has nothing at all there and all of the
-    records are excused."""
+    records are excused. Of a batch of the source with holes inside, the markers over these may still stand: ``holes``
+    gets them, and only where records were due must there be nothing."""
     found = opened.within(row.span)
     elsewhere = opened.there if at is Side.SOURCE else opened.here
+    due = [row.span]
+    if at is Side.SOURCE and elsewhere is not None and not elsewhere.is_cleaned(row.span):
+        due = [Span(one.offset, one.offset + 1) for one in found]
     if at is Side.SOURCE and opened.copied_to is not None and row.span.end > opened.copied_to:
         return None  # a cleaner does not shorten a log: this was never copied
     if (
         next(overlapping(others, row.span), None) is not None
-        or (elsewhere is not None and not elsewhere.is_cleaned(row.span))
+        or (elsewhere is not None and not all(elsewhere.is_cleaned(span) for span in due))
         or len(found) != row.records
         or not all(one.at is at and is_excused(one, opened.cleaned) for one in found)
     ):
         return None
     if at is Side.SOURCE:
+        if holes is not None:
+            holes += [Hole(*span, What.GAP) for span in less([row.span], due)]
         return _finding(Kind.CLEANED, key, row, None, found, GONE_THERE)
     return _finding(Kind.UNVERIFIABLE, key, None, row, found, GONE_HERE)
 
