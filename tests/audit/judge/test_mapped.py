@@ -4,12 +4,15 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span
+from mirror.audit.errors import AuditError
+from mirror.audit.judge import mapped
+from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, TopicPartition
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range, copied
 from mirror.audit.read.holes import Rules
@@ -18,6 +21,7 @@ from mirror.audit.read.selecting import Selector
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
+from mirror.offsetmap.compare.alignment import Ambiguous, Differs
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.keys import Subject
@@ -83,6 +87,24 @@ def test_a_batch_of_another_copy(other: int, sharing: tuple[int, ...], told: lis
     selector = Selector(where, ids[:2])
     assert selector(piece).headers["base_offset"].tolist() == [0, 5]
     assert selector.unmapped == told
+
+
+def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no difference: the copies behind the checkpoint may be right. Other wrong copies are."""
+    found = mapped.Mapped({}, [], [])
+    asked = AuditRequest(flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), rename=str)
+    monkeypatch.setattr(mapped, "_log", Mock())
+
+    def freeze(error: Differs) -> None:
+        monkeypatch.setattr(mapped, "translation", AsyncMock(side_effect=error))
+        source = Mock(cluster_id="c")
+        asyncio.run(mapped._freeze(found, Mock(), source, Mock(), TopicPartition("t", 0), Span(0, 9), asked, 0.0))
+
+    with pytest.raises(AuditError, match=r"t partition 0: .* it cannot be told which .* in 2 places"):
+        freeze(Ambiguous("fits in 2 places"))
+    assert not found.findings
+    freeze(Differs("is another batch"))
+    assert [one.kind for one in found.findings] == [Kind.WHOLESALE]
 
 
 # -- real clusters --------------------------------------------------------------------------------------------------
