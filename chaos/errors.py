@@ -1,6 +1,12 @@
-"""The error of a scenario that could not be carried out, with its remedy."""
+"""The error of a scenario that could not be carried out, with its remedy; and what to say of others."""
 
-__all__ = ["ChaosError"]
+import traceback
+from pathlib import Path
+
+__all__ = ["ChaosError", "unforeseen"]
+
+_HERE = Path(__file__).parent
+_LINES = 4
 
 
 class ChaosError(Exception):
@@ -12,3 +18,11 @@ class ChaosError(Exception):
         super().__init__(f"{problem}\n  {remedy}")
         self.problem = problem
         self.remedy = remedy
+
+
+def unforeseen(error: BaseException) -> str:
+    """Returns an exception that is none of the suite's own, in words, with the suite's lines on its way: some have no
+    text."""
+    lines = [one for one in traceback.extract_tb(error.__traceback__) if _HERE in Path(one.filename).parents]
+    way = " > ".join(f"{Path(one.filename).relative_to(_HERE.parent)}:{one.lineno}" for one in lines[-_LINES:])
+    return f"{type(error).__name__}: {error} ({way or 'from outside the suite'})"

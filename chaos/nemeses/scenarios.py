@@ -8,12 +8,13 @@ from chaos.nemeses import NEMESES as ALL
 from chaos.nemeses import draw
 from chaos.nemeses.data import before_it_is_remade
 from chaos.nemeses.play import play
+from chaos.play.catching import reach
 from chaos.play.sides import Name
 from chaos.play.stage import Stage
 from chaos.producers.topics import EVERYONE, GAPS, MORE_JAVA, NEMESES
 from chaos.scenario import Shape, scenario
 from chaos.scenarios.mapped import MAPPED
-from chaos.waiting import NOW_AND_THEN_S, until
+from chaos.waiting import until
 from lab.evidence import STRUCK
 
 GROUP = "Nemeses"
@@ -130,13 +131,12 @@ def _filled(stage: Stage, names: Sequence[Name]) -> None:
     due = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
     halted: dict[Name, str] = {}
 
-    def done() -> bool:
-        stage.look()
+    def has_halted(name: Name) -> bool:
         halted.update({name: one.detail for mirror in stage.mirrors for name, one in mirror.halts.items()})
-        ends = stage.destination.ends(names)
-        return bool(ends) and all(name in halted or ends[name] >= due[name] for name in names)
+        return name in halted
 
-    until(done, lambda: f"what has holes to be copied, or to halt; {stage.told()}", every_s=NOW_AND_THEN_S)
+    # Each hole is a transaction of its own: on a busy machine, this is slow, and goes on.
+    reach(stage, due, but=has_halted)
     ends = until(lambda: stage.destination.ends(names), "the destination's ends")
     for name in names:
         if name not in halted:

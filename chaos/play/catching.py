@@ -1,16 +1,16 @@
 """Waits until a stage's destination has what its source has committed by now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chaos.judging.reading import Reading, read
-from chaos.play.sides import Name
+from chaos.play.sides import Name, Offsets
 from chaos.waiting import NOW_AND_THEN_S, until
 
 if TYPE_CHECKING:
     from chaos.play.stage import Stage
 
-__all__ = ["caught_up"]
+__all__ = ["caught_up", "reach"]
 
 
 def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
@@ -22,13 +22,21 @@ def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
     if not stage.scenario.exact:
         _copied_by_count(stage, names)
         return
-    wanted = until(lambda: _ends_of_source(stage, names), lambda: f"the source's ends; {stage.told()}")
+    reach(stage, until(lambda: _ends_of_source(stage, names), lambda: f"the source's ends; {stage.told()}"))
+
+
+def reach(stage: "Stage", wanted: Offsets, but: Callable[[Name], bool] = lambda _: False) -> None:
+    """Wait until the destination reaches these ends, ``but`` for partitions of which that is true; offsets are exact.
+
+    Raises:
+        ChaosError: it does not, or ``Stage.look`` found a problem.
+    """
     ends: dict[Name, int] = {}
 
     def there() -> bool:
         stage.look()
-        ends.update(stage.destination.ends(names))
-        return bool(ends) and all(ends[name] >= end for name, end in wanted.items())
+        ends.update(stage.destination.ends(wanted))
+        return bool(ends) and all(ends[name] >= end or but(name) for name, end in wanted.items())
 
     # Partitions that have caught up go on, too: only those that are still behind count as moving.
     until(

@@ -34,6 +34,8 @@ Name = tuple[str, int]
 Offsets = Mapping[Name, int]
 
 _TIMEOUT_S = 30.0
+_ANSWER_S = _TIMEOUT_S + 5.0
+"""librdkafka's own error, which says more, comes before this."""
 _LOOK_TIMEOUT_S = 5.0
 _UNCLEAN = 1
 
@@ -118,9 +120,9 @@ class Side:
             for plan in made
         ]  # fmt: skip
         repeated = set[str]()
-        for name, future in self.admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+        for name, future in self.admin.create_topics(new, request_timeout=_TIMEOUT_S).items():
             try:
-                future.result(_TIMEOUT_S)
+                future.result(_ANSWER_S)
             except KafkaException as error:
                 # The client repeats a request whose answer was lost with a broker; then the topic is there, and empty.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -135,9 +137,9 @@ class Side:
     def delete(self, topics: Sequence[str]) -> None:
         """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""
         if topics:
-            for future in self.admin.delete_topics(list(topics), operation_timeout=_TIMEOUT_S).values():
+            for future in self.admin.delete_topics(list(topics), request_timeout=_TIMEOUT_S).values():
                 with suppress(KafkaException):
-                    future.result(_TIMEOUT_S)
+                    future.result(_ANSWER_S)
 
     def topics(self) -> list[str]:
         """Returns the names of all topics except Kafka's internal ones."""
@@ -180,7 +182,7 @@ class Side:
                 ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
             )
         for future in self.admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
-            future.result(_TIMEOUT_S)
+            future.result(_ANSWER_S)
 
     def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
         """Move partitions to these brokers, and wait until all of them are in sync and one leads."""
@@ -264,7 +266,7 @@ class Side:
         asked = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         for one, future in self.admin.delete_records(asked, request_timeout=_TIMEOUT_S).items():
             try:
-                future.result(_TIMEOUT_S)
+                future.result(_ANSWER_S)
             except KafkaException as error:
                 raise ChaosError(f"DeleteRecords of {one.topic}-{one.partition} at {self.name}: {error}") from error
 

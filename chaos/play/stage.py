@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from chaos.errors import ChaosError
+from chaos.errors import ChaosError, unforeseen
 from chaos.judging.keeping import inquest
 from chaos.judging.reading import read
 from chaos.play import verdict
@@ -381,7 +381,7 @@ class Stage:
             if self.scenario.acknowledged:
                 inquest(self)
         except Exception as error:
-            out.problems.append(f"{type(error).__name__}: {error}; {self.told()}")
+            out.problems.append(f"{unforeseen(error)}; {self.told()}")
         for mirror in self.mirrors:
             mirror.look()
             for what, count in mirror.counts.items():

@@ -82,14 +82,14 @@ def joined_since(source: Side, destination: Side, topic: str, offset: int, index
 
 
 def topic_id(side: Side, topic: str) -> str:
-    """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic."""
+    """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic, or nobody answers."""
     try:
         found = side.admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
         told = found[topic].result(_TIMEOUT_S).topic_id
         # Not its text: librdkafka's base64 uses other characters than Kafka's.
         halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
         return str(UUID(bytes=struct.pack(">qq", *halves)))
-    except KafkaException:
+    except (KafkaException, TimeoutError):  # either may come first: a broker may be frozen
         return ""
 
 
