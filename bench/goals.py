@@ -1,16 +1,15 @@
 """The project's bounds on cost, and the check that a run kept them. Pure."""
 
 import dataclasses
-import statistics
 from collections.abc import Callable
 
-from bench.plan import Workload
-from bench.report.results import Results, Row
+from bench.plan import Case, Workload
+from bench.report.results import Cost, Ratio, Results, Row, paired
 
-__all__ = ["MM2_S", "Verdict", "compares", "complaints", "verdicts"]
+__all__ = ["MM2_S", "Verdict", "compares", "complaints", "judges", "verdicts"]
 
 MM2_S = 20.0
-"""Shortest warm-up and window of MirrorMaker 2 where a bound is against its figure."""
+"""Shortest warm-up and window of MirrorMaker 2."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +19,19 @@ class Verdict:
     Attributes:
         what: the bound, with its number.
         workload: its name.
-        found: the figure, from the medians of all runs.
+        found: the figure; of a ratio, the median of the pairs' ratios. None: it could not be measured.
         kept: True if it is within the bound.
         spread: the smallest and the largest figure of single turns; None if there was only one, or no ratio.
     """
 
     what: str
     workload: str
-    found: float
+    found: float | None
     kept: bool
     spread: tuple[float, float] | None = None
 
 
-_Of = Callable[[Results, Row], float | None]
+_Of = Callable[[Results, Row], float | Ratio | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +48,26 @@ class _Goal:
     most: float = float("inf")
 
 
-def _floor_ratio(results: Results, row: Row) -> float | None:
-    return row.floor_ratio
+def _floor_ratio(results: Results, row: Row) -> Ratio | None:
+    return results.times_floor(row)
 
 
 def _peak(results: Results, row: Row) -> float | None:
     return row.peak_rss_mb
 
 
-def _times_less_than_mm2(results: Results, row: Row) -> float | None:
+def _times_less_than_mm2(results: Results, row: Row) -> Ratio | None:
     other = results.find("mm2", row.workload)
-    if other is None or not other.cpu_s_per_gb or not row.cpu_s_per_gb:
-        return None
-    return other.cpu_s_per_gb / row.cpu_s_per_gb
+    return paired(other.costs, row.costs) if other is not None else None
 
 
 def _mb_per_s(results: Results, row: Row) -> float | None:
-    return statistics.median(row.runs_mb_per_s or [row.mb_per_s or 0.0])
+    return row.speed
 
 
-def _times_faster_than_mm2(results: Results, row: Row) -> float | None:
+def _times_faster_than_mm2(results: Results, row: Row) -> Ratio | None:
     other = results.find("mm2", row.workload)
-    theirs = _mb_per_s(results, other) if other is not None else None
-    ours = _mb_per_s(results, row)
-    return ours / theirs if ours and theirs else None
+    return paired(row.speeds, other.speeds) if other is not None else None
 
 
 _GOALS = (
@@ -132,53 +127,64 @@ def compares(system: str, workload: Workload) -> bool:
     return any(goal.against == system and _applies(goal, workload) for goal in _GOALS)
 
 
+def judges(case: Case) -> bool:
+    """Returns True if a bound compares this case with another one: one run of each would say little."""
+    return case.name in (_DEEP, _SHALLOW)
+
+
 def _applies(goal: _Goal, of: Row | Workload) -> bool:
     """Returns True if a bound applies: costs are bounded nearby and without encryption only."""
     return goal.far == bool(of.far) and goal.applies(of) and not of.tls
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Returns a verdict on every bound that the run has figures for."""
+    """Returns a verdict on every bound that applies: what failed, or was not measured at all, has kept none.
+
+    Of a run that leaves out systems or cases on purpose, bounds on these are left out.
+    """
     made = []
     for goal in _GOALS:
         for row in results.rows:
-            if row.system == "mirror" and row.error is None and _applies(goal, row):
-                found = goal.figure(results, row)
-                if found is not None:
-                    kept = goal.least <= found <= goal.most
-                    spread = None if goal.far else _spread(results.find(goal.against, row.workload), row)
-                    made.append(Verdict(what=goal.what, workload=row.workload, found=found, kept=kept, spread=spread))
-    costs = {cost.case: cost for cost in results.costs if cost.error is None}
+            if row.system == "mirror" and _applies(goal, row) and _is_due(goal.against, row.workload, results):
+                made.append(_verdict(goal.what, row.workload, goal.figure(results, row), goal.least, goal.most))
+    costs = {cost.case: cost for cost in results.costs}
     for what, case, figure, most in _CASE_GOALS:
-        found = getattr(costs.get(case), figure, None)
-        if found is not None:
-            made.append(Verdict(what=what, workload=case, found=found, kept=found <= most))
-    deep, shallow = (getattr(costs.get(case), "cpu_s_per_gb", None) for case in (_DEEP, _SHALLOW))
-    if deep and shallow:
+        if case in costs or results.kind == "full":
+            made.append(_verdict(what, case, getattr(costs.get(case), figure, None), 0.0, most))
+    if _DEEP in costs or results.kind == "full":
         what = f"2 % of the bytes cut in pieces: at most {_MOST_DEEP} x the CPU"
-        made.append(Verdict(what=what, workload=_DEEP, found=deep / shallow, kept=deep / shallow <= _MOST_DEEP))
+        deep, shallow = (_costs(costs.get(case)) for case in (_DEEP, _SHALLOW))
+        made.append(_verdict(what, _DEEP, paired(deep, shallow), 0.0, _MOST_DEEP))
     return made
 
 
-def _spread(other: Row | None, row: Row) -> tuple[float, float] | None:
-    """Returns the range of the single turns' ratios: a turn measures both systems one right after the other."""
-    if other is None or not other.runs_cpu_s_per_gb:
-        return None
-    pairs = zip(other.runs_cpu_s_per_gb, row.runs_cpu_s_per_gb, strict=False)
-    ratios = [mine / theirs if other.system == "floor" else theirs / mine for theirs, mine in pairs]
-    return (min(ratios), max(ratios)) if ratios else None
+def _is_due(system: str, workload: str, results: Results) -> bool:
+    return not system or results.kind == "full" or results.find(system, workload) is not None
+
+
+def _costs(cost: Cost | None) -> tuple[float, ...]:
+    if cost is None:
+        return ()
+    return cost.runs_cpu_s_per_gb or ((cost.cpu_s_per_gb,) if cost.cpu_s_per_gb else ())
+
+
+def _verdict(what: str, workload: str, figure: float | Ratio | None, least: float, most: float) -> Verdict:
+    found = figure.median if isinstance(figure, Ratio) else figure
+    spread = (figure.least, figure.most) if isinstance(figure, Ratio) and figure.least < figure.most else None
+    kept = bool(found) and least <= (found or 0.0) <= most
+    return Verdict(what=what, workload=workload, found=found or None, kept=kept, spread=spread)
 
 
 def _too_short(results: Results) -> list[str]:
-    """Returns complaints about MirrorMaker 2 where a bound is against it: a cold JVM is needlessly expensive."""
+    """Returns complaints about MirrorMaker 2: a cold JVM is needlessly expensive."""
     return [
         f"too short: {row.system}, {row.workload}: warmed up for {row.warm_s:.0f} s and measured for "
         f"{row.shortest_s:.0f} s, where {MM2_S:.0f} s are wanted of each; give it more bytes (BENCH_SCALE)"
         for row in results.rows
-        if row.warm_s is not None
+        if row.system == "mm2"
+        and row.warm_s is not None
         and row.shortest_s is not None
         and min(row.warm_s, row.shortest_s) < MM2_S
-        and any(goal.against == row.system == "mm2" and _applies(goal, row) for goal in _GOALS)
     ]
 
 
@@ -190,7 +196,12 @@ def complaints(results: Results) -> list[str]:
         *((row.case, row.error) for row in results.costs),
     ]
     return [
+        *([] if results.complete else ["the run did not come to its end"]),
         *(f"failed: {what}: {error}" for what, error in failed if error),
         *_too_short(results),
-        *(f"missed: {one.what}; {one.workload}: {one.found:.2f}" for one in verdicts(results) if not one.kept),
+        *(f"missed: {one.what}; {one.workload}: {_told(one)}" for one in verdicts(results) if not one.kept),
     ]
+
+
+def _told(verdict: Verdict) -> str:
+    return "not measured" if verdict.found is None else f"{verdict.found:.2f}"

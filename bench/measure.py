@@ -8,7 +8,7 @@ __all__ = ["DEFINITION", "WARM", "Interval", "Measured", "Step", "Window", "medi
 
 DEFINITION = (
     "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
-    "and of mirror the worker process, which copies, without the supervisor, which does not, "
+    "and of mirror the supervisor and the worker, "
     "between two looks at the destination, divided by the stored bytes copied between the two (1 GB = 10^9 bytes of "
     "record batches as the source has them). "
     "For mirror: from the first look that sees data at the destination until all is there, so without its start, "
@@ -16,10 +16,11 @@ DEFINITION = (
     "For MirrorMaker 1 and 2 the JVM's warm-up is left out as well, and over a long link every system's: from 20 s "
     "after the first data, but no later than at 50 %, until all is there, or for 20 s. "
     "The floor: a process that receives the same bytes (the topic's log segments, sent as a broker sends them, "
-    "with sendfile, over again until it is 1 GB, and not much more) into a 256 KB buffer and sends them on. "
+    "with sendfile, over again until it is 4 GB, and not much more) into a 256 KB buffer and sends them on. "
     "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
-    "MB/s is over the same interval, peak RSS (VmHWM) over the life of the process and its children (of mirror the "
-    "supervisor, too), the highest of all runs; "
+    "Ratios are of runs of one turn, pair by pair; their median counts. "
+    "MB/s is over the same interval, the median of all runs; "
+    "peak RSS (VmHWM) over the life of the process and its children, the highest of all runs; "
     "1 MB = 10^6 bytes."
 )
 

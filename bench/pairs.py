@@ -4,8 +4,8 @@
     python -m bench.lab hold 16KB-lz4-64p &
     python -m bench.pairs FOLDER [PAIRS]          (10; the order changes from pair to pair)
 
-Two figures each, in CPU of the workers: the cost of a GB once a quarter is copied, which is the hot path, and the cost
-of everything before that: the start, the takeovers, and the first quarter.
+Two figures each, in CPU of all its processes: the cost of a GB once a quarter is copied, which is the hot path, and the
+cost of everything before that: the start, the takeovers, and the first quarter.
 """
 
 import dataclasses

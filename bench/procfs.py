@@ -10,10 +10,8 @@ __all__ = ["cpu_s", "descendants", "peak_rss_bytes", "rss_bytes"]
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_s(pid: int, *, itself: bool = True) -> float:
+def cpu_s(pid: int) -> float:
     """Returns user and system CPU of a process and all its descendants since they began, in seconds.
-
-    Without ``itself``, only the descendants that run now count, each with its own ended children.
 
     A process's own time comes from its CPU clock (nanoseconds; /proc/PID/stat has hundredths of a second).
     The time of children that have ended comes from /proc/PID/stat (cutime and cstime).
@@ -21,7 +19,7 @@ def cpu_s(pid: int, *, itself: bool = True) -> float:
     Raises:
         ProcessLookupError: there is no such process.
     """
-    total = _own_cpu_s(pid) + _ended_children_cpu_s(pid) if itself else 0.0
+    total = _own_cpu_s(pid) + _ended_children_cpu_s(pid)
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):  # ended between the two looks
             total += _own_cpu_s(child) + _ended_children_cpu_s(child)

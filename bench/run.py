@@ -1,5 +1,5 @@
 """One whole run. For each workload: fill, measure every system in turns, delete; then cases and latency. Results are
-written after each."""
+written after each: those of a complete run aside, until it has come to its end."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from bench.errors import BenchError
 from bench.measure import Measured
 from bench.plan import Case, Plan, Workload
 from bench.report import chart, machine, results, table
-from bench.report.results import Cost, Latency, Results, Row
+from bench.report.results import Cost, Latency, Results
 from lab import commit
 from lab.console import Progress
 
@@ -27,6 +27,7 @@ __all__ = ["report", "run"]
 
 _IN_TURN = ("floor", "mirror")
 """Always measured several times. The others take up to a minute each: once, unless a bound is against their figure."""
+NOTHING = Stored(batches=0, records=0, bytes=0)
 
 
 def run(plan: Plan, progress: Progress) -> Results:
@@ -56,6 +57,7 @@ def run(plan: Plan, progress: Progress) -> Results:
                 bench.latency()
             found.complete = True
         finally:
+            found.commit = commit.since(found.commit, "bench/out")
             bench.save()
     return found
 
@@ -78,13 +80,17 @@ class _Bench:
     def workload(self, workload: Workload) -> None:
         """Fill, measure every system, delete."""
         self._progress.step(f"{workload.name}: filling the source with {workload.total_bytes / 1e9:.2f} GB")
-        held = loading.fill(workload, self._source, self._programs)
-        self._progress.line(
-            f"{workload.name}: {held.bytes / 1e9:.2f} GB in {held.batches} batches "
-            f"of {held.mean_batch_bytes:.0f} bytes, {held.records} records"
-        )
         try:
+            held = loading.fill(workload, self._source, self._programs)
+            self._progress.line(
+                f"{workload.name}: {held.bytes / 1e9:.2f} GB in {held.batches} batches "
+                f"of {held.mean_batch_bytes:.0f} bytes, {held.records} records"
+            )
             self._measure(workload, held)
+        except BenchError as error:
+            self._progress.line(f"{workload.name} could not be filled: {_plain(error)}")
+            for system in self._measured(workload):
+                self._found.rows.append(results.row(system, workload, NOTHING, error=str(error)))
         finally:
             self._source.delete_all()
         self.save()
@@ -105,10 +111,13 @@ class _Bench:
                     f"{row.peak_rss_mb} MB{late}"
                 )
             else:
-                found = exactness.measure(
-                    case, held, source=self._source, destination=self._destination, programs=self._programs,
-                    flow=self._plan.flow,
-                )  # fmt: skip
+                found = [
+                    exactness.measure(
+                        case, held, source=self._source, destination=self._destination, programs=self._programs,
+                        flow=self._plan.flow,
+                    )
+                    for _ in range(self._plan.repeat if bounds.judges(case) else 1)
+                ]  # fmt: skip
                 row = exactness.cost(case, held, found)
                 self._progress.line(
                     f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
@@ -143,7 +152,7 @@ class _Bench:
         """Write the results so far, in all formats."""
         if not (self._found.rows or self._found.latency or self._found.costs):
             return
-        folder = self._plan.out
+        folder = self._plan.out if self._found.complete else self._plan.unfinished
         results.save(self._found, folder)
         (folder / "compare.md").write_text(table.markdown(self._found))
         if self._found.rows:
@@ -154,48 +163,52 @@ class _Bench:
         alike, and not all runs of one of them.
         """
         segments = self._source.segments(workload.topic, workload.partitions)
-        copiers = [copier for copier in self._copiers if copier.everywhere or not (workload.tls or workload.far)]
-        silent = {copier.name for copier in self._copiers} - {copier.name for copier in copiers}
-        runs: dict[str, list[Measured]] = {system: [] for system in self._plan.systems if system not in silent}
+        copiers = {copier.name: copier for copier in self._copiers}
+        runs: dict[str, list[Measured]] = {system: [] for system in self._measured(workload)}
         failed: dict[str, str] = {}
         for turn in range(self._plan.repeat):
-            if "floor" in runs:
-                self._progress.step(f"{workload.name}: {table.TITLES['floor']}")
-                runs["floor"].append(floor.measure(self._programs, segments))
-            for copier in copiers:
-                again = copier.name in _IN_TURN or bounds.compares(copier.name, workload)
-                if copier.name not in failed and (turn == 0 or again):
-                    try:
-                        runs[copier.name].append(self._copy(copier, workload, held))
-                    except BenchError as error:
-                        failed[copier.name] = str(error)
-                        self._progress.line(f"{workload.name}: {table.TITLES[copier.name]} failed: {_plain(error)}")
-        base: Row | None = None
+            # In the other order every second time: none always comes right after the filling, or after a JVM.
+            for system in runs if turn % 2 == 0 else reversed(runs):
+                again = system in _IN_TURN or bounds.compares(system, workload)
+                if system in failed or (turn and not again):
+                    continue
+                self._progress.step(f"{workload.name}: {table.TITLES[system]}")
+                try:
+                    if system == "floor":
+                        runs[system].append(floor.measure(self._programs, segments))
+                    else:
+                        runs[system].append(self._copy(copiers[system], workload, held))
+                except BenchError as error:
+                    failed[system] = str(error)
+                    self._progress.line(f"{workload.name}: {table.TITLES[system]} failed: {_plain(error)}")
         for system, measured in runs.items():
             if system in failed:
                 self._found.rows.append(results.row(system, workload, held, error=failed[system]))
             else:
-                made = self._add(system, workload, held, measured, base)
-                base = made if system == "floor" else base
+                self._add(system, workload, held, measured)
+
+    def _measured(self, workload: Workload) -> list[str]:
+        """Returns the systems that are measured on a workload: not all of them speak TLS."""
+        but = {one.name for one in self._copiers if (workload.tls or workload.far) and not one.everywhere}
+        return [system for system in self._plan.systems if system not in but]
 
     def _copy(self, copier: Copier, workload: Workload, held: Stored) -> Measured:
-        self._progress.step(f"{workload.name}: {table.TITLES[copier.name]}")
         return measure(
             copier, workload, held, source=self._source, destination=self._destination, programs=self._programs,
             watch=lambda _, text: self._progress.detail(text),
         )  # fmt: skip
 
-    def _add(self, system: str, workload: Workload, held: Stored, runs: list[Measured], base: Row | None) -> Row:
+    def _add(self, system: str, workload: Workload, held: Stored, runs: list[Measured]) -> None:
         costs = tuple(measured.cpu_s_per_gb for measured in runs)
-        row = results.row(system, workload, held, runs=runs, floor=base)
+        row = results.row(system, workload, held, runs=runs)
         self._found.rows.append(row)
-        ratio = f" ({row.floor_ratio:.2f} x floor)" if row.floor_ratio and system != "floor" else ""
+        times = self._found.times_floor(row) if system != "floor" else None
+        ratio = f" ({times.median:.2f} x floor)" if times else ""
         spread = f", runs {min(costs):.3f} to {max(costs):.3f}" if len(costs) > 1 else ""
         self._progress.line(
             f"{workload.name}: {table.TITLES[system]} {row.cpu_s_per_gb:.3f} CPU-s/GB{ratio}, {row.mb_per_s:.0f} MB/s, "
             f"peak {row.peak_rss_mb:.0f} MB{spread}"
         )
-        return row
 
 
 def report(found: Results, plan: Plan, show: Callable[..., None]) -> None:

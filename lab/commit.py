@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-__all__ = ["CHANGED", "of_now"]
+__all__ = ["CHANGED", "of_now", "since"]
 
 CHANGED = "+changes"
 """Follows the commit if files differ from it."""
@@ -18,6 +18,13 @@ def of_now(*written: str, root: Path = _ROOT) -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return name + CHANGED * bool(changed)
+
+
+def since(begun: str, *written: str, root: Path = _ROOT) -> str:
+    """Returns the commit at which a run began, and the one at which it ended if that is another: programs that were
+    started meanwhile may have been of either."""
+    ended = of_now(*written, root=root)
+    return begun if ended == begun else f"{begun} to {ended}"
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -7,7 +7,7 @@ batch at a time. Both limit the throughput of a partition by round trips, and th
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.copiers.copying import Copier, Job, copy
@@ -16,7 +16,8 @@ from bench.copiers.shallow import Mirror
 from bench.data.clusters import Side
 from bench.data.stored import Stored
 from bench.errors import BenchError
-from bench.measure import Measured
+from bench.goals import judges
+from bench.measure import Measured, Window, median
 from bench.plan import Case
 from bench.report.results import Cost
 
@@ -83,13 +84,17 @@ def measure(
     )  # fmt: skip
     copier: Copier = Mirror({**flow, **case.flow})
     config = {"max.message.bytes": str(LARGE // 2 * BATCH_BYTES)} if case.large_share else {}
-    return copy(copier, job, held, destination=destination, programs=programs, config=config)
+    # All of it: what is cut in pieces was written last.
+    window = Window() if judges(case) else None
+    return copy(copier, job, held, destination=destination, programs=programs, config=config, window=window)
 
 
-def cost(case: Case, held: Stored, measured: Measured) -> Cost:
-    """Returns a row of the results."""
+def cost(case: Case, held: Stored, runs: Sequence[Measured]) -> Cost:
+    """Returns a row of the results, from the run with the median CPU."""
+    measured = median(runs)
     return Cost(
         case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,
         records=held.records, mb_per_s=round(measured.mb_per_s, 2), cpu_s_per_gb=round(measured.cpu_s_per_gb, 3),
         offsets_per_s=round(held.records * measured.bytes / held.bytes / measured.seconds),
+        runs_cpu_s_per_gb=tuple(round(run.cpu_s_per_gb, 4) for run in runs) if len(runs) > 1 else (),
     )  # fmt: skip

@@ -20,7 +20,6 @@ from bench.copiers.shallow import Mirror
 from bench.data import steady
 from bench.data.clusters import Side
 from bench.data.stored import Stored
-from bench.errors import BenchError
 from bench.measure import Interval, Window
 from bench.plan import Case
 from bench.report.results import Cost
@@ -127,12 +126,14 @@ def _writing(case: Case, job: Job, programs: Programs) -> Iterator[list[Program]
 
 
 def _times(case: Case, destination: Side, running: list[Program]) -> list[float]:
-    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered."""
+    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered.
+
+    Raises:
+        BenchError: too many of them did not come.
+    """
     if not case.records_per_s:
         time.sleep(MEASURED_S)
         return []
     with latency.consuming(destination, case.topic, range(case.written_partitions), newest=True) as consumer:
         times = sorted(latency.collect(consumer, running, MEASURED_S))
-    if not times:
-        raise BenchError(f"no record of {case.topic} arrived within {MEASURED_S:.0f} s", "see the log of mirror")
-    return times
+    return latency.all_of(times, case.records_per_s * MEASURED_S, running[0])

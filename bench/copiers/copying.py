@@ -148,9 +148,9 @@ def follow(
     """Look at the destination until the interval is over; returns the interval.
 
     Raises:
-        BenchError: the program ended, or stood still.
+        BenchError: the program ended, or stood still, or the process that copies was replaced by another.
     """
-    most, moved_at = 0, time.monotonic()
+    most, moved_at, first = 0, time.monotonic(), 0
     while True:
         program.check()
         before_s = program.cpu_s()
@@ -159,7 +159,11 @@ def follow(
         # The broker's answer dates from some moment between the two readings: so does their mean.
         step = interval.look(at, copied, (before_s + program.cpu_s()) / 2)
         watch(program, f"{step.value}, {max(0, copied) / held.records:.0%}")
+        if step in (Step.MEASURING, Step.DONE):
+            first = first or program.copying_pid
         if step is Step.DONE:
+            if program.copying_pid != first:
+                raise program.failure("lost the worker that copied, whose CPU is lost with it")
             return interval
         if copied > most:
             most, moved_at = copied, at

@@ -22,14 +22,14 @@ __all__ = ["measure"]
 BUFFER_BYTES = 256 * 1024
 _DISCARD_BYTES = 1024 * 1024
 _SENDFILE_BYTES = 1024 * 1024
-LEAST_BYTES = 1_000_000_000
+LEAST_BYTES = 4_000_000_000
 _TIMEOUT_S = 120.0
 _LISTENING = "listening on "
 _DONE = "received "
 
 
 def measure(programs: Programs, segments: list[Path]) -> Measured:
-    """Relay these files, over and over until they come to 1 GB: a relay, too, starts slowly.
+    """Relay these files, over and over until they come to 4 GB: a relay, too, starts slowly, and a moment says little.
 
     Raises:
         BenchError: one of the three failed.

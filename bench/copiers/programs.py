@@ -25,7 +25,7 @@ class Program:
         name: in messages.
         pid: its process id.
         log_path: its output.
-        supervises: True if not it but its children copy: their CPU is measured.
+        supervises: True if not it but its children copy.
     """
 
     def __init__(self, name: str, process: Process, log_path: Path, *, supervises: bool = False) -> None:
@@ -37,9 +37,16 @@ class Program:
 
     @property
     def copying_pid(self) -> int:
-        """The process that copies, or the first of them, for a profiler."""
-        children = procfs.descendants(self.pid) if self.supervises else []
-        return children[0] if children else self.pid
+        """The process that copies, or the first of them.
+
+        Raises:
+            BenchError: it supervises, and has no child.
+        """
+        if not self.supervises:
+            return self.pid
+        for child in procfs.descendants(self.pid):
+            return child
+        raise self.failure("has no worker; or this kernel does not tell of children (/proc/PID/task/TID/children)")
 
     def check(self) -> None:
         """Raise if it has ended.
@@ -57,8 +64,8 @@ class Program:
         return BenchError(f"{self.name} {what}; the end of its log:\n    " + "\n    ".join(lines), "see the log above")
 
     def cpu_s(self) -> float:
-        """Returns the copying CPU so far, in seconds: of it and its descendants, or of these alone if it supervises."""
-        return procfs.cpu_s(self.pid, itself=not self.supervises)
+        """Returns its CPU so far, in seconds, descendants included: an operator pays for all of it."""
+        return procfs.cpu_s(self.pid)
 
     def peak_rss_bytes(self) -> int:
         """Returns its peak memory, descendants included: an operator pays for all of it, whichever process copies."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench.goals import verdicts
+from bench.goals import MM2_S, Verdict, verdicts
 from bench.plan import ROOT
 from bench.report import results
 from bench.report.results import Cost, Results, Row
@@ -29,8 +29,24 @@ def _run(found: Results) -> list[str]:
     versions = f"Linux {machine.kernel}, Python {machine.python.split()[0]}, inner loop {machine.inner_loop}"
     return [
         f"One complete run of `make bench` at {found.commit} ({machine.date}): {where}; {machine.memory_gb:.0f} GB, "
-        f"{versions}."
+        f"{versions}.",
+        "",
+        _warmth([row for row in _of("mm2", found) if row.warm_s is not None and row.shortest_s is not None]),
     ]
+
+
+def _warmth(rows: list[Row]) -> str:
+    """What a reader has to know of the JVM's figures: a cold one is needlessly expensive."""
+    times = {row.workload: (row.warm_s or 0.0, row.shortest_s or 0.0) for row in rows}
+    long = [name for name, both in times.items() if min(both) >= MM2_S]
+    told = f"MirrorMaker 2 was warm for {MM2_S:.0f} s and measured for as long in {len(long)} of {len(times)} workloads"
+    if len(long) == len(times):
+        return f"{told}."
+    name, (warm_s, measured_s) = min(times.items(), key=lambda item: min(item[1]))
+    return (
+        f"{told}; it copied the others sooner, and was less warm, least of all in {name}: {warm_s:.0f} s and then "
+        f"{measured_s:.0f} s."
+    )
 
 
 def _main(found: Results) -> list[str]:
@@ -41,31 +57,37 @@ def _main(found: Results) -> list[str]:
     rows = []
     for mirror in _of("mirror", found):
         if not mirror.tls and not mirror.far:
+            times = found.times_floor(mirror)
             floor, *makers = (found.find(system, mirror.workload) for system in ("floor", "mm2", "mm1"))
             rows.append(
                 (
                     _SIZES[mirror.size], mirror.codec, str(mirror.partitions), _cpu(floor), f"**{_cpu(mirror)}**",
-                    _figure(mirror.floor_ratio, 1), *(_cpu(maker, 1) for maker in makers),
-                    _figure(mirror.mb_per_s, 0), " / ".join(_peak(one) for one in (mirror, *makers)),
+                    _figure(times.median if times else None, 1), *(_cpu(maker, 1) for maker in makers),
+                    _speed(mirror), " / ".join(_peak(one) for one in (mirror, *makers)),
                 )
             )  # fmt: skip
     return _table(headings, rows)
 
 
 def _bounds(found: Results) -> list[str]:
-    headings = ("bound", "kept in", "figures")
-    by_bound: dict[str, list[tuple[bool, float]]] = {}
+    headings = ("bound", "kept in", "figures", "single turns")
+    by_bound: dict[str, list[Verdict]] = {}
     for verdict in verdicts(found):
-        by_bound.setdefault(verdict.what, []).append((verdict.kept, verdict.found))
+        by_bound.setdefault(verdict.what, []).append(verdict)
     rows = []
     for what, some in by_bound.items():
-        kept, figures = sum(one for one, _ in some), [figure for _, figure in some]
-        least, most = (f"{figure:.1f}" for figure in (min(figures), max(figures)))
-        told = f"{kept} of {len(some)}"
-        rows.append(
-            (what, told if kept == len(some) else f"**{told}**", least if least == most else f"{least} to {most}")
-        )
+        told = f"{sum(one.kept for one in some)} of {len(some)}"
+        figures = _range([one.found for one in some if one.found is not None])
+        if any(one.found is None for one in some):
+            figures = " and ".join(["not measured", *([figures] if figures else [])])
+        turns = _range([figure for one in some for figure in one.spread or ()])
+        rows.append((what, told if all(one.kept for one in some) else f"**{told}**", figures, turns))
     return _table(headings, rows)
+
+
+def _range(figures: list[float]) -> str:
+    ends = [f"{end(figures):.1f}" for end in (min, max) if figures]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _tls(found: Results) -> list[str]:
@@ -164,7 +186,7 @@ def _peak(row: Row | None) -> str:
 
 
 def _speed(row: Row | None) -> str:
-    return _figure(row.mb_per_s if row else None, 0)
+    return _figure(row.speed if row else None, 0)
 
 
 def _figure(value: float | None, digits: int = 2) -> str:

@@ -3,16 +3,35 @@
 import dataclasses
 import json
 import os
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.data.stored import Stored
 from bench.measure import DEFINITION, Measured, median
 from bench.plan import SYSTEMS, Workload
 from bench.report.machine import Machine
 
-__all__ = ["Cost", "Latency", "Results", "Row", "load", "row", "save"]
+__all__ = ["Cost", "Latency", "Ratio", "Results", "Row", "load", "paired", "row", "save"]
+
+
+class Ratio(NamedTuple):
+    """How many times as much: the median of the pairs' ratios, and the range of single pairs."""
+
+    median: float
+    least: float
+    most: float
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
+    """Returns how many times theirs ours is, pair by pair in the order of the turns; None without a pair.
+
+    What disturbs a shared machine for a minute disturbs both of a pair. What was measured once makes one, of the first
+    turn.
+    """
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=False) if other]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +50,7 @@ class Row:
         stored_bytes: of the topic at the source.
         records: likewise.
         cpu_s_per_gb: CPU-seconds of the copying process per 10^9 stored bytes.
-        floor_ratio: the same divided by the floor's on this workload; None without a floor.
-        mb_per_s: 10^6 stored bytes per second.
+        mb_per_s: 10^6 stored bytes per second; the median of all runs.
         peak_rss_mb: 10^6 bytes.
         measured_bytes: copied in the interval that was measured.
         measured_s: its length.
@@ -54,7 +72,6 @@ class Row:
     stored_bytes: int
     records: int
     cpu_s_per_gb: float | None = None
-    floor_ratio: float | None = None
     mb_per_s: float | None = None
     peak_rss_mb: float | None = None
     measured_bytes: int | None = None
@@ -68,6 +85,21 @@ class Row:
     far: tuple[str, ...] = ()
     runs_mb_per_s: tuple[float, ...] = ()
     error: str | None = None
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """CPU-seconds per GB of each run, in the order of the turns; of one that failed, none."""
+        return self.runs_cpu_s_per_gb or ((self.cpu_s_per_gb,) if self.cpu_s_per_gb else ())
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """MB/s of each run, likewise."""
+        return self.runs_mb_per_s or ((self.mb_per_s,) if self.mb_per_s else ())
+
+    @property
+    def speed(self) -> float | None:
+        """The median of them; ``mb_per_s`` of older results is that of the run with the median CPU."""
+        return statistics.median(self.speeds) if self.speeds else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +136,8 @@ class Cost:
         stored_bytes: of the topic at the source; likewise batches, and records, a marker counted as one of each.
         mb_per_s: 10^6 stored bytes per second.
         offsets_per_s: records and markers per second.
-        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes.
+        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes; the median of all runs.
+        runs_cpu_s_per_gb: of every run, if there were several.
         core_percent: of one core, after all is copied; only for cases of many partitions, which lack the three figures
             above.
         active_s: time from the start until all partitions are active; likewise.
@@ -127,6 +160,7 @@ class Cost:
     peak_rss_mb: float | None = None
     active_s: float | None = None
     p99_ms: float | None = None
+    runs_cpu_s_per_gb: tuple[float, ...] = ()
     error: str | None = None
 
 
@@ -167,6 +201,11 @@ class Results:
         """Returns a row, or None."""
         return next((row for row in self.rows if (row.system, row.workload) == (system, workload)), None)
 
+    def times_floor(self, row: Row) -> Ratio | None:
+        """Returns how many times the floor's CPU a row has; None without a floor."""
+        floor = self.find("floor", row.workload)
+        return paired(row.costs, floor.costs) if floor is not None else None
+
     def to_json(self) -> str:
         """Returns the text of ``compare.json``."""
         return json.dumps(
@@ -186,9 +225,8 @@ class Results:
 
 
 def row(
-    system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), floor: Row | None = None,
-    error: str | None = None,
-) -> Row:  # fmt: skip
+    system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), error: str | None = None
+) -> Row:
     """Returns a row made from the run with the median, or from the error."""
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
@@ -198,13 +236,10 @@ def row(
     if not runs:
         return made
     measured = median(runs)
-    cost = measured.cpu_s_per_gb
-    base = cost if system == "floor" else floor.cpu_s_per_gb if floor else None
     return dataclasses.replace(
         made,
-        cpu_s_per_gb=round(cost, 4),
-        floor_ratio=round(cost / base, 3) if base else None,
-        mb_per_s=round(measured.mb_per_s, 1),
+        cpu_s_per_gb=round(measured.cpu_s_per_gb, 4),
+        mb_per_s=round(statistics.median(run.mb_per_s for run in runs), 1),
         peak_rss_mb=round(measured.peak_rss_bytes / 1e6, 1),
         measured_bytes=measured.bytes,
         measured_s=round(measured.seconds, 3),
@@ -238,9 +273,15 @@ def load(path: Path) -> Results:
         kind=data["kind"],
         machine=Machine(**data["machine"]),
         settings=data["settings"],
-        rows=[Row(**{**row, **{name: tuple(row.get(name, ())) for name in _TUPLES}}) for row in data["rows"]],
+        rows=[_read(row) for row in data["rows"]],
         latency=[Latency(**row) for row in data["latency"]],
-        costs=[Cost(**row) for row in data.get("costs", [])],
+        costs=[Cost(**{**row, "runs_cpu_s_per_gb": tuple(row.get("runs_cpu_s_per_gb", ()))}) for row in data["costs"]],
         complete=data["complete"],
         commit=data.get("commit", "unknown"),
     )
+
+
+def _read(row: dict[str, Any]) -> Row:
+    known = {field.name for field in dataclasses.fields(Row)}  # older results have a ratio that is none of pairs
+    kept = {name: value for name, value in row.items() if name in known}
+    return Row(**{**kept, **{name: tuple(row.get(name, ())) for name in _TUPLES}})

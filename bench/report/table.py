@@ -6,7 +6,7 @@ from bench.goals import Verdict
 from bench.goals import verdicts as judged
 from bench.measure import DEFINITION
 from bench.plan import FAR_MS
-from bench.report.results import Cost, Latency, Results, Row
+from bench.report.results import Cost, Latency, Ratio, Results, Row, paired
 
 __all__ = ["TITLES", "costs", "goals", "latency", "markdown", "workloads"]
 
@@ -101,21 +101,21 @@ def markdown(results: Results) -> str:
 
 def _rows_of(results: Results, workload: str) -> list[tuple[str, ...]]:
     rows = [row for system in results.systems() if (row := results.find(system, workload))]
-    mirror = results.find("mirror", workload)
-    return [_cells(row, mirror, first=number == 0) for number, row in enumerate(rows)]
+    return [_cells(results, row, first=number == 0) for number, row in enumerate(rows)]
 
 
-def _cells(row: Row, mirror: Row | None, *, first: bool) -> tuple[str, ...]:
+def _cells(results: Results, row: Row, *, first: bool) -> tuple[str, ...]:
     head = (row.workload if first else "", _size(row.batch_mean_bytes) if first else "", TITLES[row.system])
     if row.error is not None:
         return (*head, "failed", "", "", "", "", "")
-    times = row.cpu_s_per_gb / mirror.cpu_s_per_gb if mirror and mirror.cpu_s_per_gb and row.cpu_s_per_gb else None
+    floor, mirror = results.times_floor(row), results.find("mirror", row.workload)
+    times = paired(row.costs, mirror.costs) if mirror else None
     return (
         *head,
         _figure(row.cpu_s_per_gb),
-        _figure(row.floor_ratio, 1 if (row.floor_ratio or 0) >= 10 else 2),
-        _figure(times, 0 if (times or 0) >= 10 else 2),
-        _figure(row.mb_per_s, 0),
+        _times(floor, 1),
+        _times(times, 0),
+        _figure(row.speed, 0),
         _figure(row.peak_rss_mb, 0),
         "" if row.system == "floor" else _figure(row.start_cpu_s, 1),
     )
@@ -140,7 +140,11 @@ def _cost_cells(row: Cost) -> tuple[str, ...]:
 
 def _goal_cells(verdict: Verdict) -> tuple[str, ...]:
     spread = f"{verdict.spread[0]:.2f} to {verdict.spread[1]:.2f}" if verdict.spread else ""
-    return (verdict.what, verdict.workload, f"{verdict.found:.2f}", spread)
+    return (verdict.what, verdict.workload, _figure(verdict.found) or "not measured", spread)
+
+
+def _times(ratio: Ratio | None, digits_from_ten: int) -> str:
+    return "" if ratio is None else f"{ratio.median:.{digits_from_ten if ratio.median >= 10 else 2}f}"
 
 
 def _figure(value: float | None, digits: int = 2) -> str:

@@ -47,7 +47,7 @@ def test_a_quick_run_has_one_workload_and_three_systems() -> None:
 def test_a_selection_does_not_replace_a_complete_run() -> None:
     plan = from_environment({"BENCH_ONLY": "^1MB-.*zstd", "BENCH_SYSTEMS": "mirror, floor", "BENCH_SCALE": "0.5"})
     assert [workload.name for workload in plan.workloads] == ["1MB-zstd-8p"]
-    assert plan.workloads[0].total_bytes == 425_000_000
+    assert plan.workloads[0].total_bytes == 450_000_000
     assert (plan.kind, plan.systems, plan.latency) == ("selection", ("floor", "mirror"), False)
     assert plan.out == ROOT / "build/bench"
     assert from_environment({"BENCH_ONLY": "latency", "BENCH_OUT": "/somewhere"}).out.as_posix() == "/somewhere"
@@ -57,6 +57,28 @@ def test_latency_can_be_all_that_is_measured() -> None:
     plan = from_environment({"BENCH_ONLY": "latency"})
     assert plan.latency
     assert not plan.workloads
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"BENCH_ONLY": "exact", "BENCH_SYSTEMS": "mm2"},
+        {"BENCH_ONLY": "latency", "BENCH_SYSTEMS": "floor"},
+        {"BENCH_ONLY": "latency", "BENCH_QUICK": "1"},
+        {"BENCH_ONLY": "exact-deep", "BENCH_QUICK": "1"},
+    ],
+)
+def test_variables_that_leave_nothing_are_refused(chosen: dict[str, str]) -> None:
+    """Each by itself chooses something."""
+    for name, value in chosen.items():
+        from_environment({name: value})
+    with pytest.raises(BenchError, match="leave nothing to measure"):
+        from_environment(chosen)
+
+
+def test_the_other_inner_loop_does_not_replace_a_complete_run() -> None:
+    plan = from_environment({"MIRROR_PURE": "1"})
+    assert (plan.kind, plan.out) == ("selection", ROOT / "build/bench")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +112,5 @@ def test_what_exactness_costs_can_be_chosen_alone() -> None:
     assert far >= {(partitions, ("destination",)) for partitions in (1, 64)}
     assert [case.total_bytes for case in plan.cases] == [case.total_bytes // 2 for case in CASES if not case.many]
     assert [case.partitions for case in CASES if case.many] == [2_000, 2_000, 10_000]
-    assert from_environment({"BENCH_ONLY": "exact", "BENCH_SYSTEMS": "mm2"}).cases == ()
     assert from_environment({"BENCH_QUICK": "1"}).cases == ()
     assert from_environment({}).cases == CASES

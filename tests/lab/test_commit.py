@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from lab.commit import of_now
+from lab.commit import of_now, since
 
 
 def test_the_commit_is_that_of_the_files(tmp_path: Path) -> None:
@@ -28,3 +28,5 @@ def test_the_commit_is_that_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("changed")
     assert of_now("docs/failures.md", root=tmp_path) == clean + "+changes"
     assert of_now("code", "docs/failures.md", root=tmp_path) == clean
+    assert since(clean, "code", "docs/failures.md", root=tmp_path) == clean
+    assert since(clean, root=tmp_path) == f"{clean} to {clean}+changes"
