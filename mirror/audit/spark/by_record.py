@@ -11,7 +11,7 @@ end: no cleaner there has ever seen it.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,14 +107,22 @@ def record_differences(
             else F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_"))
         ).alias("excused"),
     ).toArrow()
+    return in_order(dicts(table))
+
+
+def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[RecordDifference]]:
+    """Returns the differences of Spark's rows by partition, in the order of their offsets.
+
+    A damaged log may have two batches at one offset, one that opens and one that does not: the latter comes first.
+    """
     found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
-    for row in dicts(table):
+    for row in rows:
         at = Side(row["at"]) if row["at"] else None
         found[TopicPartition(row["topic"], row["partition"])].append(
             RecordDifference(row["base_offset"], at, at is not None and bool(row["excused"]), row["size"])
         )
     for some in found.values():
-        some.sort()
+        some.sort(key=lambda one: (one.offset, one.at.value if one.at else "", one.size))
     return found
 
 
