@@ -22,7 +22,7 @@ def main() -> int:
         with Progress() as progress:
             rows = run(plan, progress)
         held = sum(row.held for row in rows)
-        print(f"{held} of {len(rows)} scenarios held; written to {plan.docs} and {plan.out / 'chaos.json'}")
+        print(f"{held} of {len(rows)} scenarios held")
         return 0 if held == len(rows) else 1
     except (ChaosError, SandboxError) as error:
         print(f"chaos: {error}", file=sys.stderr)

@@ -78,7 +78,6 @@ COVERED = {
     "audit/read/selecting.py": "audit/judge/test_mapped.py",
     "audit/read/tasks.py": "audit/spark/test_source.py",
     "audit/read/witness.py": "audit/read/test_holes.py",
-    "audit/spark/by_record.py": "audit/judge/changed/test_cleaned.py",
     "audit/spark/cluster_session.py": "audit/spark/test_spark_cluster.py",
     "audit/spark/compare.py": "audit/spark/test_source.py",
     "audit/spark/daemon.py": "audit/spark/test_session.py",

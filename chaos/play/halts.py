@@ -53,6 +53,7 @@ class Halts:
 
     def no_more(self, name: Name) -> None:
         """Forbid halts of a tolerated partition from now on: the cause of its halt is over, and it goes on."""
+        self._stage.look()  # those of before were permitted
         del self.permitted[name]
 
     def pass_over(self, name: Name, *reasons: str) -> None:
@@ -121,8 +122,9 @@ class Halts:
         return {name for mirror in self._stage.mirrors for name in mirror.halts}
 
     def check(self, mirror: MirrorProcess) -> None:
-        """Raise ``ChaosError`` if a partition halted that may not, or with another reason."""
-        for name, halt in mirror.halts.items():
+        """Raise ``ChaosError`` if a partition halted that may not, or with another reason, be it over or not."""
+        for halt in (*mirror.take_halts(), *mirror.halts.values()):
+            name = halt.topic, halt.partition
             reasons = self.permitted.get(name) or self.passing.get(name)
             if reasons is None:
                 raise ChaosError(f"halted: {halt}")

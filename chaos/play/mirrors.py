@@ -101,6 +101,7 @@ class MirrorProcess:
         self.conduct = Conduct()
         self.halts: dict[Name, HaltEvent] = {}
         self.halted_before: dict[Name, HaltEvent] = {}
+        self._unjudged: list[HaltEvent] = []
         self._halted_by: dict[Name, object] = {}
         self.counts: Counter[str] = Counter()
         self.copied = 0
@@ -128,6 +129,7 @@ class MirrorProcess:
     def start(self) -> None:
         """Start it, with the same configuration."""
         assert not self.running
+        self.look()  # what it said last is not forgotten with its halts
         self.wanted = True
         command = [sys.executable, "-m", "mirror", "run", "-c", str(self._config)]
         self.halts = {}
@@ -159,12 +161,15 @@ class MirrorProcess:
     def kill(self) -> None:
         """Kill (-9) the process that was started (the supervisor), and wait for its end and its workers'."""
         assert self._process is not None
-        everyone = [self.pid, *self.workers()]
+        self.look()  # an end by itself, before this, has to be noticed
+        everyone, ordered = [self.pid, *self.workers()], self.wanted
         self.wanted = False
         sent = self._process.signal(signal.SIGKILL)
         code = self._process.wait(_STOP_TIMEOUT_S)
         if sent and code == -signal.SIGKILL and kernel.await_gone(everyone):
             self.record.note(MIRROR_KILLED)
+        elif ordered and code is not None and code != -signal.SIGKILL:
+            self.conduct.ended(code)
         self._mend()
 
     def _mend(self) -> None:
@@ -232,9 +237,15 @@ class MirrorProcess:
             self.wanted = False
             self.conduct.ended(code)
 
+    def take_halts(self) -> list[HaltEvent]:
+        """Returns every halt since the last call, also of partitions that went on, or whose worker died, since."""
+        taken, self._unjudged = self._unjudged, []
+        return taken
+
     def _take(self, event: dict[str, Any]) -> None:
         if halt := events.halt(event):
             self.halts[halt.topic, halt.partition] = halt
+            self._unjudged.append(halt)
             self._halted_by[halt.topic, halt.partition] = event.get("worker")
             self.halted_before[halt.topic, halt.partition] = halt
         elif event["event"] == "located" and "topic" in event:

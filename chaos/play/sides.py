@@ -61,6 +61,8 @@ class Side:
         self._paused: set[int] = set()
         self._down: set[int] = set()
         """Brokers that were killed or stopped on order, and were not started again."""
+        self._died: list[str] = []
+        """Deaths that nobody ordered, of brokers that run again."""
         self.admin = AdminClient({
             "bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 2_000,
@@ -138,7 +140,7 @@ class Side:
         """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""
         if topics:
             for future in self.admin.delete_topics(list(topics), request_timeout=_TIMEOUT_S).values():
-                with suppress(KafkaException):
+                with suppress(KafkaException, TimeoutError):
                     future.result(_ANSWER_S)
 
     def topics(self) -> list[str]:
@@ -186,7 +188,10 @@ class Side:
 
     def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
         """Move partitions to these brokers, and wait until all of them are in sync and one leads."""
-        before = self.view(sorted({topic for topic, _ in replicas}))
+        asked = sorted({topic for topic, _ in replicas})
+        before = until(
+            lambda: found if set(replicas) <= set(found := self.view(asked)) else {}, f"the leaders of {asked}"
+        )
         topics: dict[str, list[Any]] = {}
         kinds = AlterPartitionReassignmentsRequest.ReassignableTopic
         for (topic, index), ids in replicas.items():
@@ -295,8 +300,9 @@ class Side:
     def followers(self, topic: str, index: int = 0) -> list[Broker]:
         """Returns the brokers that hold the partition's other replicas."""
         leader = self.leader(topic, index)
-        replicas = self.view([topic])[topic, index].replicas
-        return [self.broker(node_id) for node_id in replicas if node_id != leader.node_id]
+        view = until(lambda: self.view([topic]).get((topic, index)), f"the replicas of {topic}-{index}")
+        assert view is not None
+        return [self.broker(node_id) for node_id in view.replicas if node_id != leader.node_id]
 
     def pause(self, broker: Broker) -> None:
         """Freeze a broker (SIGSTOP); ``Pair.heal`` undoes it."""
@@ -334,8 +340,9 @@ class Side:
         self._down.discard(broker.node_id)
 
     def died(self) -> list[str]:
-        """Returns the brokers that are gone though nobody ordered it, in words."""
-        return [
+        """Returns the brokers that are gone though nobody ordered it, in words; of one that runs again, once."""
+        before, self._died = self._died, []
+        return before + [
             f"broker {broker.node_id} of the {self.name} cluster died, and nobody ordered it"
             for broker in self.cluster.brokers
             if broker.node_id not in self._down and not broker.running
@@ -343,6 +350,7 @@ class Side:
 
     def bring_up(self) -> None:
         """Let paused brokers go on, start those that are down, and wait until all are ready."""
+        self._died = self.died()
         for broker in self.cluster.brokers:
             if broker.node_id in self._paused and broker.running:
                 self.resume(broker)

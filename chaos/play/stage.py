@@ -101,6 +101,7 @@ class Stage:
         self.gaps: dict[Name, tuple[int, int]] = {}
         self.survivors: list[Name] = []
         self.strangers: Counter[Name] = Counter()
+        self._skips_seen: Counter[MirrorProcess] = Counter()
         self._open = ExitStack()
         self.processes = Processes()
         self._open.callback(self.processes.close)
@@ -332,8 +333,20 @@ class Stage:
         for mirror in self.mirrors:
             mirror.look()
             self.halts.check(mirror)
+            self._judge_skips(mirror)
             if mirror.conduct.problems:
                 raise ChaosError(f"{'; '.join(mirror.conduct.problems[:3])}; {mirror.told()}")
+
+    def _judge_skips(self, mirror: MirrorProcess) -> None:
+        """Raise if it skipped what the source still has: the log start only grows, so looking late is lenient."""
+        while told := mirror.skipped[self._skips_seen[mirror] :]:
+            name, _, end = told[0]
+            start = self.source.starts([name]).get(name) if name in self.gaps else end
+            if start is None:  # nobody answers now
+                return
+            if start < end:
+                raise ChaosError(f"{name[0]}-{name[1]} was skipped up to {end}, and the source has it from {start} on")
+            self._skips_seen[mirror] += 1
 
     def note(self, what: str, count: int = 1) -> None:
         """Count something for the report."""

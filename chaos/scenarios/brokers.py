@@ -193,13 +193,17 @@ def unclean_election_destination(stage: Stage) -> None:
             lambda: f"records that the follower at the destination does not have; {stage.told()}",
         )
 
+    def positions() -> list[int]:
+        """Where the mirror has begun and gone on, by its own log."""
+        return [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
+
     for _ in stage.repeat():
+        known = len(positions())
         before, _ = _elect_uncleanly(stage, stage.destination, victim, more)
         stage.recovered()
-        # Where the mirror went on, by its own log: below where it was.
-        positions = [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
-        stage.seen(LOG_CUT_BACK, int(positions[-1] < before))
-        stage.note("records lost and copied again", max(0, before - positions[-1]))
+        least = min(positions()[known:], default=before)
+        stage.seen(LOG_CUT_BACK, int(least < before))
+        stage.note("records lost and copied again", max(0, before - least))
 
 
 @scenario(

@@ -161,7 +161,7 @@ def damaged(stage: Stage) -> None:
     topic = stage.topic("old-lz4")
     for _ in stage.repeat():
         stage.source.network.stall([Direction.REQUESTS])
-        (before,) = stage.source.ends([(topic, 0)]).values()
+        before = until(lambda: stage.source.ends([(topic, 0)]), "the source's end")[topic, 0]
         victim = until(lambda: _later(stage, topic, before, 4), "some batches that nobody has fetched")[1]  # noqa: B023
         at = victim.header.base_offset
         right, answered = stage.holds(topic), answer_at(stage.source, topic, 0, at)
@@ -220,7 +220,7 @@ def compacted(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.caught_up()
         stage.mirror.stop()
-        (due,) = stage.source.ends([(topic, 0)]).values()
+        due = until(lambda: stage.source.ends([(topic, 0)]), "the source's end")[topic, 0]
         stage.source.alter(
             topic, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0"
         )
@@ -252,7 +252,7 @@ def cut(stage: Stage) -> None:
     stage.start_stream()
     stage.start_mirror()
     for at in stage.repeat():
-        (due,) = stage.source.ends([(topic, 0)]).values()
+        due = until(lambda: stage.source.ends([(topic, 0)]), "the source's end")[topic, 0]
         write(stage.source, topic, 400, seed=at)
         stage.seen(CUT, sum(one.header.size > LIMIT for one in batches(stage.source, topic, offset=due)))
         stage.pause(stage.chance.random())

@@ -192,8 +192,10 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
     checked = read(stage.source.bootstrap_servers, gone_on, "read_committed")
     for one in flips:
         right, copied = written[one.name], there[one.name]
-        if one.name in stopped:
-            right = {offset: record for offset, record in right.items() if offset < ends[one.name]}
+        if one.name in stopped:  # all before the damage, at least, and nothing behind where it ends
+            least = one.batch.header.base_offset
+            right = {offset: record for offset, record in right.items() if offset < max(least, ends[one.name])}
+            stage.outcome.prefixes += len(right)
         elif checked[one.name] != right:
             # This can only be an offset that is wrong but in order: every consumer of the source is given it.
             stage.note("not to be told by anybody")
@@ -265,6 +267,7 @@ def destination(stage: Stage) -> None:
     stage.start_stream(_streamed(stage))
     stage.caught_up()
     before = dict(until(lambda: stage.destination.ends(names), "the destination's ends"))
+    stage.outcome.problems += alike(stage, names)
     for name in names:
         stage.halts.tolerate(name, *AT_DESTINATION)
     flips = strike(stage, stage.destination, names, lambda found: found[-1:] if stage.chance.random() < 0.7 else found)
@@ -278,6 +281,16 @@ def destination(stage: Stage) -> None:
         stage.halts.others_go_on()
     stage.outcome.problems += judge_behind(stage, flips, halted, before)
     stage.trials.counted(len(flips))
+
+
+def alike(stage: Stage, names: list[Name]) -> Iterator[str]:
+    """Yields the partitions whose copies differ, in words, before anything is damaged."""
+    here = read(stage.source.bootstrap_servers, names, "read_committed")
+    there = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
+    for name in names:
+        stage.outcome.prefixes += len(here[name])
+        if here[name] != there[name]:
+            yield f"{name[0]}-{name[1]}: {len(there[name])} records before the damage, {len(here[name])} expected"
 
 
 def judge_behind(stage: Stage, flips: list[Flipped], halted: list[Flipped], before: Offsets) -> Iterator[str]:

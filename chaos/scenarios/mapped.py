@@ -17,7 +17,7 @@ MAPPED = {"offsets": "mapped"}
 
 @scenario("mapped-unanswered", group=GROUP, full=10, quick=2, per_stage=5, shape=PROXIED, topics=WIRED, flow=MAPPED,
           exact=False, struck=(FRAME_CUT,),
-          does="mapped: a Produce request is done and not answered; a worker is killed")  # fmt: skip
+          does="mapped: a Produce request is done and not answered; every second time, a worker is killed")  # fmt: skip
 def unanswered(stage: Stage) -> None:
     for at in stage.repeat():
         stage.destination.network.arm("Produce", cut_answer()).wait(COMES_S)

@@ -79,8 +79,8 @@ def cut(stage: Stage) -> None:
           does="a Produce request or answer, or a Fetch answer breaks off after so many bytes")  # fmt: skip
 def cut_bytes(stage: Stage) -> None:
     for at in stage.repeat():
-        draw = stage.chance
-        size = HEAD_BYTES[at // 2 % len(HEAD_BYTES)] if at % 2 else draw.randrange(MOST_BYTES)
+        draw, turn = stage.chance, stage.seed + at
+        size = HEAD_BYTES[turn // 2 % len(HEAD_BYTES)] if turn % 2 else draw.randrange(MOST_BYTES)
         network, name, action = draw.choice([
             (stage.destination.network, "Produce", cut_request(size)),
             (stage.destination.network, "Produce", cut_answer(size)),

@@ -10,6 +10,7 @@ from chaos.producers.topics import TopicPlan
 from chaos.producers.writing import BATCH_RECORDS, transaction, transactional, write
 from chaos.scenario import scenario
 from chaos.scenarios.data import FRESH, GROUP, QUIET, SHAPE, identity_of
+from chaos.waiting import until
 from lab.evidence import ANOTHER_PRODUCER, WORKER_KILLED, WRAPPED
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
@@ -72,6 +73,7 @@ def epoch_rollover(stage: Stage) -> None:
         for hole in range(8):
             if kills and kills % RESTARTS == 0:
                 stage.recovered()
+                stage.await_seen(WORKER_KILLED.times(hole))  # a mirror that stops does not tell of a worker's death
                 stage.mirror.stop()
                 stage.mirror.start()
             transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
@@ -108,6 +110,6 @@ def epochs_used_up(stage: Stage) -> None:
 
 def _last(stage: Stage, topic: str) -> BatchHeader:
     """Returns the header of the last batch of data at the destination."""
-    (end,) = stage.destination.ends([(topic, 0)]).values()
+    end = until(lambda: stage.destination.ends([(topic, 0)]), "the destination's end")[topic, 0]
     found = batches(stage.destination, topic, offset=max(0, end - TAIL))
     return [one.header for one in found if not one.header.is_control][-1]

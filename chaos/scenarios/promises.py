@@ -90,7 +90,7 @@ def _move(stage: Stage, group: str) -> dict[Name, int]:
         [ConsumerGroupTopicPartitions(group, offsets)]
     ).values()
     moved.result(30)
-    return committed(stage.destination, group)
+    return until(lambda: committed(stage.destination, group) or {}, f"the offsets of {group} at the destination")
 
 
 def _consume(stage: Stage, side: Side, topic: str, group: str, *, most: int | None = None) -> list[tuple[Name, int]]:

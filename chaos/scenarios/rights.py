@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from chaos.errors import ChaosError
+from chaos.judging.reading import read
 from chaos.play.rights import CLUSTER, Right, withdrawn
 from chaos.play.sides import Side
 from chaos.play.stage import Stage
@@ -151,4 +153,9 @@ def of_transactional_ids(stage: Stage) -> None:
         with _without(stage, stage.destination, right, ["InitProducerId"], ID_REFUSED):
             stage.mirror.kill_worker()
             stage.await_seen(WORKER_KILLED)
+            stage.pause(1.0)  # what the killed one had sent has arrived
+            before = read(stage.destination.bootstrap_servers, stage.names, "read_uncommitted")
+            stage.pause(2.0)
+            if read(stage.destination.bootstrap_servers, stage.names, "read_uncommitted") != before:
+                raise ChaosError("records were copied without the right to the transactional ids")
         _taken_over(stage)

@@ -12,9 +12,11 @@ CHAOS_WRITERS=A,B  only topics of these producers: idempotent, transactional, ke
                    nobody
 CHAOS_TRACKS=N     number of scenarios in parallel, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build and docs; or instead of
+CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build; or instead of
                    build/chaos-aside, which has the runs that are not published: quick ones, and those with other
                    repetitions, writers or workers, or without the audit
+
+A complete run that has come to its end is published: docs/failures.md, and its rows in chaos/out/chaos.json.
 """
 
 import random
@@ -26,9 +28,10 @@ from pathlib import Path
 from chaos.errors import ChaosError
 from chaos.scenario import Scenario
 
-__all__ = ["Plan", "from_environment"]
+__all__ = ["PUBLISHED", "Plan", "from_environment"]
 
-_PUBLISHED = Path("build")
+PUBLISHED = Path("build")
+"""Where a run works whose results are published in the end."""
 _ASIDE = Path("build/chaos-aside")
 _SEEDS = 100_000
 
@@ -47,12 +50,7 @@ class Plan:
     tracks: int = 1
     audit: bool = True
     continues: bool = False
-    out: Path = _PUBLISHED
-
-    @property
-    def docs(self) -> Path:
-        """The path of the report: the published one, or one beside the results of a run that is not published."""
-        return Path("docs/failures.md") if self.out == _PUBLISHED else self.out / "failures.md"
+    out: Path = PUBLISHED
 
     @property
     def command(self) -> str:
@@ -117,7 +115,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
-        out=Path(environ.get("CHAOS_OUT", "") or (_ASIDE if aside else _PUBLISHED)),
+        out=Path(environ.get("CHAOS_OUT", "") or (_ASIDE if aside else PUBLISHED)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The results of what was run, as rows, kept in chaos.json.
+"""The results of what was run, as rows, kept in chaos.json (``chaos.suite.publishing``).
 
 There is one complete run; a later one takes its place. A scenario that is played again alone is a row of its own beside
 it, and replaces nothing: playing a scenario until it holds remains visible.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.errors import ChaosError
+from lab.commit import CHANGED
 
 __all__ = ["Row", "continued", "load", "merge", "save"]
 
@@ -112,6 +113,8 @@ def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
     before = rows[0]
     if before.commit != commit:
         raise ChaosError(f"the run was begun at commit {before.commit}, and this is {commit}", remedy)
+    if CHANGED in commit or commit == "unknown":
+        raise ChaosError(f"both are of commit {commit}, which does not say whether the files are the same", remedy)
     if before.command != command:
         raise ChaosError(f"the run was begun by `{before.command}`, not by `{command}`", remedy)
     return [row for row in rows if row.audit != "not run" or row.problems]

@@ -29,9 +29,10 @@ from chaos.suite.ahead import Ahead
 from chaos.suite.clusters import Clusters
 from chaos.suite.outcome import Outcome
 from chaos.suite.plan import Plan
+from chaos.suite.publishing import WRITTEN, Publishing
 from chaos.suite.results import Row
 from chaos.suite.tracks import Say, side_by_side
-from lab.commit import of_now
+from lab.commit import of_now, since
 from mirror.sandbox import SandboxError
 
 __all__ = ["Progress", "run", "serving"]
@@ -61,7 +62,8 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
     Raises:
         ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
     """
-    run_of, old = _begun(plan)
+    publishing = Publishing(plan, SCENARIOS)
+    run_of, old = _begun(plan, publishing.before())
     done = {row.scenario: row for row in old if not row.again and plan.continues}
     chosen = [one for one in plan.select(SCENARIOS) if one.name not in done]
     shapes = {one.name: one.shape for one in chosen}
@@ -73,11 +75,11 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
 
     def hear(said: Row | tuple[str, str]) -> None:
         if isinstance(said, Row):
-            said.commit, said.run, said.again = run_of.commit, run_of.began_at, not plan.is_whole
+            # Every mirror runs the files as they are when it is started.
+            said.commit, said.run = since(run_of.commit, *WRITTEN), run_of.began_at
+            said.again = not plan.is_whole
             rows[said.scenario] = said
-            known = results.merge(old, rows.values(), SCENARIOS)
-            results.save(known, plan.out / "chaos.json")
-            plan.docs.write_text(report.markdown(known, SCENARIOS))
+            publishing.keep(results.merge(old, rows.values(), SCENARIOS))
         else:
             how, text = said
             getattr(progress, how)(text)
@@ -87,6 +89,7 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
         side_by_side(work, names, plan.tracks, hear)
     else:
         work(iter(names), hear)
+    progress.line(f"written to {publishing.report} and {publishing.rows}")
     return [*done.values(), *rows.values()]
 
 
@@ -97,11 +100,10 @@ class _RunOf(NamedTuple):
     began_at: str
 
 
-def _begun(plan: Plan) -> tuple[_RunOf, list[Row]]:
-    """Returns this run, and the rows that stay beside its own: none for a new complete run."""
+def _begun(plan: Plan, old: list[Row]) -> tuple[_RunOf, list[Row]]:
+    """Returns this run, and the rows of earlier ones that stay beside its own: none for a new complete run."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    commit = of_now("docs/failures.md")  # which a run itself writes
-    old = results.load(plan.out / "chaos.json")
+    commit = of_now(*WRITTEN)
     if plan.continues:
         again = [row for row in old if row.again]
         old = results.continued(old, command=plan.command, commit=commit)
@@ -308,8 +310,10 @@ def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenari
 
 
 def _add(row: Row, outcome: Outcome) -> None:
-    row.repetitions += outcome.repetitions
     row.tries += outcome.tries
+    if not outcome.repetitions and not outcome.problems:  # what did not strike shows nothing
+        return
+    row.repetitions += outcome.repetitions
     row.prefixes += outcome.prefixes
     row.audited += len(outcome.audited)
     row.topics += outcome.topics

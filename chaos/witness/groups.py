@@ -16,8 +16,8 @@ _SOON_S = 2.0
 _DESCRIBE_VERSION = 1
 
 
-def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
-    """Returns a group's members, each with its assigned partitions; empty while the coordinator does not answer."""
+def members(side: Side, group: str) -> dict[str, frozenset[Name]] | None:
+    """Returns a group's members, each with its assigned partitions; None while the coordinator does not answer."""
     with suppress(KafkaException, TimeoutError):
         found = side.admin.describe_consumer_groups([group], request_timeout=_TIMEOUT_S)[group].result(_TIMEOUT_S)
         return {
@@ -26,7 +26,7 @@ def members(side: Side, group: str) -> dict[str, frozenset[Name]]:
             )
             for member in found.members
         }
-    return {}
+    return None
 
 
 def member_ids(side: Side, group: str) -> frozenset[str] | None:
@@ -45,8 +45,8 @@ def member_ids(side: Side, group: str) -> frozenset[str] | None:
     return None
 
 
-def committed(side: Side, group: str) -> dict[Name, int]:
-    """Returns the offsets that a group has committed; empty if the coordinator does not answer."""
+def committed(side: Side, group: str) -> dict[Name, int] | None:
+    """Returns the offsets that a group has committed; None if the coordinator does not answer."""
     with suppress(KafkaException, TimeoutError):
         asked = [ConsumerGroupTopicPartitions(group)]
         (found,) = side.admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S).values()
@@ -55,7 +55,7 @@ def committed(side: Side, group: str) -> dict[Name, int]:
             for one in found.result(_TIMEOUT_S).topic_partitions or []
             if one.offset >= 0
         }
-    return {}
+    return None
 
 
 def forget(side: Side, group: str) -> None:
@@ -66,10 +66,12 @@ def forget(side: Side, group: str) -> None:
     """
 
     def gone() -> bool:
-        for future in side.admin.delete_consumer_groups([group]).values():
-            with suppress(KafkaException):
-                future.result(_TIMEOUT_S)
-        groups = side.admin.list_consumer_groups().result(_TIMEOUT_S).valid
-        return group not in {one.group_id for one in groups}
+        with suppress(KafkaException, TimeoutError):
+            for future in side.admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S).values():
+                with suppress(KafkaException, TimeoutError):
+                    future.result(_TIMEOUT_S)
+            groups = side.admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S).valid
+            return group not in {one.group_id for one in groups}
+        return False
 
     until(gone, f"group {group} to be deleted")

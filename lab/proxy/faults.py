@@ -19,7 +19,8 @@ Where = Callable[[Frame], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Breaks the connection, both ways, after so many bytes of the frame (None: after all of it).
+    """Breaks the connection, both ways, after so many bytes of the frame (None: after all of it; where the frame has
+    fewer, after the remainder of dividing by their number: it is cut all the same).
 
     A request cut after all of it: the broker does its work, and the client gets no answer. An answer cut after 0 bytes:
     the same, and the proxy has seen that the work was done. ``reset``: by RST instead of FIN.

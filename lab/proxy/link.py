@@ -310,7 +310,7 @@ class Link:
         action = fault.action if fault is not None else None
         if isinstance(action, Cut):
             assert fault is not None
-            await pipe.send(data[: action.after_bytes])
+            await pipe.send(data if action.after_bytes is None else data[: action.after_bytes % len(data)])
             self.cut(reset=action.reset)
             fault.happened()
             raise _Over

@@ -26,7 +26,8 @@ END_S = 10.0
 def program(module: str, *numbers: int, name: str) -> list[str]:
     """Returns the command that runs ``main`` of one of our modules in an interpreter of its own.
 
-    It has the import paths of this process, so that both run the same code, and -P, so that no other comes before.
+    It has the import paths of this process, so that both run the same code, and -P, so that no other comes before. If
+    it crashes in compiled code, every thread's stack is among the log's lines.
 
     Args:
         module: the module with ``main``.
@@ -37,7 +38,7 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
         f"import sys; sys.path[:] = sys.argv[1].split(chr(10)); from {module} import main; "
         f"main(*map(int, sys.argv[2:-1]))"
     )
-    return [sys.executable, "-P", "-c", start, "\n".join(sys.path), *map(str, numbers), name]
+    return [sys.executable, "-P", "-X", "faulthandler", "-c", start, "\n".join(sys.path), *map(str, numbers), name]
 
 
 class Child:
@@ -59,6 +60,8 @@ class Child:
         self.pid = 0
         self.code: int | None = None
         """Exit code of the last process if it has ended; negative: the signal that ended it."""
+        self.killed = False
+        """True if the last process was killed by ``kill``."""
         self._stopped: set[str] = set()
         """Flows of the last process that have reported that they stopped as told."""
         self.ready_at: float | None = None
@@ -70,7 +73,7 @@ class Child:
 
     async def run(self, on_start: Callable[["Child"], None]) -> int:
         """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid."""
-        self.ready_at, self.code = None, None
+        self.ready_at, self.code, self.killed = None, None, False
         self._stopped.clear()
         process, mine = self._start()
         self._process, self.pid = process, process.pid
@@ -152,6 +155,7 @@ class Child:
     def kill(self) -> None:
         """Kills the process at once."""
         if self._process is not None and self._process.poll() is None:
+            self.killed = True
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
 

@@ -283,6 +283,8 @@ class Supervisor:
         while True:
             code = await child.run(self._begun)
             if self._stop.is_set() or self._failed is not None:
+                if code and not child.killed and self._failed is None:
+                    self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=_ending(code))
                 # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
                 self._drained = self._drained and child.stopped
                 return

@@ -1,14 +1,18 @@
 """What `mirror run` must not do is seen, and what is right is not taken for it."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chaos.errors import ChaosError
 from chaos.play.conduct import Conduct
+from chaos.play.halts import Halts
 from chaos.play.mirrors import MirrorProcess
+from chaos.play.stage import Stage
 from lab.evidence import WORKER_KILLED
 
 DIED: dict[str, Any] = {"event": "worker_died", "worker": 1, "pid": 7, "detail": "ended by SIGKILL", "level": "warning"}
@@ -73,7 +77,13 @@ class FakeProcesses:
 
     def spawn(self, argv: list[str], log_path: Path) -> Any:
         self.code = None
-        return SimpleNamespace(pid=4_000_000, poll=lambda: self.code, signal=lambda _: True, wait=lambda _: self.code)
+        return SimpleNamespace(pid=4_000_000, poll=lambda: self.code, signal=self.signal, wait=lambda _: self.code)
+
+    def signal(self, number: int) -> bool:
+        """Returns True if it was still there."""
+        running = self.code is None
+        self.code = -number if running else self.code
+        return running
 
 
 @pytest.fixture
@@ -110,7 +120,6 @@ def test_a_mirror_that_ends_by_itself(mirror: MirrorProcess, processes: FakeProc
 
 def test_a_line_that_a_kill_cut_short(mirror: MirrorProcess, processes: FakeProcesses) -> None:
     mirror.log.write_text('{"event": "progr')
-    processes.code = -9
     mirror.kill()
     mirror.start()
     say(mirror, {"event": "listening"})
@@ -128,6 +137,90 @@ def test_the_halts_of_a_worker_are_over_with_it(mirror: MirrorProcess) -> None:
     assert mirror.halts == {}
     assert mirror.halted_before["t", 0].reason == "corrupt"
     assert mirror.record.since(0)[WORKER_KILLED.name] == 1
+
+
+def test_a_mirror_that_crashes_just_before_it_is_killed(mirror: MirrorProcess, processes: FakeProcesses) -> None:
+    """1. Between two looks. 2. Between the look and the kill."""
+    processes.code = -11
+    mirror.kill()
+    assert mirror.conduct.problems == ["mirror run ended by itself, with exit code -11: nobody ordered it"]
+    mirror.start()
+    mirror.look = lambda: None  # type: ignore[method-assign]
+    processes.code = -6
+    mirror.kill()
+    assert mirror.conduct.problems[1:] == ["mirror run ended by itself, with exit code -6: nobody ordered it"]
+
+
+def test_a_mirror_that_is_killed_twice(mirror: MirrorProcess) -> None:
+    for _ in range(2):
+        mirror.kill()
+    assert mirror.conduct.problems == []
+
+
+HALTED = {"event": "halted", "worker": 1, "topic": "t", "partition": 0, "reason": "corrupt"}
+
+
+@pytest.mark.parametrize("then", ["located", "worker died", "other reason", "killed"])
+def test_a_halt_that_is_over_before_anybody_looks(mirror: MirrorProcess, then: str) -> None:
+    """It is judged all the same."""
+    stage: Any = SimpleNamespace(mirrors=[mirror], look=mirror.look)
+    halts = Halts(stage)
+    halts.permitted["t", 0] = {"unproven"}
+    ends: dict[str, dict[str, Any]] = {
+        "located": {"event": "located", "topic": "t", "partition": 0, "offset": 3},
+        "worker died": DIED,
+        "other reason": HALTED | {"reason": "unproven"},
+        "killed": {"event": "listening"},
+    }
+    mirror.conduct.order(7)
+    with mirror.log.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in (HALTED, ends[then]))
+    if then == "killed":
+        mirror.kill()
+        mirror.start()
+    mirror.look()
+    with pytest.raises(ChaosError, match="corrupt"):
+        halts.check(mirror)
+    halts.check(mirror)  # once
+
+
+def test_a_halt_that_was_permitted_when_it_came(mirror: MirrorProcess) -> None:
+    stage: Any = SimpleNamespace(mirrors=[mirror])
+    halts = Halts(stage)
+
+    def look() -> None:
+        mirror.look()
+        halts.check(mirror)
+
+    stage.look = look
+    halts.tolerate(("t", 0), "corrupt")
+    with mirror.log.open("a") as file:
+        file.writelines(
+            json.dumps(line) + "\n" for line in (HALTED, {"event": "located", "topic": "t", "partition": 0})
+        )
+    halts.no_more(("t", 0))
+    look()
+    say(mirror, HALTED)
+    with pytest.raises(ChaosError, match="corrupt"):
+        look()
+
+
+@pytest.mark.parametrize(("starts", "right"), [({("t", 0): 140}, True), ({("t", 0): 139}, False), ({}, True)])
+def test_what_was_skipped_is_gone_at_the_source(
+    mirror: MirrorProcess, starts: dict[tuple[str, int], int], right: bool
+) -> None:
+    """A mirror that skips what it could still have read has lost it, whatever else the source deletes later."""
+    skipped = {"event": "skipped", "topic": "t", "partition": 0, "detail": "offsets 100 to 139 of the source are gone"}
+    say(mirror, skipped)
+    stage: Any = SimpleNamespace(
+        source=SimpleNamespace(starts=lambda names: starts), gaps={("t", 0): (0, 1_000)}, _skips_seen=Counter()
+    )
+    if right:
+        Stage._judge_skips(stage, mirror)
+        assert stage._skips_seen[mirror] == len(starts), "what nobody could tell is looked at again"
+    else:
+        with pytest.raises(ChaosError, match="t-0 was skipped up to 140, and the source has it from 139 on"):
+            Stage._judge_skips(stage, mirror)
 
 
 def test_who_owns_a_partition(mirror: MirrorProcess) -> None:

@@ -53,3 +53,17 @@ def test_a_new_topic_that_is_written_at_once() -> None:
 def test_a_topic_that_is_refused() -> None:
     with pytest.raises(ChaosError, match="the source cluster did not create t"):
         Side.create(side(KafkaError.POLICY_VIOLATION, 0), [PLAN])
+
+
+def test_a_broker_that_died_and_was_brought_up_again() -> None:
+    """Nobody had ordered its death: it is told once, though the broker runs again."""
+    broker = SimpleNamespace(node_id=1, running=False)
+
+    def start(wait: bool) -> None:
+        broker.running = True
+
+    broker.start, broker.wait_ready = start, lambda others: None
+    one = Side(SimpleNamespace(name="source", bootstrap_servers="127.0.0.1:1", brokers=[broker]))  # type: ignore[arg-type]
+    one.bring_up()
+    assert one.died() == ["broker 1 of the source cluster died, and nobody ordered it"]
+    assert one.died() == []

@@ -10,7 +10,7 @@ import chaos.scenarios  # noqa: F401 - registers them
 from chaos.errors import ChaosError
 from chaos.scenario import SCENARIOS
 from chaos.suite import report, results
-from chaos.suite.plan import Plan, from_environment
+from chaos.suite.plan import PUBLISHED, Plan, from_environment
 from chaos.suite.results import Row
 
 
@@ -30,16 +30,16 @@ def test_plan_from_the_environment() -> None:
     plan = from_environment({"CHAOS_QUICK": "1", "CHAOS_ONLY": "kill", "CHAOS_WORKERS": "2", "CHAOS_OUT": "/x"})
     assert plan.quick
     assert plan.command == "CHAOS_QUICK=1 CHAOS_ONLY='kill' CHAOS_WORKERS=2 make chaos"
-    assert plan.docs == Path("/x/failures.md")
+    assert plan.out == Path("/x")
     assert plan.tracks == 2
-    assert from_environment({"CHAOS_QUICK": "1"}).docs == Path("build/chaos-aside/failures.md")
-    assert from_environment({"CHAOS_ONLY": "kill"}).docs == Path("docs/failures.md")
+    assert from_environment({"CHAOS_QUICK": "1"}).out == Path("build/chaos-aside")
+    assert from_environment({"CHAOS_ONLY": "kill"}).out == PUBLISHED
     for narrow in ({"CHAOS_REPEAT": "1"}, {"CHAOS_WRITERS": "java"}, {"CHAOS_WORKERS": "2"}, {"CHAOS_AUDIT": "0"}):
-        assert from_environment(narrow).docs == Path("build/chaos-aside/failures.md")
+        assert from_environment(narrow).out == Path("build/chaos-aside")
     alone = from_environment({"CHAOS_QUICK": "1", "CHAOS_TRACKS": "1"})
     assert alone.command == "CHAOS_QUICK=1 CHAOS_TRACKS=1 make chaos"
     assert from_environment({"CHAOS_TRACKS": "1"}).command == "make chaos"
-    assert from_environment({"CHAOS_QUICK": "0"}).docs == Path("docs/failures.md")
+    assert from_environment({"CHAOS_QUICK": "0"}).out == PUBLISHED
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,9 @@ def test_a_run_goes_on_with_the_same_code_alone() -> None:
     ]  # fmt: skip
     kept = results.continued(rows, command="make chaos", commit="c0ffee")
     assert [one.scenario for one in kept] == ["done", "lost"]
+    for each in ("c0ffee+changes", "unknown"):
+        with pytest.raises(ChaosError, match=re.escape(f"both are of commit {each}")):
+            results.continued([row("done", **had | {"commit": each})], command="make chaos", commit=each)
     for command, commit, says in (
         ("make chaos", "c0ffee+changes", "begun at commit c0ffee, and this is c0ffee"),
         ("CHAOS_SEED=1 make chaos", "c0ffee", "begun by `make chaos`, not by `CHAOS_SEED=1 make chaos`"),

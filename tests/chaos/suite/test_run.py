@@ -12,7 +12,7 @@ from chaos.errors import ChaosError
 from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
 from chaos.suite import audits, results
 from chaos.suite.outcome import Outcome
-from chaos.suite.plan import Plan
+from chaos.suite.plan import PUBLISHED, Plan
 from chaos.suite.run import run
 
 NAMES = "worker-kill", "supervisor-kill", "two-groups"
@@ -142,7 +142,76 @@ def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[
     assert rows[NAMES[0]].problems == [f"the fault did not strike in {TRIES} tries: worker killed was seen 0 times"]
 
 
-def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Plan) -> None:
+@pytest.fixture
+def commit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commit that the files are of; the last one counts."""
+    commits = ["abc1234"]
+    monkeypatch.setattr("chaos.suite.run.of_now", lambda *_: commits[-1])
+    monkeypatch.setattr("chaos.suite.run.since", lambda begun, *_: since_of(begun, commits[-1]))
+    return commits
+
+
+def since_of(begun: str, ended: str) -> str:
+    return begun if begun == ended else f"{begun} to {ended}"
+
+
+def test_the_code_changes_while_it_runs(broken: set[str], plan: Plan, commit: list[str]) -> None:
+    """Later mirrors are of another commit: the rows say so."""
+
+    class Changing(Told):
+        def line(self, text: str) -> None:
+            commit.append("def5678")
+
+    run(plan, Changing())
+    assert {row.commit for row in results.load(plan.out / "chaos.json")} == {"abc1234 to def5678"}
+
+
+def test_a_try_that_did_not_strike_shows_nothing(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
+    misses[NAMES[0]] = 2
+    rows = {row.scenario: row for row in run(plan, Told())}
+    assert (rows[NAMES[0]].tries, rows[NAMES[0]].topics, rows[NAMES[0]].audited) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("now", ["abc1234+changes", "def5678", "unknown"])
+def test_a_run_of_other_code_is_not_continued(broken: set[str], plan: Plan, commit: list[str], now: str) -> None:
+    whole = replace(plan, only="")
+    run(whole, Told())
+    commit.append(now)
+    with pytest.raises(ChaosError, match="commit"):
+        run(replace(whole, continues=True), Told())
+
+
+def test_what_is_published(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. A scenario by itself, where no complete run is known: the report that there is stays as it is.
+    2. A complete run: at its end it is published, and not before.
+    3. The same scenario: it has a row beside that run's.
+    """
+    monkeypatch.chdir(tmp_path)
+    published, rows = tmp_path / "docs/failures.md", tmp_path / "chaos/out/chaos.json"
+    published.parent.mkdir()
+    published.write_text("the last complete run")
+    one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
+    run(one, Told())
+    assert published.read_text() == "the last complete run"
+    assert "Played by itself" in (tmp_path / "build/failures.md").read_text()
+
+    class Watching(Told):
+        def line(self, text: str) -> None:
+            super().line(published.read_text())
+
+    told = Watching()
+    run(whole, told)
+    assert set(told.lines[: len(SCENARIOS)]) == {"the last complete run"}
+    assert f"**{len(SCENARIOS)} of {len(SCENARIOS)} scenarios held**" in published.read_text()
+    assert len(results.load(rows)) == len(SCENARIOS)
+    run(one, Told())
+    assert [row.again for row in results.load(rows)] == [False] * len(SCENARIOS) + [True]
+
+
+def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Plan, commit: list[str]) -> None:
     """
     1. A complete run; its rows of three scenarios are gone, and one has not been audited.
     2. It goes on: these four are played, and all of it is one run. Begun anew, all are.

@@ -118,6 +118,15 @@ def test_an_answer_that_breaks_off(proxy: Proxy, broker: FarBroker, here: Client
     broker.await_got(1)
 
 
+def test_a_frame_with_fewer_bytes_breaks_off_too(proxy: Proxy, here: Client) -> None:
+    """Otherwise it would come whole, and the proxy would tell that it was cut."""
+    here.send(1)
+    whole = len(read_frame(here.sock))
+    proxy.arm(KIND, cut_answer(3 * whole + 5))
+    here.send(2)
+    assert len(here.broken()) == 5
+
+
 def test_cut_after_so_many_bytes(proxy: Proxy, broker: FarBroker, here: Client) -> None:
     """Counted over frames, for each connection; new ones as well."""
     size = len(list_offsets(1))

@@ -1,5 +1,7 @@
 """``mirror run`` while something is not there yet: it waits, says so once, is not ready, and goes on by itself."""
 
+import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,6 +59,22 @@ def test_a_cluster_that_is_away_at_the_start(nobody: Callable[[], str], tmp_path
         assert process.stop() == 0
         assert len(process.of("waiting")) == 1
         assert not process.of("failed")
+
+
+def test_a_worker_that_crashes_while_it_is_to_stop(nobody: Callable[[], str], tmp_path: Path) -> None:
+    """The log tells how it ended, and where: every thread's stack is among its lines."""
+    with mirror(tmp_path / "mirror.yaml", config_text(nobody(), nobody(), ["t"])) as process:
+        process.wait_event("waiting")
+        pid = process.of("worker_started")[0]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        process.process.send_signal(signal.SIGTERM)
+        process.wait_event("stopping")
+        os.kill(pid, signal.SIGSEGV)
+        os.kill(pid, signal.SIGCONT)
+        process.wait()
+    (died,) = process.of("worker_died")
+    assert (died["pid"], died["detail"], died["level"]) == (pid, "ended by SIGSEGV", "warning")
+    assert "Fatal Python error: Segmentation fault" in "".join([*process.noise, process.errors])
 
 
 @pytest.mark.broker
