@@ -7,9 +7,13 @@ two batches, sequences out of order. What it holds at the end is compared with t
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from mirror.net.connection import Connection
 from mirror.relay.partition.queue import Queue
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
@@ -181,9 +185,20 @@ async def test_every_partition_gets_its_turn() -> None:
             assert max(later - earlier for earlier, later in itertools.pairwise(turns)) <= 30
 
 
-async def test_large_batches_are_not_copied_into_one_buffer() -> None:
-    """Both ways of sending, joined and gathered, put the same bytes on the wire."""
+@pytest.mark.parametrize(("size", "gathered"), [(300_000, True), (900, False)])
+async def test_large_batches_are_not_copied_into_one_buffer(size: int, gathered: bool) -> None:
+    """They are sent from where they were received; small ones are joined. Both ways put the same bytes on the wire."""
+    pieces: list[object] = []
+    write = Connection.write
+
+    def watched(self: Connection, some: Sequence[Any]) -> None:
+        pieces.extend(piece for piece in some if len(piece) >= size)
+        write(self, some)
+
     async with clusters() as (source, destination):
-        fill(source, partitions=3, count=4, size=300_000)
-        async with mirroring(source, destination) as flow:
-            await flow.copied()
+        fill(source, partitions=3, count=4, size=size)
+        with patch.object(Connection, "write", watched):
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+    assert pieces
+    assert {isinstance(piece, memoryview) for piece in pieces} == {gathered}

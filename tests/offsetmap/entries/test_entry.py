@@ -98,7 +98,9 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(entry.key(), entry.value()) == entry
     ledger = Ledger()
     ledger.apply(entry.key(), entry.value())
+    assert ledger.has(entry.key())
     ledger.apply(entry.key(), None)
+    assert not ledger.has(entry.key())
     ledger.apply(b"never heard of", None)
     assert ledger.subjects == []
     assert list(ledger.skipped()) == []

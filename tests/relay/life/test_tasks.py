@@ -44,10 +44,15 @@ async def test_a_task_that_has_ended_is_not_cancelled_with_its_partition() -> No
         return
 
     tasks.work(ours, soon())
+    tasks.work(ours, _forever([], "filling"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(tasks) == 0
-    tasks.cancel(ours)  # there is nothing left to cancel
+    assert len(tasks) == 1
+    assert len(tasks._working[ours]) == 1, "what has ended is not kept"
+    tasks.cancel(ours)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert tasks._working == {}
 
 
 async def test_the_task_that_ends_all_others_goes_on() -> None:

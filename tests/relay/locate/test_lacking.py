@@ -8,6 +8,7 @@ import pytest
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.internal.memory import PREFIX
 from mirror.relay.locate import seeking
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
@@ -45,11 +46,14 @@ async def test_told_again_after_it_was_there() -> None:
     """A minute between two lines is for one lack."""
     async with clusters() as (source, destination):
         fill(source)
-        for times in range(2):
+        source.next("ListOffsets", faults.refuse(DENIED))
+        async with mirroring(source, destination, **OFTEN) as flow:
+            await flow.copied()
+            assert len(flow.log.of("not_authorized")) == 1
             source.next("ListOffsets", faults.refuse(DENIED))
-            async with mirroring(source, destination, **OFTEN) as flow:
-                await flow.copied()
-                assert len(flow.log.of("not_authorized")) == 1, times
+            flow.relay.doubt_now(flow.partition(), "tested", "a doubt without a cause")
+            await until(lambda: len(flow.log.of("not_authorized")) == 2)
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
 
 
 async def test_a_topic_that_may_not_be_described() -> None:

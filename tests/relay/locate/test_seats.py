@@ -8,6 +8,7 @@ import pytest
 from mirror.net.errors import StoredInOldFormat
 from mirror.relay.locate import seeking
 from mirror.relay.locate.seeking import LocatingSeat
+from tests.fakes.loop import some_turns
 from tests.relay.flows import batch as batch_of
 from tests.relay.flows import clusters, mirroring
 
@@ -15,10 +16,10 @@ SEATS, PARTITIONS = 2, 12
 
 
 class Counted:
-    """How many rest at the same time, and how many hold a seat, at the most."""
+    """How many rest at the same time, at the most."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rest: Callable[[LocatingSeat, float], Awaitable[None]]) -> None:
-        self.resting = self.most_resting = self.most_seated = 0
+        self.resting = self.most_resting = 0
         monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
         monkeypatch.setattr(LocatingSeat, "rest", self._counted(rest))
 
@@ -32,8 +33,6 @@ class Counted:
                 await rest(seat, seconds)
             finally:
                 self.resting -= 1
-            held = SEATS - seat._seats._value
-            self.most_seated = max(self.most_seated, held)
 
         return counting
 
@@ -52,7 +51,6 @@ async def test_all_wait_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> Non
     counted = Counted(monkeypatch, LocatingSeat.rest)
     await located()
     assert counted.most_resting == PARTITIONS
-    assert counted.most_seated <= SEATS
 
 
 async def test_in_their_seats_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +58,25 @@ async def test_in_their_seats_they_would_not(monkeypatch: pytest.MonkeyPatch) ->
     counted = Counted(monkeypatch, lambda _, seconds: asyncio.sleep(seconds))
     await located()
     assert counted.most_resting <= SEATS
+
+
+async def test_after_its_rest_it_has_a_seat_again() -> None:
+    """It waits for one, if others have them all meanwhile."""
+    seats, rested = asyncio.Semaphore(1), asyncio.Event()
+
+    async def resting() -> None:
+        async with LocatingSeat(seats) as seat:
+            await seat.rest(0)
+            assert seats.locked()
+            rested.set()
+
+    async with seats:
+        task = asyncio.create_task(resting())
+        await some_turns()
+        assert not rested.is_set()
+    await task
+    assert rested.is_set()
+    assert not seats.locked()
 
 
 async def test_a_seat_is_given_back_once() -> None:

@@ -1,5 +1,6 @@
 """``producer.id.expiration.ms`` of the destination's brokers is another one while the mirror runs."""
 
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,8 @@ async def test_what_brokers_remember_is_asked_again_and_again(now_ms: int) -> No
                 destination.producer_id_expiration_ms = now_ms
                 await until(lambda: flow.relay.expiry.ms != before_ms)
                 assert flow.relay.expiry.ms == max(now_ms - expiry.EXPIRATION_MARGIN_MS, now_ms / 2)
+                due_ms = time.time() * 1000 - flow.relay.expiry.ms
+                assert flow.relay.forgets_before_ms() == pytest.approx(due_ms, abs=now_ms / 10)
                 assert f"is {now_ms} ms now" in flow.log.of("producer_memory_changed")[0]["detail"]
 
 
