@@ -1,15 +1,28 @@
 """What each kind of answer of the source leads to, and each kind of silence."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mirror.net.backoff import Backoff
+from mirror.net.buffers import FramePool
+from mirror.relay.fetch.answers import Answers, Given
+from mirror.relay.fetch.limits import Limits
+from mirror.relay.fetch.link import Asked
+from mirror.relay.hot.deep import Rewriter
+from mirror.relay.hot.plain import InnerLoop
+from mirror.relay.locate import seeking
+from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode, error_slug
+from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
-from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
+from tests.fakes.loop import some_turns, until
+from tests.relay.fetch.test_backlog import backlog, for_backlog
+from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring, settings
 
 
 def fetches(source: FakeCluster) -> list[Seen]:
@@ -44,6 +57,99 @@ async def test_an_answer_from_before_a_doubt() -> None:
             await flow.copied()
             assert flow.relay.stats.resyncs == {"test": 1}
             assert flow.copied_batches == 4 + 1 + 3
+
+
+async def test_an_error_from_before_a_doubt() -> None:
+    """
+    1. A fetch is under way; meanwhile the partition falls into doubt and gets a new position.
+    2. The answer has an error code for it, which says nothing about the new position: no other doubt.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        held = faults.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        held.gate, held.when = asyncio.Event(), for_backlog
+        source.next("Fetch", held)
+        async with mirroring(source, destination) as flow:
+            await held.came.wait()
+            partition = flow.partition()
+            generation = partition.cursor.generation
+            flow.relay.doubt_now(partition, "test", "")
+            await until(lambda: partition.phase is Phase.ACTIVE)
+            assert partition.cursor.generation > generation
+            held.open()
+            await flow.copied()
+            assert flow.relay.stats.resyncs == {"test": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "whole", "act"),
+    [
+        pytest.param({}, 0, None, id="data"),
+        pytest.param({"end": 0}, 0, "looked", id="nothing"),
+        pytest.param({"error": ErrorCode.NOT_LEADER_OR_FOLLOWER}, 0, "doubted", id="doubt"),
+        pytest.param({"error": ErrorCode.TOPIC_AUTHORIZATION_FAILED}, 0, "halted", id="halt"),
+        pytest.param({}, ErrorCode.UNKNOWN_SERVER_ERROR, "doubted", id="the whole request"),
+        pytest.param(None, ErrorCode.UNKNOWN_SERVER_ERROR, "doubted", id="the whole request, bare"),
+        pytest.param({"diverging": (0, 3)}, 0, "diverged", id="diverging"),
+        pytest.param({"preferred_replica": 2}, 0, "preferred", id="another replica"),
+    ],
+)
+def test_an_answer_for_an_older_position(change: dict[str, Any] | None, whole: int, act: str | None) -> None:
+    """
+    1. An answer of whatever kind, for the position before this one: nothing is put into the queue, nothing is heard,
+       and the partition is neither doubted nor halted.
+    2. The same answer for the position as it is now counts.
+    """
+    acts: list[str] = []
+
+    def note(what: str) -> Any:
+        return lambda *_: acts.append(what)
+
+    owner: Any = SimpleNamespace(
+        settings=settings(),
+        source=SimpleNamespace(name="source", failed=lambda *_: None),
+        pool=FramePool(budget=1 << 20, frame_size=1 << 12),
+        inner_loop=InnerLoop(9),
+        rewriter=Rewriter(),
+        forgets_before_ms=lambda: 0.0,
+        limits=Limits(0, None),
+        replicas=SimpleNamespace(prefer=note("preferred")),
+        look=note("looked"),
+        doubt_now=note("doubted"),
+        halt=note("halted"),
+        diverged=note("diverged"),
+    )
+    partition = Partition("t", 0)
+    partition.phase, partition.queue.confirmed_at = Phase.ACTIVE, float("inf")
+    partition.queue.lane = SimpleNamespace(offer=lambda _: None, detach=lambda _: None)
+    cursor, queue = partition.cursor, partition.queue
+    cursor.heard(50, 7.0)
+    stored = batch(0)
+    fetched = Fetched("t", 0, 0, 60, 60, 0, [], None, None, NO_REPLICA, 0, len(stored))
+    answer = FetchResponse(
+        throttle_ms=0, error=whole, partitions=[] if change is None else [fetched._replace(**change)]
+    )
+    answers = Answers(owner, 1)
+
+    def take(generation: int) -> Given:
+        frame = owner.pool.take(len(stored))
+        frame.body[:] = stored
+        given = answers.take(frame, answer, {("t", 0): Asked(partition, generation)}, short=True)
+        frame.release()
+        return given
+
+    older = cursor.generation
+    cursor.disown()
+    for _ in range(4):  # one empty answer is not yet looked into
+        assert take(older) == ([], [])
+    assert not acts
+    assert (cursor.due, cursor.high_watermark, cursor.heard_at, cursor.empties) == (0, 50, 7.0, 0)
+    assert not queue.outbox
+    assert owner.pool.used == 0
+    for _ in range(4 if act == "looked" else 1):
+        given = take(cursor.generation)
+    assert acts == ([] if act is None else [act])
+    assert (given.gave, len(queue.outbox), cursor.due) == (([partition], 1, 3) if act is None else ([], 0, 0))
 
 
 async def test_an_answer_with_partitions_that_were_not_asked_for() -> None:
@@ -107,11 +213,18 @@ async def test_authorization() -> None:
             assert "source, fetch at 60" in flow.log.of("halted")[0]["detail"]
 
 
-async def test_the_whole_request_is_refused() -> None:
+async def test_the_whole_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     1. An error for the whole answer, with partitions or without any: all are in doubt.
-    2. It is not asked again without a pause, and all is well when the broker answers.
+    2. It is not asked again without a pause, one for each doubt, and all is well when the broker answers.
     """
+    pause, doubts = seeking._pause, list[int]()
+
+    async def paused(partition: Partition, backoff: Backoff) -> None:
+        doubts.append(partition.claim.doubts)
+        await pause(partition, backoff)
+
+    monkeypatch.setattr(seeking, "_pause", paused)
 
     def bare(answer: Any) -> None:
         answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -130,6 +243,25 @@ async def test_the_whole_request_is_refused() -> None:
             for index in range(2):
                 source.store("t", index, *batches(3, first=60))
             await flow.copied()
+            assert doubts == [1, 1, 2, 2]
+
+
+async def test_a_pause_is_longer_with_each_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows from the least to the most; a thousand doubts take no thousand steps."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(seeking, "asyncio", SimpleNamespace(sleep=sleep))
+    partition = Partition("t", 0)
+    for doubts in (1, 2, 3, 4, 1_000):
+        partition.claim.doubts = doubts
+        backoff = Backoff(least_ms=100, most_ms=10_000)
+        await seeking._pause(partition, backoff)
+        assert backoff.tries <= seeking.MOST_STEPS + 1
+    assert pauses == [pytest.approx(wanted, rel=0.21) for wanted in (0.1, 0.2, 0.4, 0.8, 10.0)]
+    assert pauses == sorted(pauses)
 
 
 async def test_truncated_at_the_source() -> None:
@@ -213,14 +345,30 @@ async def test_the_leader_moves() -> None:
 
 
 async def test_throttle() -> None:
-    """The broker asks for a pause: what it sent counts, and the next fetch waits."""
+    """
+    1. The broker asks for a pause: what it sent counts, and the next fetch waits.
+    2. When the pause is over, it goes on; the pauses add up.
+    """
     async with clusters() as (source, destination):
-        fill(source, count=40, size=2_000)
-        for _ in range(3):
-            source.next("Fetch", faults.throttle(30))
+        fill(source, count=100, size=2_000)
+        for ms in (60_000, 30, 30):
+            throttled = faults.throttle(ms)
+            throttled.when = for_backlog
+            source.next("Fetch", throttled)
         async with mirroring(source, destination, fetch_max_bytes=8_192) as flow:
+            await until(lambda: flow.copied_batches)
+            (fetcher,) = flow.relay.brokers.fetchers.values()
+            (link,) = fetcher._backlog
+            assert link._connection is not None
+            assert link._connection.throttled_s > 0
+            fetcher.pump()
+            await some_turns(50)
+            assert not link.under_way
+            assert len(backlog(source)) == 1
+            link._connection.throttled_until = 0.0
+            fetcher.pump()
             await flow.copied()
-            assert flow.relay.stats.throttled_s == {"source": pytest.approx(0.09)}
+            assert flow.relay.stats.throttled_s == {"source": pytest.approx(60.06)}
 
 
 # Connections.

@@ -1,5 +1,6 @@
 """What is asked of the source, in which order, within which memory, and what each kind of answer leads to."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -355,8 +356,30 @@ async def test_no_fetch_without_room_for_its_answer() -> None:
 
 
 async def test_two_fetchers_share_the_budget() -> None:
-    """Two brokers and room for one frame at a time: both make progress."""
+    """Two brokers and room for one frame at a time: both make progress, in turn, and nobody takes room that is not
+    there."""
+    in_use, waited = list[int](), set[int]()
     async with clusters(brokers=2) as (source, destination):
         fill(source, partitions=4, count=40, size=5_000)
-        async with mirroring(source, destination, fetch_max_bytes=65_536, buffer_memory=65_536) as flow:
+        async with mirroring(source, destination, start=False, fetch_max_bytes=65_536, buffer_memory=65_536) as flow:
+            pool = flow.relay.pool
+            reserve, when_room = pool.reserve, pool.when_room
+
+            def reserved(size: int, *, spare: int = 0, urgent: bool = False) -> bool:
+                before = pool.used
+                if not reserve(size, spare=spare, urgent=urgent):
+                    return False
+                in_use.append(before)
+                return True
+
+            def waits(size: int, wake: Any, *, urgent: bool = False) -> None:
+                waited.add(wake.__self__.node_id)
+                when_room(size, wake, urgent=urgent)
+
+            pool.reserve, pool.when_room = reserved, waits  # type: ignore[method-assign]
+            await flow.relay.start()
             await flow.copied()
+        asked_of = [seen.node_id for seen in backlog(source)]
+        assert set(in_use) == {0}
+        assert waited == {1, 2}
+        assert sum(one != other for one, other in pairwise(asked_of)) > 3

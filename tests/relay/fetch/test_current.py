@@ -11,7 +11,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import some_turns, until
-from tests.relay.fetch.test_backlog import asked
+from tests.relay.fetch.test_backlog import asked, backlog, for_backlog
 from tests.relay.flows import Flow, batch, batches, clusters, mirroring
 
 PARTITIONS = 40
@@ -20,6 +20,20 @@ PARTITIONS = 40
 def of_sessions(source: FakeCluster) -> list[Seen]:
     """The requests in a session, or that begin one."""
     return [seen for seen in source.seen("Fetch") if seen.request.session_epoch >= 0]
+
+
+def in_a_session() -> faults.Fault:
+    """The answer to a request in a session is held back."""
+    held = faults.held()
+    held.when = lambda request: request.session_epoch > 0
+    return held
+
+
+def in_backlog() -> faults.Fault:
+    """The answer to a request for partitions that are behind is held back."""
+    held = faults.held()
+    held.when = for_backlog
+    return held
 
 
 def session_of(source: FakeCluster) -> Any:
@@ -153,13 +167,75 @@ async def test_a_partition_that_comes_back_at_once() -> None:
             await until_quiet(flow)
             partition = flow.partition("t", 1)
             generation = partition.cursor.generation
+            held, again = source.next("Fetch", in_a_session()), source.next("Fetch", in_a_session())
+            once_more = source.next("Fetch", in_backlog())
+            await held.came.wait()
+            source.store("t", 1, *batches(2))
             flow.relay.doubt_now(partition, "test", "")
             await until(lambda: partition.phase is Phase.ACTIVE)
             assert partition.cursor.generation > generation
-            source.store("t", 1, *batches(2))
+            held.open()
+            await again.came.wait()
+            assert partition.cursor.due == 0
+            again.open()
+            once_more.open()
             await flow.copied()
             assert flow.copied_batches == 2
             assert flow.relay.stats.resyncs == {"test": 1}
+
+
+async def test_what_was_asked_for_before_a_rewind_does_not_count() -> None:
+    """
+    1. While a request is under way, its partition stays in the session, but at another position.
+    2. What the answer has of it is dropped, data and errors alike, and fetched once more.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            cursor = flow.partition("t", 1).cursor
+            for error in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+                due = cursor.due
+                held, again = source.next("Fetch", in_a_session()), source.next("Fetch", in_a_session())
+                held.error, held.only = error, ("t", 1)
+                await held.came.wait()
+                source.store("t", 1, *batches(2, first=due))
+                cursor.rewind(due, cursor.identity, None)
+                held.open()
+                await again.came.wait()
+                assert cursor.due == due
+                again.open()
+                await flow.copied()
+            assert flow.copied_batches == 4
+            assert not flow.relay.stats.resyncs
+
+
+async def test_no_news_of_a_former_position() -> None:
+    """
+    1. An answer of the session does not name a partition: nothing has changed about the position that was asked for.
+    2. While it was under way, the partition got another position: that says nothing about this one. The next answer
+       does.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=2)
+        async with mirroring(source, destination) as flow:
+            await until_quiet(flow)
+            unacknowledged = destination.next("Produce", faults.held())
+            source.store("t", 1, *batches(1))
+            await unacknowledged.came.wait()
+            held, again = source.next("Fetch", in_a_session()), source.next("Fetch", in_a_session())
+            await held.came.wait()
+            cursor = flow.partition("t", 1).cursor
+            cursor.rewind(cursor.due, cursor.identity, None)
+            heard_at, last_heard_at = cursor.heard_at, flow.partition("t", 0).cursor.heard_at
+            held.open()
+            await again.came.wait()
+            assert flow.partition("t", 0).cursor.heard_at > last_heard_at
+            assert cursor.heard_at == heard_at
+            again.open()
+            await until(lambda: cursor.heard_at > heard_at)
+            unacknowledged.open()
+            await flow.copied()
 
 
 async def test_a_partition_that_has_to_wait_leaves_the_session() -> None:
@@ -206,17 +282,32 @@ async def test_a_connection_that_is_lost() -> None:
 
 
 async def test_a_batch_that_comes_in_part_is_fetched_first() -> None:
-    """A batch larger than the answer comes whole only if it is the first: outside the session, where the order is
-    ours."""
+    """
+    1. A partition has a backlog, and a request for it is under way, which will be lost.
+    2. Another one gets a batch larger than the answer. It comes whole only if it is the first: outside the session,
+       where the order is ours. So it is the first of the next request there.
+    """
     async with clusters() as (source, destination):
         source.slices = True
-        source.add_topic("t", partitions=2)
+        source.add_topic("t", partitions=3)
+        lost = in_backlog()
+        lost.cut_after = 0
         async with mirroring(source, destination, fetch_max_bytes=256 * 1024) as flow:
             await until_quiet(flow)
-            log = source.log("t", 1)
-            log.store(batch(0, payload=bytes(900_000)))
+            source.store("t", 1, *batches(1))
+            await flow.copied()  # and the broker moves it to the end of the session
+            await until_quiet(flow)
+            source.next("Fetch", lost)
+            source.store("t", 2, *batches(12, size=100_000))
+            await lost.came.wait()
+            source.log("t", 1).store(batch(3, payload=bytes(900_000)))
             source.store("t", 0, *batches(2, size=100_000))
+            await flow.copied(("t", 0))
+            lost.open()
             await flow.copied()
+            first, second, *_ = [[index for _, index, _, _ in asked(source, seen)] for seen in backlog(source)]
+            assert first == [2]
+            assert second[0] == 1
 
 
 async def test_few_fresh_records_are_waited_for() -> None:

@@ -63,7 +63,7 @@ def for_data(request: Any) -> bool:
 
 
 async def test_a_partition_that_comes_later_does_not_wait_for_memory() -> None:
-    """Nothing was up to date when the backlog took what memory it may."""
+    """Nothing was up to date when the backlog took what memory it may; none of that has come back."""
     async with clusters() as (source, destination):
         fill(source, partitions=40, count=12, size=100_000)
         async with mirroring(
@@ -79,6 +79,10 @@ async def test_a_partition_that_comes_later_does_not_wait_for_memory() -> None:
             await until(lambda: sum(each.phase is Phase.ACTIVE for each in flow.relay.partitions.values()) == 41)
             source.store("fresh", 0, *batches(1))
             await until(lambda: flow.partition("fresh", 0).cursor.due == 3)
+            assert flow.relay.pool.waited_for
+            assert {flow.partition("t", index).queue.acknowledged for index in range(40)} == {0}
+            assert not flow.log.of("destination_connection_lost")
+            assert not flow.relay.stats.resyncs
             for held in stuck:
                 held.open()
             await flow.copied()
