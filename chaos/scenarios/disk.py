@@ -54,6 +54,8 @@ class Flipped(NamedTuple):
     batch: Stored
     bit: int
     """Its number within the batch."""
+    least: int
+    """The end of what can be copied in any case: there it begins, or a gap whose proof reads the batches behind."""
 
     def __str__(self) -> str:
         header = self.batch.header
@@ -147,18 +149,29 @@ def strike(
     """Flip one bit in each of these partitions; it has struck if the broker's answer changes."""
     done: list[Flipped] = []
     for name in names:
-        victim = stage.chance.choice(victims(batches(side, *name)))
+        found = batches(side, *name)
+        victim = stage.chance.choice(victims(found))
         # Over all stages, each kind of topic has each byte of a header in turn, ``TURNS`` times.
         number = stage.seed // len(KINDS) + name[1]
         in_turn = number < TURNS * HEADER_SIZE
         at = number * STRIDE % HEADER_SIZE if in_turn else stage.chance.randrange(len(victim.data))
-        one = Flipped(name, victim, 8 * at + stage.chance.randrange(8))
+        one = Flipped(name, victim, 8 * at + stage.chance.randrange(8), sure_before(found, victim))
         offset = victim.header.base_offset
         before = answer_at(side, *name, offset)
         flip(side, *name, victim.data, one.bit)
         stage.seen(DAMAGED, int(answer_at(side, *name, offset) != before))
         done.append(one)
     return done
+
+
+def sure_before(found: list[Stored], victim: Stored) -> int:
+    """Returns the offset before which a log, which begins at 0, has neither this batch nor the last gap before it."""
+    reached, least = 0, victim.header.base_offset
+    for one in found[: found.index(victim) + 1]:
+        if one.header.base_offset > reached:
+            least = reached
+        reached = one.header.next_offset
+    return least
 
 
 def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
@@ -193,8 +206,7 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
     for one in flips:
         right, copied = written[one.name], there[one.name]
         if one.name in stopped:  # all before the damage, at least, and nothing behind where it ends
-            least = one.batch.header.base_offset
-            right = {offset: record for offset, record in right.items() if offset < max(least, ends[one.name])}
+            right = {offset: record for offset, record in right.items() if offset < max(one.least, ends[one.name])}
             stage.outcome.prefixes += len(right)
         elif checked[one.name] != right:
             # This can only be an offset that is wrong but in order: every consumer of the source is given it.
