@@ -330,3 +330,18 @@ def test_an_audit_that_never_begins_leaves_no_earlier_verdict(tmp_path: Path, te
     result = CliRunner().invoke(main, ["audit", "-c", str(config), "--out", str(summary.parent)])
     assert result.exit_code == EXIT_CONFIG, result.output
     assert list(summary.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "typed", [["--digest", "md5", "--out", "{}"], ["--out={}", "--limit", "x"], ["--out", "{}", "-z"]]
+)
+def test_an_audit_that_is_mistyped_leaves_none_either(tmp_path: Path, typed: list[str]) -> None:
+    """Help is no audit: it leaves the folder as it is."""
+    summary = tmp_path / "out" / "summary.json"
+    summary.parent.mkdir()
+    summary.write_text("{}")
+    words = ["audit", *(word.format(summary.parent) for word in typed)]
+    assert CliRunner().invoke(main, [*words[:1], "--out", str(summary.parent), "--help"]).exit_code == 0
+    assert summary.exists()
+    assert CliRunner().invoke(main, words).exit_code == EXIT_USAGE
+    assert list(summary.parent.iterdir()) == []

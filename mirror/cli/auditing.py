@@ -13,7 +13,22 @@ if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings
 
 
-@click.command()
+class _Command(click.Command):
+    """Removes an earlier audit's files also if the command line is wrong: nothing of yesterday is left as an answer."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            for at, word in enumerate(given):
+                name, separate, value = word.partition("=")
+                if name == "--out" and (folder := value if separate else "".join(given[at + 1 : at + 2])):
+                    _remove_earlier(Path(folder))
+            raise
+
+
+@click.command(cls=_Command)
 @CONFIG
 @FLOW
 @click.option(

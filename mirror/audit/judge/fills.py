@@ -93,8 +93,16 @@ def with_fills(
         *(extra[one.destination.start] if one.kind is Kind.EXTRA and one.destination else one for one in found),
         *overfilled,
         *_odd(key, odd, merged(astray)),
-        *_unfilled(key, _shifted(holes, at_source, covered), looked, covered, odd if cleaned else ()),
+        *_unfilled(key, _shifted(holes, at_source, covered), looked, covered, _removed(odd, found) if cleaned else ()),
     ]
+
+
+def _removed(odd: Iterable[Hole], found: Iterable[Finding]) -> list[Span]:
+    """Returns the offsets from which the destination's log cleaner may have taken something: its gaps, and the batches
+    that were written anew. Of these, the headers do not tell where records are missing, and all records that there are
+    were compared."""
+    anew = (one.destination for one in found if one.kind is Kind.REENCODED and one.destination)
+    return merged([*(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED), *anew])
 
 
 class _There:
@@ -120,11 +128,10 @@ def _unfilled(
     holes: Iterable[tuple[Hole, int]],
     looked: Sequence[Span],
     covered: Sequence[Span],
-    odd: Iterable[Hole],
+    removed: Sequence[Span],
 ) -> Iterator[Finding]:
-    """Yields the offsets of the source's holes that nothing covers at the destination. ``odd``: of these, what a log
-    cleaner leaves is its work."""
-    removed = merged(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED)
+    """Yields the offsets of the source's holes that nothing covers at the destination. ``removed``: where a log cleaner
+    has been at work there."""
     for hole, shift in holes:
         for span in less(clipped(_moved_by(hole, shift), looked), covered):
             for part in less([span], removed):

@@ -144,6 +144,8 @@ async def _freeze(
     side = Subject(key.topic, key.partition, theirs.topic.name)
     own = {computed} | state.ledger.own(side)
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
+    # While it waited, retention may have worked at both sides. At the source last: what is gone there is not lost here.
+    here = Span(min(max(here.start, await ours.start()), here.end), here.end)
     first = known.map[0].destination if len(known.map) else known.destination_end
     start = max(log.start, first)
     read = Span(start, max(start, min(known.destination_end, log.end)))

@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirror.audit.judge.fills import with_fills
 from mirror.audit.judge.kinds import Scene
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition, What
 from tests.audit.judge.test_kinds import classify, row
@@ -150,6 +152,17 @@ def test_what_log_cleaners_have_taken_since() -> None:
     assert told("A|.B", "A|.B") == [(Kind.UNFILLED, Span(3, 4), None)]
     assert told("A|.B", "A|.B", Side.DESTINATION) == [(Kind.CLEANED, None, Span(3, 4))]
     assert told("ABC", "A..C", Side.DESTINATION) == [(Kind.MISSING, Span(2, 4), None)]
+
+
+@pytest.mark.parametrize(("cleaned", "kind"), [(True, Kind.CLEANED), (False, Kind.UNFILLED)])
+def test_a_gap_in_what_was_gathered_in_a_larger_batch(cleaned: bool, kind: Kind) -> None:
+    """The source's cleaner took a batch, the destination's the same records out of the middle of a batch."""
+    anew = Finding(
+        kind=Kind.REENCODED, topic="t", partition=0, source=Span(0, 12), destination=Span(0, 12), batches=3, records=9,
+        detail="",
+    )  # fmt: skip
+    found = with_fills(KEY, [Span(0, 12)], [Hole(3, 6, What.GAP)], [], [], [anew], cleaned=cleaned)
+    assert [one.kind for one in found] == [Kind.REENCODED, kind]
 
 
 def test_a_marker_at_the_very_beginning() -> None:

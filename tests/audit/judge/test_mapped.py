@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import mapped
-from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.model import AuditRequest, AuditResult, Bounds, Finding, Kind, Side, Span, TopicPartition
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range, copied
 from mirror.audit.read.holes import Rules
@@ -105,6 +105,32 @@ def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch
     assert not found.findings
     freeze(Differs("is another batch"))
     assert [one.kind for one in found.findings] == [Kind.WHOLESALE]
+
+
+def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source was asked for its start before the wait, and the copy behind it: what is gone at both is not lost."""
+    found = mapped.Mapped({}, [], [])
+    asked = AuditRequest(flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), rename=str)
+    known = Mock(
+        map=OffsetMap([Run(0, 0, 30)]), source_end=30, destination_end=30,
+        to_source=lambda offset: Mock(offset=offset),
+    )  # fmt: skip
+    monkeypatch.setattr(mapped, "translation", AsyncMock(return_value=known))
+    monkeypatch.setattr(mapped, "_before_the_map", AsyncMock(return_value=[]))
+    state = Mock(ledger=Mock(own=lambda _: set()))
+
+    def bounds(here: int, there: int) -> Bounds:
+        logs = iter(
+            Mock(start=AsyncMock(return_value=start), visible_end=AsyncMock(return_value=30)) for start in (here, there)
+        )
+        monkeypatch.setattr(mapped, "_log", lambda *_: next(logs))
+        key, source = TopicPartition("t", 0), Mock(cluster_id="c")
+        asyncio.run(mapped._freeze(found, state, source, Mock(), key, Span(0, 30), asked, 0.0))
+        return found.bounds[-1]
+
+    both, alone = bounds(12, 11), bounds(0, 11)
+    assert (both.source, both.destination) == (Span(12, 30), Span(12, 30))
+    assert (alone.source, alone.destination) == (Span(0, 30), Span(11, 30))
 
 
 # -- real clusters --------------------------------------------------------------------------------------------------
