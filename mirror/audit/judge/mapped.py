@@ -24,12 +24,13 @@ from mirror.offsetmap.internal.memory import StateUnusable
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.offsetmap.translation import Translation, translation
+from mirror.records.header import BatchHeader
 from mirror.records.identity import producer_id
 
 POLL_S = 0.5
 READ_BYTES = 4 << 20
-MOST_BEFORE_BYTES = 4 << 30
-"""Others may have filled a topic before the flow began; not more of that than this is examined."""
+MOST_OUTSIDE_BYTES = 4 << 30
+"""Others may have filled a topic before the flow began, or since; not more of that than this is examined."""
 
 
 class MappedPartition(NamedTuple):
@@ -73,12 +74,15 @@ async def freeze_mapped(
     """
     state = InternalTopic(destination, request.flow)
     found = Mapped({}, [], [])
+    computed = {key: _computed(source, key, request) for key in ends}
     deadline = time.monotonic() + request.catch_up_s
     try:
         written = await state.open(create=False)
         for key, end in sorted(ends.items()):
             if written:
-                await _freeze(found, state, source, destination, key, Span(starts[key], end), request, deadline)
+                await _freeze(
+                    found, state, source, destination, key, Span(starts[key], end), request, deadline, computed
+                )
             else:
                 found.findings.extend(_unknown(key, Span(starts[key], end), state))
         homes = _at_home(state, request.flow, source.cluster_id)
@@ -111,15 +115,13 @@ async def _freeze(
     here: Span,
     request: AuditRequest,
     deadline: float,
+    computed: Mapping[TopicPartition, int],
 ) -> None:
     ours = _log(source, key.topic, key.partition)
     theirs = _log(destination, request.destination_of(key.topic), key.partition)
-    computed = producer_id(
-        flow=request.flow, cluster_id=source.cluster_id, topic=key.topic, partition=key.partition
-    )  # fmt: skip
     while True:
         try:
-            known = await translation(state, ours, theirs, committed=request.committed, own=[computed])
+            known = await translation(state, ours, theirs, committed=request.committed, own=[computed[key]])
         except Ambiguous as error:
             raise AuditError(
                 f"{key.topic} partition {key.partition}: behind the flow's last checkpoint, it cannot be told which of "
@@ -138,20 +140,30 @@ async def _freeze(
             break
         await asyncio.sleep(POLL_S)
         await state.load()
-    if known is None:
-        found.findings.extend(_unknown(key, here, state))
-        return
     side = Subject(key.topic, key.partition, theirs.topic.name)
-    own = {computed} | state.ledger.own(side)
+    own = {computed[key]} | state.ledger.own(side)
+    homes = _at_home(state, request.flow, source.cluster_id)
+    alien = {*computed.values(), *(each for ids in homes.values() for each in ids)} - own
+    alien -= homes[theirs.topic.name, key.partition]
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
     # While it waited, retention may have worked at both sides. At the source last: what is gone there is not lost here.
     here = Span(min(max(here.start, await ours.start()), here.end), here.end)
+    if known is None:
+        found.findings.extend(_unknown(key, here, state))
+        found.findings.extend(await _strays(key, theirs, log, own, alien))
+        return
     first = known.map[0].destination if len(known.map) else known.destination_end
     start = max(log.start, first)
     read = Span(start, max(start, min(known.destination_end, log.end)))
     found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
     found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
-    found.findings.extend(await _before_the_map(key, theirs, Span(log.start, min(first, log.end)), own))
+    found.findings.extend(await _strays(key, theirs, Span(log.start, min(first, log.end)), own, alien))
+    # What is the flow's own behind the map was looked for above, where the translation ends.
+    found.findings.extend(await _strays(key, theirs, Span(read.end, log.end), (), alien))
+
+
+def _computed(source: Cluster, key: TopicPartition, request: AuditRequest) -> int:
+    return producer_id(flow=request.flow, cluster_id=source.cluster_id, topic=key.topic, partition=key.partition)
 
 
 def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Finding]:
@@ -160,24 +172,45 @@ def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Find
     return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []
 
 
-async def _before_the_map(key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int]) -> list[Finding]:
-    """Returns a finding for batches of the flow before the first copy in its map. They came from an earlier source
-    topic, or their map was lost and everything was copied again."""
-    ours: list[Span] = []
-    at, records, size = span.start, 0, 0
-    while at < span.end and size < MOST_BEFORE_BYTES:
+async def _strays(
+    key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int], alien: Collection[int]
+) -> list[Finding]:
+    """Returns findings for batches of the flow outside of its map.
+
+    Args:
+        key: the partition.
+        log: its log at the destination.
+        span: where to look, in the destination's offsets.
+        own: the copy's producer ids. Such batches came from an earlier source topic, or their map was lost and
+            everything was copied again.
+        alien: those of copies that have never been in this partition.
+    """
+    ours: list[BatchHeader] = []
+    theirs: list[BatchHeader] = []
+    at, size = span.start, 0
+    while at < span.end and size < MOST_OUTSIDE_BYTES:
         segment = await log.read(at, max_bytes=READ_BYTES)
         if not segment.batches:
             break
         for header, _ in segment.batches:
-            if header.base_offset < span.end and header.producer_id in own and not header.is_control:
-                ours.append(Span(header.base_offset, header.next_offset))
-                records += header.record_count
+            if header.base_offset < span.end and not header.is_control:
+                if header.producer_id in own:
+                    ours.append(header)
+                elif header.producer_id in alien:
+                    theirs.append(header)
             at, size = header.next_offset, size + header.size
-    if not ours:
-        return []
-    detail = "batches of the flow that its offset map does not have: of an earlier source topic, or copied twice"
-    return [_finding(Kind.UNVERIFIABLE, key, None, Span(ours[0].start, ours[-1].end), len(ours), records, detail)]
+    return [
+        _finding(
+            kind, key, None, Span(some[0].base_offset, some[-1].next_offset), len(some),
+            sum(header.record_count for header in some),
+            f"batches of the flow that its offset map does not have: {why}",
+        )
+        for kind, some, why in (
+            (Kind.UNVERIFIABLE, ours, "of an earlier source topic, or copied twice"),
+            (Kind.EXTRA, theirs, "they are under the producer ids of other partitions' copies"),
+        )
+        if some
+    ]  # fmt: skip
 
 
 def _finding(

@@ -98,7 +98,8 @@ def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch
     def freeze(error: Differs) -> None:
         monkeypatch.setattr(mapped, "translation", AsyncMock(side_effect=error))
         source = Mock(cluster_id="c")
-        asyncio.run(mapped._freeze(found, Mock(), source, Mock(), TopicPartition("t", 0), Span(0, 9), asked, 0.0))
+        key = TopicPartition("t", 0)
+        asyncio.run(mapped._freeze(found, Mock(), source, Mock(), key, Span(0, 9), asked, 0.0, {key: 7}))
 
     with pytest.raises(AuditError, match=r"t partition 0: .* it cannot be told which .* in 2 places"):
         freeze(Ambiguous("fits in 2 places"))
@@ -116,8 +117,8 @@ def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch)
         to_source=lambda offset: Mock(offset=offset),
     )  # fmt: skip
     monkeypatch.setattr(mapped, "translation", AsyncMock(return_value=known))
-    monkeypatch.setattr(mapped, "_before_the_map", AsyncMock(return_value=[]))
-    state = Mock(ledger=Mock(own=lambda _: set()))
+    monkeypatch.setattr(mapped, "_strays", AsyncMock(return_value=[]))
+    state = Mock(ledger=Mock(own=lambda _: set(), subjects=[]))
 
     def bounds(here: int, there: int) -> Bounds:
         logs = iter(
@@ -125,7 +126,7 @@ def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch)
         )
         monkeypatch.setattr(mapped, "_log", lambda *_: next(logs))
         key, source = TopicPartition("t", 0), Mock(cluster_id="c")
-        asyncio.run(mapped._freeze(found, state, source, Mock(), key, Span(0, 30), asked, 0.0))
+        asyncio.run(mapped._freeze(found, state, source, Mock(), key, Span(0, 30), asked, 0.0, {key: 7}))
         return found.bounds[-1]
 
     both, alone = bounds(12, 11), bounds(0, 11)
@@ -193,6 +194,21 @@ async def _copy(
     return offsets
 
 
+def put_stray(pair: Pair, there: str, raw: bytes, owner: int) -> None:
+    """A batch at the end of partition 0, under this producer id."""
+
+    async def produced() -> None:
+        async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(pair[1]))) as opened:
+            await opened.refresh([there])
+            leader = opened.leader(there, 0)
+            assert leader is not None
+            header = BatchHeader.read(raw)
+            log = PartitionLog(opened, opened.topics[there], 0, leader)
+            await log.produce(restamp(header, Identity(owner, 0, 0), 0).pack() + raw[HEADER_SIZE:])
+
+    asyncio.run(produced())
+
+
 def request(pair: Pair, *topics: str) -> AuditRequest:
     """Copies are in topics of other names."""
     return AuditRequest(
@@ -217,12 +233,15 @@ def test_copies_with_offsets_of_their_own(
 ) -> None:
     """One untouched topic, and one for each damage; the untouched one once more in many ranges."""
     pair = source_cluster, destination_cluster
-    names = "same", "lost", "value", "twice", "stray", "misrouted", "absent"
+    names = "same", "lost", "value", "twice", "stray", "misrouted", "front", "behind", "absent"
     topics = {name: f"{topic_name}-{name}" for name in names}
     for topic in topics.values():
         create(pair[0], topic)
         create(pair[1], f"{topic}-there")
     transactions(pair[0], *topics.values(), codec="none")
+    topics["empty"] = f"{topic_name}-empty"  # the source has nothing there, and so the flow no map
+    create(pair[0], topics["empty"])
+    create(pair[1], f"{topics['empty']}-there")
     raw = due(pair[0], topics["value"])
     changed = edited(raw[1], at=raw[1].index(b"plain"))
     changes: dict[str, Change] = {
@@ -232,8 +251,11 @@ def test_copies_with_offsets_of_their_own(
         "twice": lambda found: [found[0], found[0], *found[1:]],
         "stray": list,
         "misrouted": list,
+        "front": list,
+        "behind": list,
     }
     same = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topics["same"], partition=0)
+    put_stray(pair, f"{topics['front']}-there", raw[0], same)
     maps = {
         name: copy_mapped(
             pair,
@@ -245,9 +267,15 @@ def test_copies_with_offsets_of_their_own(
         )
         for name, change in changes.items()
     }
+    for name in ("behind", "empty"):
+        put_stray(pair, f"{topics[name]}-there", raw[0], same)
     result = job.run(request(pair, *topics.values()), spark=spark)
 
     assert of(result, topics["same"]) == []
+    for name in ("front", "behind", "empty"):
+        (alien,) = of(result, topics[name])
+        assert (alien.kind, alien.batches) == (Kind.EXTRA, 1), name
+        assert "other partitions' copies" in alien.detail
     sides = {
         side: next(row for row in result.coverage if (row.topic, row.side) == (topics["same"], side)) for side in Side
     }
