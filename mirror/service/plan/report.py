@@ -90,10 +90,13 @@ class Report:
         self.estimate = CopyingEstimate()
         self._rows: dict[tuple[str, Line, Level, str], PlanRow] = {}
         self._of_topics: dict[str, Level] = {}
+        self._is_one_cluster = any(True for _ in flows.same_cluster(flow))
+        """Then each topic would be its own copy, and whoever writes to the source is no stranger there: remedies for a
+        destination, of which one is to delete the topic, would be about the source."""
         for check in (*flows.CHECKS, rights.of_flow, deadletters.of_flow):
             for finding in check(flow):
                 self._add("", finding)
-        for topic in self.topics.values():
+        for topic in self.topics.values() if not self._is_one_cluster else ():
             self._tell_topic(topic.facts)
 
     def _tell_topic(self, topic: TopicFacts) -> None:
@@ -104,6 +107,9 @@ class Report:
 
     def tell(self, topic: TopicFacts, one: PartitionFacts) -> None:
         """Tells of one partition."""
+        if self._is_one_cluster:
+            self.topics[topic.name].states[Prospect.REFUSED] += 1
+            return
         gravest = self._of_topics.get(topic.name, Level.TOLD)
         for check in (*partitions.CHECKS, *batches.CHECKS):
             for finding in check(self.flow, topic, one):
@@ -122,8 +128,11 @@ class Report:
     def finish(self, flow: FlowFacts) -> None:
         """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
         self.flow = flow
-        self._tell_changes()
+        if not self._is_one_cluster:
+            self._tell_changes()
         self.estimate.finish(flow, {name: row.need for name, row in self.topics.items()})
+        if self._is_one_cluster:
+            return
         for finding in (*flows.reached(flow), *flows.unread(flow), *estimate.disk(flow, self.estimate.need.disk)):
             self._add("", finding)
         for row in self.topics.values():
@@ -175,7 +184,9 @@ class Report:
     @property
     def fixable(self) -> list[TopicFacts]:
         """Those of ``found`` at whose destination nothing stands that may be somebody else's. Topics that would be
-        created, and nothing copied into them, are left out."""
+        created, and nothing copied into them, are left out; and all, if there is but one cluster."""
+        if self._is_one_cluster:
+            return []
         strange = {row.topic for row in self.rows if row.finding.level is Level.REFUSED and row.finding.line in _OTHERS}
         useless = {
             name for name, row in self.topics.items() if row.facts.created and {*+row.states} == {Prospect.REFUSED}

@@ -306,6 +306,7 @@ def test_the_same_cluster(source_cluster: SandboxCluster, topic_name: str, tmp_p
     found = plan(tmp_path / "a.yaml")
     assert found.code == 2
     assert found.rows(None)["P01"]["level"] == "refused"
+    assert not [row for row in found.flow["findings"] if row["topic"]], "of its topics, as if they were copies"
 
 
 def test_mapped(

@@ -44,6 +44,20 @@ def test_all_is_well() -> None:
     assert found.estimate.need.offsets == 300
 
 
+def test_one_cluster_on_both_sides() -> None:
+    """Nothing is said of its topics as if they were copies: a remedy would be to delete the source."""
+    foreign = Halted.of(HaltReason.FOREIGN_WRITER, "a batch of somebody else")
+    assert Line.PREFIX in {row.finding.line for row in report({"halted": foreign}).rows}
+    found = report({"halted": foreign}, count=2, there={"cluster_id": "id-source"})
+    assert [(row.finding.line, row.finding.level) for row in found.rows if row.finding.level > Level.TOLD] == [
+        (Line.SAME_CLUSTER, Level.REFUSED)
+    ]
+    assert not [row for row in found.rows if row.topic]
+    assert (found.partitions, found.fixable) == ({Prospect.REFUSED: 3}, [])
+    assert exit_code([found], {}) == EXIT_HALTED
+    assert "same cluster" in text(found, [], Commands(), everything=True, fixed=False)
+
+
 def test_states() -> None:
     """The gravest finding counts. One about the topic concerns all its partitions."""
     found = report({"halted": BAD}, {"unknown": "it hangs"}, {"in_sync": 0, "replicas": 3}, {"leading": 5, "start": 5},
