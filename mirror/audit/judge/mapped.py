@@ -78,14 +78,23 @@ async def freeze_mapped(
     deadline = time.monotonic() + request.catch_up_s
     try:
         written = await state.open(create=False)
+        homes = _at_home(state, request, source.cluster_id, computed)
         for key, end in sorted(ends.items()):
             if written:
                 await _freeze(
-                    found, state, source, destination, key, Span(starts[key], end), request, deadline, computed
+                    found,
+                    state,
+                    source,
+                    destination,
+                    key,
+                    Span(starts[key], end),
+                    request,
+                    deadline,
+                    computed[key],
+                    homes,
                 )
             else:
                 found.findings.extend(_unknown(key, Span(starts[key], end), state))
-        homes = _at_home(state, request.flow, source.cluster_id)
         for key, one in found.partitions.items():
             here = homes[one.topic, key.partition]
             found.partitions[key] = one._replace(sharing=tuple(sorted(here - set(one.own))))
@@ -97,12 +106,17 @@ async def freeze_mapped(
     return found
 
 
-def _at_home(state: InternalTopic, flow: str, cluster_id: str) -> dict[tuple[str, int], set[int]]:
-    """Returns the producer ids of all copies that the flow has, or had, in each partition of the destination."""
+def _at_home(
+    state: InternalTopic, request: AuditRequest, cluster_id: str, computed: Mapping[TopicPartition, int]
+) -> dict[tuple[str, int], set[int]]:
+    """Returns the producer ids of all copies that the flow has, or had, in each partition of the destination; also of
+    those that it is only about to have: ``computed``."""
     found: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for key, each in computed.items():
+        found[request.destination_of(key.topic), key.partition].add(each)
     for one in state.ledger.subjects:
-        computed = producer_id(flow=flow, cluster_id=cluster_id, topic=one.topic, partition=one.partition)
-        found[one.destination, one.partition] |= {computed, *state.ledger.own(one)}
+        known = producer_id(flow=request.flow, cluster_id=cluster_id, topic=one.topic, partition=one.partition)
+        found[one.destination, one.partition] |= {known, *state.ledger.own(one)}
     return found
 
 
@@ -115,13 +129,14 @@ async def _freeze(
     here: Span,
     request: AuditRequest,
     deadline: float,
-    computed: Mapping[TopicPartition, int],
+    computed: int,
+    homes: Mapping[tuple[str, int], set[int]],
 ) -> None:
     ours = _log(source, key.topic, key.partition)
     theirs = _log(destination, request.destination_of(key.topic), key.partition)
     while True:
         try:
-            known = await translation(state, ours, theirs, committed=request.committed, own=[computed[key]])
+            known = await translation(state, ours, theirs, committed=request.committed, own=[computed])
         except Ambiguous as error:
             raise AuditError(
                 f"{key.topic} partition {key.partition}: behind the flow's last checkpoint, it cannot be told which of "
@@ -141,10 +156,9 @@ async def _freeze(
         await asyncio.sleep(POLL_S)
         await state.load()
     side = Subject(key.topic, key.partition, theirs.topic.name)
-    own = {computed[key]} | state.ledger.own(side)
-    homes = _at_home(state, request.flow, source.cluster_id)
-    alien = {*computed.values(), *(each for ids in homes.values() for each in ids)} - own
-    alien -= homes[theirs.topic.name, key.partition]
+    own = {computed} | state.ledger.own(side)
+    here_at_home = homes.get((theirs.topic.name, key.partition), set())
+    alien = set().union(*homes.values()) - here_at_home - own
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
     # While it waited, retention may have worked at both sides. At the source last: what is gone there is not lost here.
     here = Span(min(max(here.start, await ours.start()), here.end), here.end)

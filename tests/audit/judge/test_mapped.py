@@ -99,7 +99,7 @@ def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(mapped, "translation", AsyncMock(side_effect=error))
         source = Mock(cluster_id="c")
         key = TopicPartition("t", 0)
-        asyncio.run(mapped._freeze(found, Mock(), source, Mock(), key, Span(0, 9), asked, 0.0, {key: 7}))
+        asyncio.run(mapped._freeze(found, Mock(), source, Mock(), key, Span(0, 9), asked, 0.0, 7, {}))
 
     with pytest.raises(AuditError, match=r"t partition 0: .* it cannot be told which .* in 2 places"):
         freeze(Ambiguous("fits in 2 places"))
@@ -118,7 +118,7 @@ def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch)
     )  # fmt: skip
     monkeypatch.setattr(mapped, "translation", AsyncMock(return_value=known))
     monkeypatch.setattr(mapped, "_strays", AsyncMock(return_value=[]))
-    state = Mock(ledger=Mock(own=lambda _: set(), subjects=[]))
+    state = Mock(ledger=Mock(own=lambda _: set()))
 
     def bounds(here: int, there: int) -> Bounds:
         logs = iter(
@@ -126,7 +126,7 @@ def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch)
         )
         monkeypatch.setattr(mapped, "_log", lambda *_: next(logs))
         key, source = TopicPartition("t", 0), Mock(cluster_id="c")
-        asyncio.run(mapped._freeze(found, state, source, Mock(), key, Span(0, 30), asked, 0.0, {key: 7}))
+        asyncio.run(mapped._freeze(found, state, source, Mock(), key, Span(0, 30), asked, 0.0, 7, {}))
         return found.bounds[-1]
 
     both, alone = bounds(12, 11), bounds(0, 11)
