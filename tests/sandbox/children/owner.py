@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,12 +28,19 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def stay() -> None:
+    """Wait to be ended. In short pieces: a Ctrl-C that comes just before a sleep begins is seen after it."""
+    ends_at = time.monotonic() + 600
+    while time.monotonic() < ends_at:
+        time.sleep(0.1)
+
+
 def brokers() -> None:
     cluster = SandboxCluster(version="2.8.2", quick=True)
     cluster.start()
     pids = [cluster.brokers[0].pid, cluster.zookeeper_pid or 0]
     tell(pids, cluster.brokers[0].data_dir.parent.parent, parent_of(pids[0]))
-    time.sleep(600)
+    stay()
 
 
 def sleepers(in_fork: Callable[[Processes], object] | None = None) -> None:
@@ -44,7 +52,7 @@ def sleepers(in_fork: Callable[[Processes], object] | None = None) -> None:
         in_fork(processes)
         os._exit(0)
     tell(pids, processes.folder, parent_of(pids[0]))
-    time.sleep(600)
+    stay()
 
 
 def closing(processes: Processes) -> None:
@@ -64,10 +72,11 @@ def thread() -> None:
     worker.start()
     worker.join()
     tell(pids, made[0].folder, parent_of(pids[0]))
-    time.sleep(600)
+    stay()
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     match sys.argv[1]:
         case "brokers":
             brokers()
