@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -76,7 +75,6 @@ def thread() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     match sys.argv[1]:
         case "brokers":
             brokers()
