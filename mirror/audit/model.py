@@ -293,7 +293,8 @@ class Pairs:
 
     ``holes`` (the source's) and ``markers`` (the destination's) are those that differ. ``odd`` is anything else at the
     destination that is not a batch of records. ``equal`` are holes that both sides have; they are known only where rows
-    were compared one by one, and at another shift they may belong to other offsets. All are in offset order.
+    were compared one by one, and at another shift they may belong to other offsets. With ``offsets: mapped``, all
+    of the source's are: a copy has no offsets there. All are in offset order.
     """
 
     source: dict[int, BatchRow] = field(default_factory=dict)

@@ -456,7 +456,7 @@ class Differences:
             # run counts as one.
             self.unexplained += sum(one.batches or one.records for one in others)
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
-            self._holes[key] += window.pairs.holes if others else []
+            self._holes[key] += window.pairs.holes if others and not self.mapped else []
             self._findings += [*folded(explained), *others]
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:

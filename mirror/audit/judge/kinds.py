@@ -108,8 +108,8 @@ def named(scene: Scene) -> list[Finding]:
     ]
     found = with_fills(
         scene.key,
-        _known(scene),
-        sorted([*scene.holes, *scene.equal, *([] if scene.mapped else [*anew.holes, *inside])]),
+        () if scene.mapped else _known(scene),
+        sorted([*scene.holes, *scene.equal, *anew.holes, *inside]),
         sorted([*scene.markers, *scene.equal]),
         odd,
         found,
@@ -318,11 +318,14 @@ def _cleaned(
 ) -> Iterator[Finding]:
     """Takes out what a log cleaner explains. ``holes``: see ``settled``."""
     if scene.opened is not None and scene.cleaned:
-        there = None if scene.mapped else Explained(scene.odd)
         opened = OpenedBatches(
-            differences=scene.opened, cleaned=scene.cleaned, here=Explained(scene.holes), there=there,
-            copied_to=scene.audited.end, append_times=scene.append_times,
-        )  # fmt: skip
+            differences=scene.opened,
+            cleaned=scene.cleaned,
+            here=Explained([*scene.holes, *(scene.equal if scene.mapped else ())]),
+            there=None if scene.mapped else Explained(scene.odd),
+            copied_to=scene.audited.end,
+            append_times=scene.append_times,
+        )
         yield from settled(scene.key, source, destination, opened, holes)
 
 

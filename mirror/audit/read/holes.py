@@ -44,8 +44,9 @@ class Rules:
 
     ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill holes
     whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
-    filled at all, and are not compared. ``append_times``: the destination's broker may put its own times in.
-    ``flow_ids``: the producer ids of all copies of a mapped flow; each is at home in one partition.
+    filled at all, and are not compared; the source's say what is gone there. ``append_times``: the destination's broker
+    may put its own times in. ``flow_ids``: the producer ids of all copies of a mapped flow; each is at home in one
+    partition.
     """
 
     side: Side = Side.SOURCE

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from mirror.audit.model import Span
+from mirror.audit.model import Side, Span
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.opened import as_units, record_rows
 from mirror.audit.read.ranges import RangeCoverage
@@ -74,7 +74,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
                 async for block in blocks:
                     if len(block.headers):
                         yield batch_rows(*name, block)
-                    if not options.rules.mapped:
+                    if options.rules.side is Side.SOURCE or not options.rules.mapped:
                         for rows in runs.rows(*name, runs.take(block.holes)):
                             yield rows
                 for rows in runs.rows(*name, runs.close()):

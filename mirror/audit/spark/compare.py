@@ -83,7 +83,7 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
             case "batch":
                 _take_rows(row, pairs)
             case _:
-                _take_holes(row, pairs)
+                _take_holes(row, pairs, mapped=source.rules.mapped)
     for pairs in differing.values():
         for found in (pairs.holes, pairs.markers, pairs.odd, pairs.equal):
             found.sort()
@@ -135,9 +135,9 @@ def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
             rows[row["base_offset"]] = to_batch_row(row, prefix)
 
 
-def _take_holes(row: dict[str, Any], pairs: Pairs) -> None:
-    if row["part"] == HOLES and row["s_last_offset"] == row["d_last_offset"]:
-        # Only the source knows the nature of its holes: the destination has just markers.
+def _take_holes(row: dict[str, Any], pairs: Pairs, *, mapped: bool) -> None:
+    if row["part"] == HOLES and (mapped or row["s_last_offset"] == row["d_last_offset"]):
+        # Only the source knows the nature of its holes: the destination has just markers, and a mapped copy nothing.
         pairs.equal += [Hole(start, end, What(what)) for start, end, what in json.loads(row["s_note"])]
         return
     for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):

@@ -20,7 +20,7 @@ from mirror.relay.locate.cleaned.survivors import (
     records_at,
     same_batch,
 )
-from mirror.relay.locate.runs import foreign
+from mirror.relay.locate.runs import foreign, strangers
 from mirror.relay.locate.tails import Data, Markers, Tail, look_back
 
 if TYPE_CHECKING:
@@ -80,11 +80,15 @@ class Comparison:
         Raises:
             PartitionHalted: that batch is somebody else's, or the log's last batch is damaged.
         """
-        return await look_back(self._there, log_start, end, owner=self._rules.owner, own=self._own, whole=whole)
+        tail = await look_back(self._there, log_start, end, owner=self._rules.owner, whole=whole)
+        if tail.data is not None:
+            await self._check_own(tail.data[0], log_start)
+        return tail
 
-    def _own(self, header: BatchHeader) -> None:
+    async def _check_own(self, header: BatchHeader, log_start: int) -> None:
         if not self._rules.strict and not self._rules.is_own(header):
-            raise foreign(header, self._rules.name)
+            written = await strangers(self._there, header, log_start, self._rules)
+            raise foreign(header, self._rules.name, f"{written} were written by others")
 
     async def prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
         """Checks that the destination's last data batch equals the source's. Where a log cleaner has left nothing to
@@ -141,7 +145,7 @@ class Comparison:
         if found is None or found[0].base_offset > at or found[0].is_control:
             return False
         header, batch = found
-        self._own(header)
+        await self._check_own(header, log_start)
         copy = header, bytes(batch[HEADER_SIZE:])
         await self.prove(Tail(copy, None, header.next_offset), log_start, source_start, source_end, end)
         return True

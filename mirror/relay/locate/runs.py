@@ -75,10 +75,8 @@ async def _halted(
     """Returns the halt for the batch ``before`` the run that begins at ``begin``, which should not stand there."""
     misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
     if before is not None and _is_foreign(before, own):
-        strangers = await _strangers(there, before, log_start, own)
-        stop = foreign(
-            before, own.name, f"{strangers} were written by others, and {misplaced}, where they do not belong"
-        )
+        written = await strangers(there, before, log_start, own)
+        stop = foreign(before, own.name, f"{written} were written by others, and {misplaced}, where they do not belong")
         stop.misplaced = True
         return stop
     if before is not None and before.is_control:
@@ -100,7 +98,7 @@ def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
     return stop
 
 
-async def _strangers(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> str:
+async def strangers(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> str:
     """Returns, for messages, the offsets that others have written, up to and including the batch ``last``."""
     first, least = last, ""
     for _ in range(MOST_STRANGERS):

@@ -1,6 +1,6 @@
 """Reads the destination's log backwards from its end to its last data batch."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
 from mirror.net.errors import StoredInOldFormat, Unreachable
@@ -49,7 +49,6 @@ async def look_back(
     end: int,
     *,
     owner: int,
-    own: Callable[[BatchHeader], None],
     whole: bool = False,
 ) -> Tail:
     """Walks back from ``end`` to the last data batch.
@@ -59,11 +58,10 @@ async def look_back(
         log_start: its log start offset.
         end: the offset from which to walk back.
         owner: the flow's producer id for the partition, in any rotation.
-        own: raises if the data batch that was found is somebody else's.
         whole: ``end`` is the log's end. A batch has to end there, since a log cleaner leaves the newest segment alone.
 
     Raises:
-        PartitionHalted: foreign_writer, also for batches of the old formats; corrupt_destination if the log's last
+        PartitionHalted: foreign_writer for batches of the old formats; corrupt_destination if the log's last
             batch cannot be found.
         NetworkError: cannot be determined now.
     """
@@ -79,7 +77,6 @@ async def look_back(
             )
         marker = _newer(newest, marker)
         if data is not None:
-            own(data[0])
             late = marker is not None and same_owner(data[0].producer_id, owner) and is_before(marker, data[0])
             return Tail(data, None if late else marker, data[0].next_offset)
         upto, reach = at, min(reach * STRIDE, MOST_STRIDE)

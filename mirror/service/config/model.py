@@ -169,7 +169,7 @@ def _flow_conflicts(
         return
     for alias in dict.fromkeys((source, destination)):
         if clusters and alias not in clusters:
-            near = difflib.get_close_matches(alias, clusters, n=1)
+            near = difflib.get_close_matches(alias, clusters.keys() - {source, destination}, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known clusters: {', '.join(sorted(clusters))}"
             yield Conflict(path=path, problem=f"there is no cluster {alias}", remedy=hint)
     if source == destination:

@@ -31,7 +31,8 @@ from tests.audit.prepare.test_moving import READING, At
 FLOW = "source->destination"
 TIMEOUT_S = 60
 Pair = Mapping[Side, SandboxCluster]
-MAPPED = (Shape.MAPPED, Shape.OLD_MAPPED)
+MAPPED = (Shape.MAPPED, Shape.COMPACTED_MAPPED, Shape.OLD_MAPPED)
+COMPACTED = (Shape.COMPACTED, Shape.COMPACTED_MAPPED)
 OLD = (Shape.OLD, Shape.OLD_MAPPED)
 
 
@@ -82,7 +83,7 @@ class Grid:
         for _ in range(self.length):
             copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
             copies.write_transactions(source, of[Shape.TRANSACTIONAL])
-            copies.write_keyed(source, of[Shape.COMPACTED])
+            copies.write_keyed(source, [name for shape in COMPACTED for name in of[shape]])
         if of_old := [*of[Shape.OLD], *of[Shape.OLD_MAPPED]]:
             old.write(source, of_old)
         for topic, shape in topics.items():
@@ -177,7 +178,7 @@ def create_all(cluster: SandboxCluster, topics: Mapping[str, Shape], old_version
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     wanted = []
     for at, (name, shape) in enumerate(topics.items()):
-        config = {"cleanup.policy": "compact" if shape is Shape.COMPACTED else "delete"}
+        config = {"cleanup.policy": "compact" if shape in COMPACTED else "delete"}
         if shape in OLD and old_versions:
             config["message.format.version"] = old_versions[at % len(old_versions)]
         wanted.append(NewTopic(name, 1, 1, config=config))

@@ -9,7 +9,16 @@ from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from tests.audit.faults.copies import OWNER, Copy, compacted, exact, markers
 from tests.audit.faults.kinds.compacted import GONE
-from tests.audit.faults.kinds.fault import COMPACTED, DESTINATION, MAPPED, PLAIN, SOURCE, TRANSACTIONS, Shape
+from tests.audit.faults.kinds.fault import (
+    COMPACTED,
+    COMPACTED_MAPPED,
+    DESTINATION,
+    MAPPED,
+    PLAIN,
+    SOURCE,
+    TRANSACTIONS,
+    Shape,
+)
 from tests.audit.faults.segments import Unit
 from tests.records.builders import kafka_batch
 
@@ -91,12 +100,12 @@ def filled_by_several_owners(copy: Copy) -> None:
     ]
 
 
-@healthy(COMPACTED)
+@healthy(COMPACTED, COMPACTED_MAPPED)
 def cleaned_at_the_destination(copy: Copy) -> None:
     copy.destination = compacted(copy.destination)
 
 
-@healthy(COMPACTED)
+@healthy(COMPACTED, COMPACTED_MAPPED)
 def cleaned_on_both_sides(copy: Copy) -> None:
     copy.source, copy.destination = compacted(copy.source), compacted(copy.destination)
 
@@ -106,7 +115,7 @@ def delete_horizon_at_the_destination(copy: Copy) -> None:
     copy.destination = compacted(copy.destination, horizon=True)
 
 
-@healthy(COMPACTED)
+@healthy(COMPACTED, COMPACTED_MAPPED)
 def delete_horizons_on_both_sides(copy: Copy) -> None:
     copy.source = compacted(copy.source, horizon=True)
     copy.destination = compacted(copy.destination, horizon=True)

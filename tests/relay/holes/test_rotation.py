@@ -59,7 +59,7 @@ class There:
 
     async def next(self) -> Identity:
         """The identity with which a resync goes on."""
-        tail = await look_back(self, 0, self.model.end, owner=OWNER, own=lambda header: None)
+        tail = await look_back(self, 0, self.model.end, owner=OWNER)
         return continued(tail, None, RULES, self.model.end)
 
 

@@ -34,6 +34,19 @@ async def test_foreign_writer(producer: int) -> None:
         assert f"offset 6 is of producer id {producer}" in detail
 
 
+async def test_where_foreign_batches_begin() -> None:
+    """The detail has all of them, so that somebody can find and save them."""
+    async with scene() as at:
+        at.copy(batches(2))
+        at.source.store("t", 0, *batches(5, first=6))
+        for value in (b"x", b"y", b"z"):
+            at.there.produce(raw_batch(value, base_offset=0))
+        reason, detail = await at.halts()
+        assert reason == "foreign_writer"
+        assert "offset 16 is of producer id -1" in detail
+        assert "offsets 6 to 20 were written by others" in detail
+
+
 async def test_another_flow_of_the_same_topic() -> None:
     """
     1. The id is the flow's and the partition's: a copy made by another flow is that flow's, whoever that is.

@@ -238,6 +238,9 @@ def test_a_remedy_is_for_what_the_row_is_about(partitions: int, only: int | None
         named=named,
     )
     assert halted.remedy == resume
+    for line in (Line.LOOP, Line.SOURCE_RETENTION):
+        mended = PlanRow(topic="t", finding=PlanFinding(line, Level.REFUSED, "d", remedy=resume))
+        assert mended.remedy.startswith(f"{resume}. (Only a partition that has halted can be resumed")
 
 
 @pytest.mark.parametrize("shape", ["text", "json"])

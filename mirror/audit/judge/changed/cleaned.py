@@ -17,8 +17,11 @@ from mirror.audit.judge.fills import Explained
 from mirror.audit.judge.spans import less, overlapping
 from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
 
-GONE_HERE = "the source's log cleaner may have removed them since: of each key, a later record stands or a tombstone"
-GONE_THERE = "the destination's log cleaner has removed records of which later ones stand"
+GONE_HERE = (
+    "the source's log cleaner may have removed them since: they have no key, or a later record of their key stands, or "
+    "a tombstone"
+)
+GONE_THERE = "the destination's log cleaner has removed records without a key, or of whose key a later record stands"
 REWRITTEN = "a log cleaner has rewritten the batch; every record is the same"
 
 

@@ -3,7 +3,7 @@
 from mirror.audit.model import Kind, Span
 from mirror.records.header import BatchHeader, Codec
 from tests.audit.faults.copies import Copy, compacted, records_of, rewritten
-from tests.audit.faults.kinds.fault import AT, COMPACTED, Told, fault, same
+from tests.audit.faults.kinds.fault import AT, COMPACTED, COMPACTED_MAPPED, Told, changed, fault, same
 from tests.audit.faults.segments import Unit
 from tests.records.builders import Record as Written
 from tests.records.cleaner import cleaned
@@ -21,6 +21,23 @@ def cleaned_at_the_source(copy: Copy) -> list[Told]:
     return [
         Told(Kind.UNVERIFIABLE, None, copy.spans[GONE]), *(same(Kind.UNVERIFIABLE, copy.spans[of]) for of in CUTS)
     ]  # fmt: skip
+
+
+@fault(COMPACTED_MAPPED)
+def cleaned_at_the_source_only(copy: Copy) -> list[Told]:
+    """Likewise, where the copy has offsets of its own."""
+    copy.source = compacted(copy.source)
+    gone = Told(Kind.UNVERIFIABLE, None, copy.there(GONE))
+    return [gone, *(changed(copy, Kind.UNVERIFIABLE, of) for of in CUTS)]
+
+
+@fault(COMPACTED_MAPPED)
+def others_records_in_a_batch_that_the_source_has_no_more(copy: Copy) -> list[Told]:
+    """Of keys that nothing has."""
+    copy.source = compacted(copy.source)
+    copy.replace(GONE, rewritten(copy.data(GONE), lambda found: [one._replace(key=b"x") for one in found]))
+    gone = Told(Kind.EXTRA, None, copy.there(GONE))
+    return [gone, *(changed(copy, Kind.UNVERIFIABLE, of) for of in CUTS)]
 
 
 @fault(COMPACTED)

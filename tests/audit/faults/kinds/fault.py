@@ -25,6 +25,7 @@ class Shape(Enum):
     TRANSACTIONAL = "transactional"
     COMPACTED = "compacted"
     MAPPED = "mapped"
+    COMPACTED_MAPPED = "compacted-mapped"
     OLD = "old"
     """In formats from before Kafka 0.11, with batches of today behind them; the copy has it in batches."""
     OLD_MAPPED = "old-mapped"
@@ -78,6 +79,7 @@ def changed(copy: Copy, kind: Kind, of: int) -> Told:
 
 
 PLAIN, TRANSACTIONS, COMPACTED, MAPPED = Shape.PLAIN, Shape.TRANSACTIONAL, Shape.COMPACTED, Shape.MAPPED
+COMPACTED_MAPPED = Shape.COMPACTED_MAPPED
 EXACT = PLAIN, TRANSACTIONS
 AT = 3
 """A batch in the middle that is due, in topics of every shape."""
