@@ -131,6 +131,7 @@ UNFORESEEN: Mapping[HaltReason, str] = {
     _R.NEVER_ARRIVED: "it happens while batches are under way",
     _R.RECREATED_BEGUN: "it follows from batches that are under way while the topic is recreated",
     _R.CHECKPOINT_BEHIND: "only a takeover, which fences the predecessor, finds out what followed the last checkpoint",
+    _R.PAUSED: "it is an operator's wish",
     _R.AMBIGUOUS: "only a takeover, which fences the predecessor, compares what followed the last checkpoint",
 }
 """Reasons to halt that no line can tell of -> why not."""

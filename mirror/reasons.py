@@ -10,17 +10,17 @@ from enum import Enum
 
 RECOPY = (
     "stop the destination topic's consumers and note their offsets, which go with it (with offsets: exact they fit the "
-    "new copy, too); delete the topic and run `mirror partition resume TOPIC`: it is created and copied again. Its "
+    "new copy, too); delete the topic and run `mirror resume TOPIC`: it is created and copied again. Its "
     "other partitions, which had not halted, then halt recreated: that is expected, run the same command again"
 )
 RECOPY_MAPPED = (
     "give the flow another destination topic (topic.rename) and restart the mirror; or, if nobody else writes to this "
-    "one, delete it (its consumers' offsets go with it) and run `mirror partition resume TOPIC`: it is created and "
+    "one, delete it (its consumers' offsets go with it) and run `mirror resume TOPIC`: it is created and "
     "copied again. With offsets: mapped, others may have written to it, and their records would be lost with it"
 )
-_RESUME = "`mirror partition resume TOPIC PARTITION`"
-_UNPROVEN = "`mirror partition resume TOPIC PARTITION --accept-unproven`"
-_WITHOUT_GAP = "`mirror partition resume TOPIC PARTITION --accept-gap`"
+_RESUME = "`mirror resume TOPIC PARTITION`"
+_UNPROVEN = "`mirror resume TOPIC PARTITION --accept-unproven`"
+_WITHOUT_GAP = "`mirror resume TOPIC PARTITION --accept-gap`"
 
 _DEEP = (
     "set deep.path.enable: true for this flow (with identity: stamped) and restart the mirror: it "
@@ -266,7 +266,7 @@ class HaltReason(Enum):
     RECREATED = (
         "recreated",
         "The topic was deleted and created again under the same name.",
-        "if that was the destination topic, deleted by you to have it copied again, run `mirror partition resume "
+        "if that was the destination topic, deleted by you to have it copied again, run `mirror resume "
         "TOPIC`; if the new topic holds offsets already (what was under way is appended to it), delete it once more "
         "before. Otherwise the other side may have the only copy of what the topic held before, so save what is "
         f"needed of that; then {RECOPY}",
@@ -275,7 +275,7 @@ class HaltReason(Enum):
     RECREATED_MAPPED = (
         "recreated",
         "The topic was deleted and created again under the same name (offsets: mapped).",
-        "save what is needed of what it held before and only the other side has; then `mirror partition resume TOPIC` "
+        "save what is needed of what it held before and only the other side has; then `mirror resume TOPIC` "
         "continues with the topics as they are now: everything that the source has is copied, behind what the "
         "destination topic holds. If a new destination topic holds batches of this flow already, the mirror says so, "
         "and does not continue",
@@ -299,7 +299,7 @@ class HaltReason(Enum):
     LEVEL_CHANGED = (
         "settings_changed",
         "Nothing is wrong with the copy, but it was made under another isolation.level.",
-        "set it back to what it was and restart the mirror. `mirror partition resume TOPIC PARTITION "
+        "set it back to what it was and restart the mirror. `mirror resume TOPIC PARTITION "
         "--accept-settings` continues this copy under the new one, from here on only: data of aborted transactions "
         "that was left out before stays left out, what was copied of it stays in, and `mirror audit` names both as "
         "differences. A copy under the new one from the beginning has to be made again: when the old one and all that "
@@ -479,6 +479,16 @@ class HaltReason(Enum):
         Heals.RESTART,
     )
 
+    # -- an operator's wish --------------------------------------------------------------------------------------------
+
+    PAUSED = (
+        "paused",
+        "An operator has paused it (`mirror pause`).",
+        "nothing is wrong: `mirror resume TOPIC PARTITION` has it go on from where it stopped, as long as the source "
+        "keeps its records",
+        None,
+    )
+
     def __init__(self, slug: str, meaning: str, remedy: str, heals: Heals | None) -> None:
         self.slug = slug
         self.meaning = meaning
@@ -491,8 +501,9 @@ class HaltReason(Enum):
         return f"{self.meaning} {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
-REASONS = sorted({each.slug for each in HaltReason})
-"""Every reason that a partition can halt for."""
+PAUSED = HaltReason.PAUSED.slug
+REASONS = sorted({each.slug for each in HaltReason} - {PAUSED})
+"""Every reason for which a partition halts by itself."""
 _HEALING = {each.slug: each.heals for each in HaltReason}
 
 UNPLACED = frozenset({HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug, HaltReason.CREATE_FAILED.slug})

@@ -18,7 +18,7 @@ until it ends.
 
 Who ends a halt:
 
-* *operator*: an operator, with `mirror partition resume TOPIC PARTITION` (without PARTITION all partitions of the
+* *operator*: an operator, with `mirror resume TOPIC PARTITION` (without PARTITION all partitions of the
   topic; with `--all` all halted partitions). Such a halt is written down, and stays for every worker that takes the
   partition over.
 * *topics*: the mirror, once the topics are as they have to be. It checks whenever it refreshes topics.

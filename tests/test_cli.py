@@ -39,7 +39,7 @@ def test_help() -> None:
     """Each command has a line; exit codes are told."""
     result = CliRunner().invoke(main, ["-h"])
     assert result.exit_code == 0
-    for command in ("run", "status", "partition", "audit", "validate", "demo", "sandbox"):
+    for command in ("run", "status", "pause", "resume", "audit", "validate", "demo", "sandbox"):
         assert command in result.output
     assert "64 wrong usage; 78 the configuration is wrong" in " ".join(result.output.split())
     for command in ("run", "audit", "validate"):
@@ -94,7 +94,7 @@ def test_no_such_file(tmp_path: Path, command: str) -> None:
         ["validate", "x"],
         ["--nonsense"],
         ["no-such-command"],
-        ["partition", "no-such-command"],
+        ["config", "no-such-command"],
         ["demo", "--nonsense"],
         ["sandbox", "no-such-command"],
     ],
@@ -110,8 +110,8 @@ def test_wrong_usage(arguments: list[str]) -> None:
     "arguments",
     [
         ["status", "--at", "here"],
-        ["partition", "resume"],
-        ["partition", "resume", "t", "--all"],
+        ["resume"],
+        ["resume", "t", "--all"],
         ["offsets", "translate", "--topic", "t"],
     ],
 )
@@ -214,7 +214,7 @@ def test_the_supervisors_exit_code_is_the_processs(
         ["--version"],
         ["status", "--help"],
         ["sandbox", "status"],
-        ["partition", "resume", "--help"],
+        ["resume", "--help"],
         ["no-such-command"],
         ["validate", "-c", "none.yaml"],
     ],
@@ -279,7 +279,7 @@ def test_a_worker_is_small() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("arguments", [["status"], ["partition", "resume", "t", "0"]])
+@pytest.mark.parametrize("arguments", [["status"], ["resume", "t", "0"]])
 def test_no_mirror_runs(config: Path, arguments: list[str]) -> None:
     """Nobody listens: said with the address and what to look at, exit code 1."""
     result = CliRunner().invoke(main, [*arguments, "-c", str(config), "--at", "127.0.0.1:1"])
@@ -291,7 +291,7 @@ def test_no_mirror_runs(config: Path, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("listen", "at"), [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")]
 )
-@pytest.mark.parametrize("arguments", [["status"], ["partition", "resume", "t", "0"]])
+@pytest.mark.parametrize("arguments", [["status"], ["resume", "t", "0"]])
 def test_any_port_that_is_free(config: Path, arguments: list[str], listen: str, at: str) -> None:
     """Only the running mirror knows it: said where to find it, and how to go on."""
     config.write_text(base(top=f'http.listen: "{listen}"'))

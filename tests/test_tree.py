@@ -18,6 +18,7 @@ COVERED = {
     "cli/entry.py": "test_cli.py",
     "cli/groups.py": "service/sync/test_process.py",
     "cli/options.py": "test_cli.py",
+    "cli/partitions.py": "service/resume/test_pausing.py",
     "cli/planning.py": "service/plan/test_command.py",
     "cli/running.py": "test_cli.py",
     "demo/errors.py": "demo/test_cli.py",

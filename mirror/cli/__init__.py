@@ -4,10 +4,11 @@ from mirror.cli.auditing import audit
 from mirror.cli.configuration import config, validate
 from mirror.cli.entry import main
 from mirror.cli.groups import offsets, sync
+from mirror.cli.partitions import pause, resume
 from mirror.cli.planning import plan
-from mirror.cli.running import partition, run, status
+from mirror.cli.running import run, status
 
 __all__ = ["main"]
 
-for command in (audit, config, offsets, partition, plan, run, status, sync, validate):
+for command in (audit, config, offsets, pause, plan, resume, run, status, sync, validate):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""``mirror run``, and what is asked of a mirror that runs: ``status`` and ``partition resume``."""
+"""``mirror run``, and ``mirror status`` of a mirror that runs."""
 
 import sys
 from pathlib import Path
@@ -72,76 +72,3 @@ def status(path: Path, at: str | None, name: str, shape: str) -> None:
     if any(one["reason"] for one in now["partitions"]):
         sys.exit(EXIT_HALTED)
     sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)
-
-
-@click.group()
-def partition() -> None:
-    """Act on partitions of the mirror that runs here."""
-
-
-@partition.command()
-@CONFIG
-@AT
-@ONLY_FLOW
-@click.argument("topic", required=False)
-@click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
-@click.option("--all", "everything", is_flag=True, help="Every halted partition.")
-@click.option(
-    "--accept-gap",
-    is_flag=True,
-    help="Skip what the source has deleted or lacks, this time only. The halt's remedy says what that means.",
-)
-@click.option(
-    "--accept-unproven",
-    is_flag=True,
-    help="Accept without proof, this time only, that the destination holds a copy of the source, or that a flow the "
-    "other way has ended.",
-)
-@click.option(
-    "--accept-settings",
-    is_flag=True,
-    help="Continue a copy that was made with another isolation.level, with the current one from here on.",
-)
-def resume(
-    path: Path,
-    at: str | None,
-    name: str,
-    topic: str | None,
-    number: int | None,
-    everything: bool,
-    **accepted: bool,
-) -> None:
-    """Resume halted partitions, once their reason is dealt with: one, those of a topic, or --all.
-
-    Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
-    """
-    from mirror.service.http import client
-
-    if everything is (topic is not None):
-        raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
-    accept = [each for each, wanted in accepted.items() if wanted]
-    try:
-        address, flows = mirror_of(path, at, name)
-        found = client.resume(address, topic, number, accept=accept, flows=flows, flow=name)
-    except (client.NotAnswered, client.NotDone) as error:
-        fail(f"nothing is resumed: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
-    for each in found.outcomes:
-        which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"
-        said = f"{which} is not resumed: {each.why_not}" if each.why_not else f"{which} is resumed"
-        click.echo(said, err=bool(each.why_not))
-    if found.elsewhere:
-        names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
-        why = (
-            "perhaps nobody holds them now, and they stay halted: resume them once `mirror status` shows them"
-            if found.nobody
-            else "ask where they are copied"
-        )
-        click.echo(f"no worker here has {names}: {why}", err=True)
-    if not found.outcomes and not found.elsewhere:
-        click.echo("nothing is halted")
-    failed = sum(bool(each.why_not) for each in found.outcomes)
-    if found.elsewhere and not found.outcomes:
-        sys.exit(EXIT_FAILED)
-    if failed == len(found.outcomes) and (failed or number is not None):
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_HALTED if failed else EXIT_OK)

@@ -16,6 +16,7 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.internal.memory import Memory
+from mirror.reasons import PAUSED
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.durable.loops import Loops
@@ -42,6 +43,7 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
+from mirror.relay.pausing import Pausing
 from mirror.relay.resuming import Resuming
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane
@@ -122,6 +124,7 @@ class Relay:
         self._recreated = RecreatedTopics(self)
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
+        self._pausing = Pausing(self)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(
             source, settings.client_rack, log, detach=self.brokers.stop_fetching, attach=self.brokers.fetch
@@ -267,6 +270,7 @@ class Relay:
         partition.stop()
         del self.partitions[partition.topic, partition.index]
         self.ending.release(partition)
+        self._pausing.halted(partition)
 
     def stop_fetching(self, partition: Partition) -> None:
         """Stops fetching the partition. An answer under way is dropped."""
@@ -292,6 +296,11 @@ class Relay:
         """Resumes several partitions as ``resume`` does, with one look at the topics. Returns partition -> the reason
         why it was not resumed, or an empty string."""
         return await self._resuming.resume_all(keys, **accept)
+
+    async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
+        """Pauses partitions because an operator says so; ``resume_all`` has them go on. Returns partition -> the reason
+        why it is not paused, or not for sure, or an empty string."""
+        return await self._pausing.pause_all(keys)
 
     def look_soon(self) -> None:
         """See ``Orchestrator``."""
@@ -373,7 +382,7 @@ class Relay:
         """A partition in doubt has nothing under way any more."""
         partition.move("emptied")
         partition.queue.leave()
-        if not self._draining:
+        if not self._draining and not self._pausing.takes(partition):
             self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
@@ -386,23 +395,29 @@ class Relay:
             sharing = [name for name, pair in self.pairs.items() if pair.destination == into]
             halted = of_mapped(halted, {*sharing} - {partition.topic})
         partition.stop_with(halted)
+        self._pausing.halted(partition)
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
-            self.stats.halted(halted.reason)
+            if halted.reason != PAUSED:
+                self.stats.halted(halted.reason)
             self.spawn(self.pins.halted(partition, halted))
             self.durable.write_soon()
         else:
             self._note_due(partition)
         self.ending.halts_no_more(partition)
-        self.log.warning(
-            "halted",
-            topic=partition.topic,
-            partition=partition.index,
-            reason=halted.reason,
-            detail=halted.detail,
-            remedy=halted.remedy,
-            **({"since_ms": halted.at_ms} if halted.at_ms else {}),
-        )
+        since = {"since_ms": halted.at_ms} if halted.at_ms else {}
+        if halted.reason == PAUSED:
+            self.log.info("paused", topic=partition.topic, partition=partition.index, **since)
+        else:
+            self.log.warning(
+                "halted",
+                topic=partition.topic,
+                partition=partition.index,
+                reason=halted.reason,
+                detail=halted.detail,
+                remedy=halted.remedy,
+                **since,
+            )
         self.brokers.stop_fetching(partition)
         if self.assignment is not None:
             self.assignment.check()

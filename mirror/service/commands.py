@@ -1,6 +1,6 @@
 """Completes the commands in messages as they have to be typed here: program, configuration file, topic, partition.
 
-None of that is known where halts are found and kept in the internal topic: their remedies say ``mirror partition resume
+None of that is known where halts are found and kept in the internal topic: their remedies say ``mirror resume
 TOPIC PARTITION``. Another machine, started with another file, may show them. So the supervisor renders them when they
 are shown, here and nowhere else.
 """
@@ -17,17 +17,17 @@ from typing import Any, Self
 from mirror.foretold import beforehand
 from mirror.reasons import Heals, heals
 
-_COMMAND = re.compile(r"\bmirror (partition resume|status|audit|plan|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
-_RESUME = "partition resume"
+_COMMAND = re.compile(r"\bmirror (pause|resume|status|audit|plan|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
+_RESUME = "resume"
 _ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
 _BY_ITSELF = (
     "; it then goes on by itself at the next look for topics (refresh.topics.interval.ms), or at once with "
     f"`mirror {_RESUME} TOPIC PARTITION`"
 )
-_ASKS = frozenset({_RESUME, "status"})
+_ASKS = frozenset({_RESUME, "pause", "status"})
 """Commands that ask the running mirror, and have to know its address."""
 
-_ABOUT_ONE = frozenset({_RESUME, "audit"})
+_ABOUT_ONE = frozenset({_RESUME, "pause", "audit"})
 """Commands about one flow."""
 
 
@@ -75,7 +75,7 @@ class Commands:
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
         """Returns a halt's remedy. It has the command that resumes the partition, and names the line of `mirror plan`
         that tells of such halts beforehand."""
-        if text and _RESUME not in text:
+        if text and f"mirror {_RESUME}" not in text:
             by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS, Heals.RIGHTS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
         if text and (line := beforehand(reason)):

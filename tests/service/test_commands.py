@@ -53,7 +53,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
     for program, *words in typed(shown):
         assert program == "mirror"
         assert words[words.index("-c") + 1] == str(config)
-        if words[0] == "partition":
+        if words[0] == "resume":
             with pytest.raises(SystemExit) as ended:
                 main(words)
             assert ended.value.code == 0
@@ -66,14 +66,14 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_what_is_typed() -> None:
     """Program, file, where it listens, quoted for a shell; only commands that ask the mirror are told where it is."""
-    text = "see `mirror status`, `mirror audit`, then `mirror partition resume TOPIC PARTITION --accept-gap`"
+    text = "see `mirror status`, `mirror audit`, then `mirror resume TOPIC PARTITION --accept-gap`"
     assert typed(HERE.rendered(text, "orders", 3)) == [
         [HERE.program, "status", "-c", HERE.config, "--at", HERE.at],
         [HERE.program, "audit", "-c", HERE.config],
-        [HERE.program, "partition", "resume", "-c", HERE.config, "--at", HERE.at, "orders", "3", "--accept-gap"],
+        [HERE.program, "resume", "-c", HERE.config, "--at", HERE.at, "orders", "3", "--accept-gap"],
     ]
-    everything = [HERE.program, "partition", "resume", "-c", HERE.config, "--at", HERE.at, "--all"]
-    assert typed(HERE.rendered("`mirror partition resume --all`")) == [everything]
+    everything = [HERE.program, "resume", "-c", HERE.config, "--at", HERE.at, "--all"]
+    assert typed(HERE.rendered("`mirror resume --all`")) == [everything]
     found = typed(replace(HERE, flow="a->b").rendered(text, "orders", 3))
     assert [words[words.index("--flow") + 1] if "--flow" in words else "" for words in found] == ["", "a->b", "a->b"]
     assert (
@@ -84,9 +84,9 @@ def test_what_is_typed() -> None:
 
 def test_halts_of_before() -> None:
     """Written down by a version that named neither topic nor partition."""
-    text = "then 'mirror partition resume --accept-gap' goes on"
+    text = "then 'mirror resume --accept-gap' goes on"
     shown = Commands(config="a.yaml").rendered(text, "orders", 0)
-    assert shown == "then 'mirror partition resume -c a.yaml orders 0 --accept-gap' goes on"
+    assert shown == "then 'mirror resume -c a.yaml orders 0 --accept-gap' goes on"
 
 
 def test_log_lines() -> None:
@@ -94,7 +94,7 @@ def test_log_lines() -> None:
     fields = {"topic": "orders", "partition": 1, "reason": "overfilled", "remedy": "delete it", "detail": "d"}
     line = Commands().line(fields)
     assert line["remedy"] == (
-        "delete it; once that is done, run `mirror partition resume orders 1`. `mirror plan` sees this (P16 prefix)"
+        "delete it; once that is done, run `mirror resume orders 1`. `mirror plan` sees this (P16 prefix)"
     )
     assert Commands().line({"remedy": "see `mirror status`", "detail": "d"}) == {
         "remedy": "see `mirror status`",

@@ -309,10 +309,10 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         # It may have moved to the second worker, and have halted there once more.
         assert total(process, "mirror_halts_total", reason="foreign_writer") >= 1
 
-        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, "1")
+        told = cli(process, two.folder / "mirror.yaml", "resume", two.topic, "1")
         assert told.returncode == 1
         assert "is not resumed: it is " in told.stderr
-        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", "nothing", "0")
+        told = cli(process, two.folder / "mirror.yaml", "resume", "nothing", "0")
         assert told.returncode == 1
         assert "nothing is resumed: the flow has no partition nothing-0" in told.stderr
         path = f"http://{address(process)}/api/v1/partitions/{two.topic}/0/resume"
@@ -335,7 +335,7 @@ def test_resumed_in_place(two: Two) -> None:
         process.wait_event("halted", topic=two.topic, partition=PARTITIONS - 1)
         process.wait_for(lambda: shared_out(process, 2, 2, halted=1), "one halted")
         last = str(PARTITIONS - 1)
-        told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, last)
+        told = cli(process, two.folder / "mirror.yaml", "resume", two.topic, last)
         assert told.returncode == 1
         assert "still fewer_partitions" in told.stderr
         admin = AdminClient({"bootstrap.servers": two.destination})
@@ -343,7 +343,7 @@ def test_resumed_in_place(two: Two) -> None:
             future.result(PATIENCE_S)
 
         def resumed() -> bool:
-            told = cli(process, two.folder / "mirror.yaml", "partition", "resume", two.topic, last)
+            told = cli(process, two.folder / "mirror.yaml", "resume", two.topic, last)
             # The mirror may have seen by itself that the reason is gone.
             return told.returncode == 0 or ", not halted" in told.stderr
 

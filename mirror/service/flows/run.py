@@ -47,6 +47,7 @@ CONTAINERS_MORE = 50_000
 time, none of them in a cycle; with Python's default (700) the collector would walk all of them again and again."""
 
 
+STARTING = "the worker is still starting; try again"
 FINAL = (SameCluster, Unsupported)
 """Errors that no wait heals: the configuration, or the brokers' version, has to change."""
 
@@ -414,6 +415,8 @@ class FlowRun:
                 self._channel.send(say.REPLY, id=message["id"], keys=flow_keys(self._relay))
             case say.RESUME:
                 self._spawn(self._resume(message))
+            case say.PAUSE:
+                self._spawn(self._pause(message))
             case say.LIMIT:
                 self._limit(int(message["of_flow"]), message["of_topics"])
             case say.EXPEL:
@@ -439,13 +442,24 @@ class FlowRun:
 
     async def _resume(self, message: Message) -> None:
         """Resumes halted partitions at an operator's request, and replies with the outcomes, as far as known soon."""
-        keys: list[Key] = [(str(topic), int(partition)) for topic, partition in message["keys"]]
-        why_not = dict.fromkeys(keys, "the worker is still starting; try again")
+        keys = _keys(message)
+        why_not = dict.fromkeys(keys, STARTING)
         if self._relay is not None and self._member is not None:
             try:
                 why_not = await resume(self._relay, keys, message["accept"], remade=message["remade"])
             except NetworkError as error:
                 why_not = dict.fromkeys(keys, str(error))
+        self._reply(message, why_not)
+
+    async def _pause(self, message: Message) -> None:
+        """Pauses partitions at an operator's request, and replies with the outcomes, as far as known soon."""
+        keys = _keys(message)
+        why_not = dict.fromkeys(keys, STARTING)
+        if self._relay is not None and self._member is not None:
+            why_not = await self._relay.pause_all(keys)
+        self._reply(message, why_not)
+
+    def _reply(self, message: Message, why_not: Mapping[Key, str]) -> None:
         self._channel.send(say.REPLY, id=message["id"], outcomes=[(*key, why) for key, why in why_not.items()])
 
     async def _expel(self, member: str) -> None:
@@ -467,6 +481,10 @@ class FlowRun:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.broken(error)
+
+
+def _keys(message: Message) -> list[Key]:
+    return [(str(topic), int(partition)) for topic, partition in message["keys"]]
 
 
 def _settle_collector() -> None:

@@ -1,4 +1,4 @@
-"""The command line's client of the supervisor's HTTP server: fetches the status, has partitions resumed."""
+"""The command line's client of the supervisor's HTTP server: fetches the status, has partitions paused and resumed."""
 
 import http.client
 import json
@@ -69,19 +69,45 @@ def resume(
     flows: Mapping[str, str] | None = None,
     flow: str = "",
 ) -> Resumed:
-    """Has a halted partition resumed, all of a topic, or all of the flow. ``flows``, ``flow``: see ``fetch_status``.
+    """Has a halted or paused partition resumed, all of a topic, or all of the flow. ``accept``: see
+    ``Resumption.resume``; ``flows``, ``flow``: see ``fetch_status``.
 
     Raises:
         NotAnswered: no mirror listens there.
         OtherFlow: it runs other flows.
         NotDone: it asked no worker, because there is no such partition, or no worker is ready.
     """
+    return _act("resume", address, topic, partition, accept=accept, flows=flows, flow=flow)
+
+
+def pause(
+    address: tuple[str, int],
+    topic: str | None = None,
+    partition: int | None = None,
+    *,
+    flows: Mapping[str, str] | None = None,
+    flow: str = "",
+) -> Resumed:
+    """Has a partition paused, all of a topic, or all of the flow. Arguments and errors: as ``resume``."""
+    return _act("pause", address, topic, partition, flows=flows, flow=flow)
+
+
+def _act(
+    verb: str,
+    address: tuple[str, int],
+    topic: str | None,
+    partition: int | None,
+    *,
+    accept: Iterable[str] = (),
+    flows: Mapping[str, str] | None,
+    flow: str,
+) -> Resumed:
     if flows:
         fetch_status(address, flows=flows)
     parts = [quote(topic, safe="")] if topic is not None else []
     parts += [str(partition)] if partition is not None else []
     query = "&".join([f"{name}=true" for name in accept] + ([f"flow={quote(flow, safe='')}"] if flow else []))
-    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"resume?{query}")))
+    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"{verb}?{query}")))
     if isinstance(body, dict) and "error" in body:
         raise NotDone(str(body["error"]))
     if not isinstance(body, dict) or "partitions" not in body:

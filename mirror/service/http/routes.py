@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
@@ -16,7 +16,7 @@ from mirror.service.flows.overview import Status, late_workers, not_ready, statu
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
 from mirror.service.http.server import HTML, JSON, HttpRequest, Response
-from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, resume
+from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumed, Resumption, act_on
 from mirror.service.telemetry.status import as_html
 
 
@@ -47,12 +47,12 @@ class Pages:
                 return self._healthy()
             case "GET", ("-", "ready") | ("api", "v1", "status") | ("status",) | ("",):
                 return self._about(request)
-            case "POST", ("api", "v1", "partitions", "resume"):
-                return await self._resume(None, None, request.query)
-            case "POST", ("api", "v1", "partitions", topic, "resume"):
-                return await self._resume(topic, None, request.query)
-            case "POST", ("api", "v1", "partitions", topic, partition, "resume"):
-                return await self._resume(topic, partition, request.query)
+            case "POST", ("api", "v1", "partitions", "pause" | "resume" as verb):
+                return await self._act(verb, None, None, request.query)
+            case "POST", ("api", "v1", "partitions", topic, "pause" | "resume" as verb):
+                return await self._act(verb, topic, None, request.query)
+            case "POST", ("api", "v1", "partitions", topic, partition, "pause" | "resume" as verb):
+                return await self._act(verb, topic, partition, request.query)
             case _:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
 
@@ -126,16 +126,22 @@ class Pages:
             lines.append(self._served.commands.rendered(f"{said}: `mirror status` says why, and what to do"))
         return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
 
-    async def _resume(self, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
-        """Resumes partitions. 200: all of them go on; 409: not all; 404: no worker was asked; 400: not understood."""
+    async def _act(self, verb: str, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
+        """Pauses or resumes partitions. 200: all of them; 409: not all; 404: no worker was asked; 400: not
+        understood."""
         if partition is not None and not partition.isdecimal():
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is not the number of a partition"})
         accept = {name for name, value in query.items() if value == "true" and name != "flow"}
-        if accept - ACCEPTABLE:
-            return _json(HTTPStatus.BAD_REQUEST, {"error": f"unknown: {', '.join(sorted(accept - ACCEPTABLE))}"})
+        strange = accept - (ACCEPTABLE if verb == "resume" else set())
+        if strange:
+            return _json(HTTPStatus.BAD_REQUEST, {"error": f"unknown: {', '.join(sorted(strange))}"})
+        number = int(partition) if partition is not None else None
+
+        def act(flow: Resumption) -> Awaitable[Resumed]:
+            return flow.resume(topic, number, accept) if verb == "resume" else flow.pause(topic, number)
+
         try:
-            resumptions = {flow.name: flow.resumption for flow in self._chosen(query)}
-            found = await resume(resumptions, topic, int(partition) if partition is not None else None, accept)
+            found = await act_on({flow.name: flow.resumption for flow in self._chosen(query)}, topic, act)
         except NotAsked as error:
             return _json(HTTPStatus.NOT_FOUND, {"error": self._served.commands.rendered(str(error))})
         whole = all(not each.why_not for each in found.outcomes)

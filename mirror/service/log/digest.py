@@ -15,7 +15,9 @@ from mirror.relay.events import EventLog
 FREE = 5
 WINDOW_S = 1.0
 WINDOW_MOST_S = 64.0
-WHOLE = frozenset({"halted", "resumed", "skipped", "oversize_record", "assigned", "revoked", "partitions_lost"})
+WHOLE = frozenset({
+    "halted", "paused", "resumed", "skipped", "oversize_record", "assigned", "revoked", "partitions_lost",
+})  # fmt: skip
 """Events that are always logged: an operator has to act, or did; or one line is about many partitions already."""
 
 Kind = tuple[str, str, str]

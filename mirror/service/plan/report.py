@@ -53,9 +53,9 @@ class PlanRow:
     def remedy(self) -> str:
         """What to do. Remedies of halts say how to resume: before the first start there is nothing to resume."""
         found = self.finding
-        if found.line in (Line.LOOP, Line.SOURCE_RETENTION) and "partition resume" in found.remedy:
+        if found.line in (Line.LOOP, Line.SOURCE_RETENTION) and "mirror resume" in found.remedy:
             return f"{found.remedy}. (Only a partition that has halted can be resumed: the mirror has to run for that)"
-        if found.line is not Line.HALTED and "partition resume" in found.remedy:
+        if found.line is not Line.HALTED and "mirror resume" in found.remedy:
             return f"{found.remedy}. (Partitions that have not halted yet need no resume: start the mirror instead)"
         return found.remedy
 

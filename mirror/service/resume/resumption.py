@@ -1,19 +1,21 @@
-"""Handles an operator's request to resume halted partitions: finds them, asks their workers, collects the outcomes."""
+"""Handles an operator's request to pause partitions, or to resume those that are halted or paused: finds them, asks
+their workers, collects the outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirror.reasons import HaltReason
 from mirror.service import channel as say
 from mirror.service.channel import Message
-from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.fleet import RESTING, Fleet
 
 if TYPE_CHECKING:
     from mirror.relay.assignment import Key
+    from mirror.service.telemetry.rows import PartitionRow
 
 ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
 """Findings that an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
@@ -23,7 +25,7 @@ ANSWER_S = 60.0
 
 
 class ResumeOutcome(NamedTuple):
-    """The outcome for one partition. ``why_not`` is empty if the partition goes on; ``flow`` if only one was asked."""
+    """The outcome for one partition. ``why_not`` is empty if it was done; ``flow`` if only one was asked."""
 
     topic: str
     partition: int
@@ -62,45 +64,75 @@ class Resumption:
         self._asked = 0
 
     async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
-        """Has halted partitions resumed by the workers that have them.
+        """Has halted and paused partitions resumed by the workers that have them.
 
         Args:
             topic: only partitions of this topic; None: of all topics.
-            partition: this one alone, halted or not; None: all halted ones. If a topic was recreated, also those of its
-                partitions that have not halted for that yet.
+            partition: this one alone, halted or not; None: all halted and paused ones. If a topic was recreated, also
+                those of its partitions that have not halted for that yet.
             accept: some of ``ACCEPTABLE``.
 
         Raises:
             NotAsked: the flow has no such partition, or no worker can tell which partitions the flow has.
         """
-        flow = await self._flow_keys()
-        wanted = {key for key in flow if topic in (None, key[0]) and partition in (None, key[1])}
-        here = {row.key: (worker.number, row) for worker, row in self._fleet.rows}
-        wanted |= {key for key in here if topic in (None, key[0]) and partition in (None, key[1])}
-        if not wanted and topic is not None:
-            name = topic if partition is None else f"{topic}-{partition}"
-            raise NotAsked(
-                f"the flow has no partition {name}" if partition is not None else f"the flow has no topic {name}"
-            )
+        wanted, here = await self._chosen(topic, partition)
         by_worker: dict[int, list[Key]] = defaultdict(list)
         halted = [here[key][1] for key in wanted & here.keys() if here[key][1].state == "halted"]
         remade = {row.topic for row in halted if row.reason == RECREATED} if partition is None else set()
         for key in sorted(wanted & here.keys()):
             number, row = here[key]
-            if partition is not None or row.state == "halted":
+            if partition is not None or row.state in RESTING:
                 by_worker[number].append(key)
             elif row.topic in remade:
                 by_worker[number] += []  # the worker is asked too: it will halt for the same reason in a moment
         wish = {"accept": sorted(accept), "remade": sorted(remade)}
-        found = await asyncio.gather(*(self._resume(number, keys, wish) for number, keys in by_worker.items()))
-        elsewhere = sorted(wanted - here.keys())
-        return Resumed(
-            sorted(each for some in found for each in some), elsewhere, bool(elsewhere and self._fleet.unassigned)
-        )
+        return await self._done(say.RESUME, by_worker, wanted - here.keys(), wish)
 
-    async def _resume(self, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[ResumeOutcome]:
+    async def pause(self, topic: str | None, partition: int | None) -> Resumed:
+        """Has partitions paused by the workers that have them: what was fetched is copied first.
+
+        Args:
+            topic: only partitions of this topic; None: of all topics.
+            partition: this one alone; None: all that have not halted.
+
+        Raises:
+            NotAsked: as ``resume``.
+        """
+        wanted, here = await self._chosen(topic, partition)
+        by_worker: dict[int, list[Key]] = defaultdict(list)
+        for key in sorted(wanted & here.keys()):
+            number, row = here[key]
+            if partition is not None or row.state not in RESTING:
+                by_worker[number].append(key)
+        return await self._done(say.PAUSE, by_worker, wanted - here.keys(), {})
+
+    async def _chosen(
+        self, topic: str | None, partition: int | None
+    ) -> tuple[set[Key], dict[Key, tuple[int, PartitionRow]]]:
+        """Returns the partitions that a request is about, and the worker and row of each that is copied here.
+
+        Raises:
+            NotAsked: as ``resume``.
+        """
+        flow = await self._flow_keys()
+        here = {row.key: (worker.number, row) for worker, row in self._fleet.rows}
+        wanted = {key for key in flow | here.keys() if topic in (None, key[0]) and partition in (None, key[1])}
+        if not wanted and topic is not None:
+            what = f"topic {topic}" if partition is None else f"partition {topic}-{partition}"
+            raise NotAsked(f"the flow has no {what}")
+        return wanted, here
+
+    async def _done(
+        self, kind: str, by_worker: Mapping[int, list[Key]], elsewhere: Iterable[Key], wish: Mapping[str, list[str]]
+    ) -> Resumed:
+        """Asks the workers, all at once, and returns what came of it."""
+        found = await asyncio.gather(*(self._one(kind, number, keys, wish) for number, keys in by_worker.items()))
+        away = sorted(elsewhere)
+        return Resumed(sorted(each for some in found for each in some), away, bool(away and self._fleet.unassigned))
+
+    async def _one(self, kind: str, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[ResumeOutcome]:
         try:
-            answer = await self._ask(number, say.RESUME, keys=keys, **wish)
+            answer = await self._ask(number, kind, keys=keys, **wish)
         except NotAsked as error:
             return [ResumeOutcome(*key, str(error)) for key in keys]
         return [ResumeOutcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
@@ -138,43 +170,45 @@ class Resumption:
             answer.set_result(message)
 
 
-async def resume(
-    flows: Mapping[str, Resumption], topic: str | None, partition: int | None, accept: Iterable[str]
-) -> Resumed:
-    """Has halted partitions resumed of one flow, or without a topic of each of these flows.
+Act = Callable[[Resumption], Awaitable[Resumed]]
+"""``pause`` or ``resume``, with what it is about."""
+
+
+async def act_on(flows: Mapping[str, Resumption], topic: str | None, act: Act) -> Resumed:
+    """Has partitions of one flow paused or resumed, or without a topic those of each of these flows.
 
     Args:
         flows: by name, those that may be meant.
-        topic, partition, accept: see ``Resumption.resume``.
+        topic: what ``act`` is about.
+        act: what to do with the flow that is meant.
 
     Raises:
-        NotAsked: nothing was done. A topic that several flows have, or may have, is not resumed.
+        NotAsked: nothing was done. If several flows have the topic, or may have it, none of them is chosen.
     """
-    accepted = list(accept)
     if not flows:
         raise NotAsked("no flow runs at the moment; try again")
     if len(flows) == 1:
         (only,) = flows.values()
-        return await only.resume(topic, partition, accepted)
+        return await act(only)
     if topic is None:
-        return await _resume_each(flows, accepted)
+        return await _each(flows, act)
     have = [name for name, each in flows.items() if await _may_have(each, topic)]
     if not have:
         raise NotAsked(f"no flow has topic {topic}")
     if len(have) > 1:
         names = ", ".join(have)
         raise NotAsked(f"{len(have)} flows have topic {topic}, or may have it: name one with --flow ({names})")
-    return await flows[have[0]].resume(topic, partition, accepted)
+    return await act(flows[have[0]])
 
 
-async def _resume_each(flows: Mapping[str, Resumption], accept: list[str]) -> Resumed:
-    """Resumes every halted partition of each flow. A flow without a worker that is ready has none here."""
+async def _each(flows: Mapping[str, Resumption], act: Act) -> Resumed:
+    """Does it to every partition of each flow. A flow without a worker that is ready has none here."""
     outcomes: list[ResumeOutcome] = []
     elsewhere: list[Key] = []
     nobody, refused = False, list[NotAsked]()
     for name, each in flows.items():
         try:
-            found = await each.resume(None, None, accept)
+            found = await act(each)
         except NotAsked as error:
             refused.append(error)
             continue

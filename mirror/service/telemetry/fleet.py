@@ -20,6 +20,8 @@ from mirror.service.telemetry.rows import Gone, PartitionRow
 if TYPE_CHECKING:
     from mirror.relay.assignment import Key
 
+RESTING = {"halted", "paused"}
+"""States of partitions that are not copied until somebody resumes them, or their reason is gone."""
 QUIET_S = 10.0
 """A worker reports once a second. One that was not heard of for this long is stopped or stuck, and its last report may
 not be true any more."""
@@ -296,9 +298,9 @@ class Fleet:
 
     @property
     def caught_up(self) -> bool:
-        """True if everything that is copied here is at the destination. Halted partitions are not copied."""
+        """True if everything that is copied here is at the destination. Halted and paused partitions are not copied."""
         states = self.states
-        return self.settled and "active" in states and states.keys() <= {"active", "halted"} and self.lag_records == 0
+        return self.settled and "active" in states and states.keys() <= {"active", *RESTING} and self.lag_records == 0
 
     @property
     def all_halted(self) -> bool:
@@ -307,8 +309,8 @@ class Fleet:
 
     @property
     def none_goes_on(self) -> bool:
-        """True if there are partitions here, and every one of them is halted."""
-        return self.settled and self.states.keys() == {"halted"}
+        """True if there are partitions here, and every one of them is halted, or paused beside halted ones."""
+        return self.settled and "halted" in self.states and self.states.keys() <= RESTING
 
     def counter(self, name: str) -> float:
         """Returns a counter's sum over all workers."""

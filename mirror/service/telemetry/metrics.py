@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from mirror.net.errors import NetworkError
 from mirror.net.security.certificates import certificates_of
 from mirror.net.security.options import SecurityOptions
-from mirror.reasons import REASONS, HaltReason
+from mirror.reasons import PAUSED, REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
@@ -261,7 +261,7 @@ class ServiceCollector(Collector):
         age = _gauge(
             "mirror_replication_lag_seconds",
             "Seconds since this process first saw the oldest record that the destination lacks. Absent while the lag "
-            "is unknown.",
+            "is unknown, and while the partition is paused.",
         )
         source_end = _gauge(
             "mirror_source_end_offset",
@@ -280,7 +280,7 @@ class ServiceCollector(Collector):
         for fleet, flow, row in [(each, flow, row) for each, flow in self._fleets for _, row in each.rows]:
             labels = [*flow, row.topic, str(row.partition)]
             known: list[tuple[GaugeMetricFamily, float | None]] = [
-                (lag, row.lag_records), (age, fleet.lag_seconds(row, now)),
+                (lag, row.lag_records), (age, fleet.lag_seconds(row, now) if row.state != PAUSED else None),
                 (source_end, row.source_end), (target_end, row.position), (committed, row.committed),
             ]  # fmt: skip
             for gauge, value in known:
@@ -339,8 +339,8 @@ class ServiceCollector(Collector):
         )
         for fleet, labels in self._fleets:
             states = fleet.states
-            for phase in Phase:
-                partitions.add_metric([*labels, phase.value], states.get(phase.value, 0))
+            for state in (*(phase.value for phase in Phase), PAUSED):
+                partitions.add_metric([*labels, state], states.get(state, 0))
             whole.add_metric(labels, fleet.flow_partitions)
             if fleet.unassigned is not None:
                 unassigned.add_metric(labels, fleet.unassigned)

@@ -2,7 +2,8 @@
 
 import time
 
-from mirror.service.telemetry.fleet import QUIET_S, Fleet
+from mirror.reasons import PAUSED
+from mirror.service.telemetry.fleet import QUIET_S, RESTING, Fleet
 
 MOST = 5
 """Most missing topics, and most held-back partitions, that are shown one by one."""
@@ -21,7 +22,7 @@ def _silent(fleet: Fleet) -> list[str]:
 
 def _idle(fleet: Fleet) -> list[str]:
     """Returns a reason if no partition has been copied for a while: locating them takes too long."""
-    rows = [row for _, row in fleet.rows if not row.reason]
+    rows = [row for _, row in fleet.rows if row.state not in RESTING]
     since_s = max((row.waits_since for row in rows if row.state != "active"), default=0.0)
     if not rows or any(row.state == "active" for row in rows) or time.time() - since_s < QUIET_S:
         return []
@@ -41,7 +42,15 @@ def remarks(fleet: Fleet) -> list[str]:
         for topic in fleet.gone_topics
     ]
     more = [f"and {len(gone) - MOST} more topics"] if len(gone) > MOST else []
-    return [*down, *unmatched, *gone[:MOST], *more, *_held_back(fleet, source)]
+    return [*down, *unmatched, *gone[:MOST], *more, *_paused(fleet), *_held_back(fleet, source)]
+
+
+def _paused(fleet: Fleet) -> list[str]:
+    """Returns a remark on what an operator has paused, and may have forgotten."""
+    keys = sorted(row.key for _, row in fleet.rows if row.state == PAUSED)
+    names = [f"{topic}-{index}" for topic, index in keys]
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return [f"paused by an operator until they are resumed: {', '.join(names[:MOST])}{more}"] if names else []
 
 
 def _held_back(fleet: Fleet, source: str) -> list[str]:
@@ -71,7 +80,9 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
         reasons.append("the workers are starting")
     reasons += _silent(fleet)
     if fleet.none_goes_on:
-        reasons.append(f"every partition here is halted ({len(fleet.halted)})")
+        paused = sum(row.state == PAUSED for _, row in fleet.rows)
+        some = f", {paused} paused" if paused else ""
+        reasons.append(f"every partition here is halted ({len(fleet.halted)}{some})")
     if started:
         reasons += _idle(fleet)
         reasons += [f"cluster {name} does not answer" for name, up in fleet.clusters.items() if not up]

@@ -55,7 +55,7 @@ class Reports:
                 detail=self.commands.rendered(
                     "every partition here is halted, nothing is copied; see the lines above, or `mirror status`"
                 ),
-                remedy=self.commands.rendered("resolve the causes, then run `mirror partition resume --all`"),
+                remedy=self.commands.rendered("resolve the causes, then run `mirror resume --all`"),
             )
         self._all_halted = none_goes_on
 

@@ -20,6 +20,7 @@ class PartitionRow(NamedTuple):
     topic: str
     partition: int
     state: str
+    """A phase (``relay.partition.phases``); or paused, which is a halt that an operator wants: it has no reason."""
     lag_records: int | None
     """Number of source offsets that the destination is known to lack. None (never 0): not known."""
     source_end: int

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mirror.reasons import PAUSED
 from mirror.relay.assignment import Key
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
@@ -107,10 +108,13 @@ class Snapshots:
 
     def _row(self, key: Key, partition: Partition, committed: int, fresh_from: float) -> PartitionRow:
         halted, waiting = partition.halted, partition.waiting
+        is_paused = halted is not None and halted.reason == PAUSED
+        if is_paused:
+            halted = None
         lag = partition.lag
         return PartitionRow(
             *key,
-            partition.phase.value,
+            PAUSED if is_paused else partition.phase.value,
             # A lag of 0 is not known any more if the source's end was heard of too long ago.
             lag if lag or partition.cursor.heard_at >= fresh_from else None,
             partition.cursor.high_watermark,

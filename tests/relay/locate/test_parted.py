@@ -19,7 +19,7 @@ async def _halts(at: Scene) -> tuple[str, str]:
     """(reason, detail), of a halt whose remedy has nothing deleted that was not saved."""
     reason, detail = await at.halts()
     remedy = next(each.told for each in HaltReason if each.slug == reason)
-    assert remedy.lower().index("save") < remedy.index("delete the topic") < remedy.index("mirror partition resume")
+    assert remedy.lower().index("save") < remedy.index("delete the topic") < remedy.index("mirror resume")
     return reason, detail
 
 

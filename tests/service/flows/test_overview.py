@@ -67,7 +67,7 @@ def test_whose_it_is() -> None:
     now = shown(flows, processes)
     assert [one["flow"] for one in now["partitions"]] == list(NAMES)
     assert now["not_ready"] == ["west->hub: every partition here is halted (1)"]
-    assert "mirror partition resume -c /c.yaml --flow 'west->hub' t 0" in now["partitions"][1]["remedy"]
+    assert "mirror resume -c /c.yaml --flow 'west->hub' t 0" in now["partitions"][1]["remedy"]
     assert [each["flows"] for each in now["workers"]] == [list(NAMES)]
     assert (now["workers"][0]["partitions"], now["workers"][0]["cpu_seconds"]) == (2, 1.5)
     text = as_text(now)

@@ -189,7 +189,7 @@ def test_the_object_is_stable() -> None:
     assert {row["level"] for row in one["findings"]} <= {"told", "warns", "unknown", "refused"}
     (refused,) = [row for row in one["findings"] if row["level"] == "refused"]
     assert (refused["line"], refused["name"], refused["reason"]) == ("P16", "prefix", "not_a_copy")
-    assert "mirror partition resume t" in refused["remedy"]
+    assert "mirror resume t" in refused["remedy"]
 
 
 def test_the_text() -> None:
@@ -221,7 +221,7 @@ def test_the_text_of_what_is_fixed() -> None:
 @pytest.mark.parametrize(("partitions", "only"), [(1, 0), (3, None)])
 def test_a_remedy_is_for_what_the_row_is_about(partitions: int, only: int | None) -> None:
     """It names a partition if there is one, and says that what has not begun cannot be resumed."""
-    resume = "delete it and run `mirror partition resume TOPIC PARTITION`"
+    resume = "delete it and run `mirror resume TOPIC PARTITION`"
     named = list(range(partitions))
     row = PlanRow(
         topic="t",

@@ -179,10 +179,15 @@ async def test_over_http(
         (["t", "0"], Resumed([ResumeOutcome("t", 0, "still bad")], []), 1, "t-0 is not resumed: still bad"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "no worker here has t-0"),
         (["t", "0"], Resumed([], [("t", 0)]), 1, "ask where they are copied"),
-        (["t", "0"], Resumed([], [("t", 0)], nobody=True), 1, "perhaps nobody holds them now, and they stay halted"),
+        (
+            ["t", "0"],
+            Resumed([], [("t", 0)], nobody=True),
+            1,
+            "perhaps nobody holds them now, and they stay as they are",
+        ),
         (["t"], Resumed([ResumeOutcome("t", 0, ""), ResumeOutcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
         (["t"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
-        (["--all"], Resumed([], []), 0, "nothing is halted"),
+        (["--all"], Resumed([], []), 0, "nothing is halted or paused"),
         (
             ["--all", "--accept-gap"],
             Resumed([ResumeOutcome("t", 0, "x"), ResumeOutcome("t", 1, "x")], []),
@@ -206,7 +211,7 @@ def test_on_the_command_line(
     monkeypatch.setattr(client, "resume", resume)
     config = tmp_path / "mirror.yaml"
     config.write_text(base())
-    result = CliRunner().invoke(main, ["partition", "resume", "-c", str(config), *arguments])
+    result = CliRunner().invoke(main, ["resume", "-c", str(config), *arguments])
     assert result.exit_code == code
     assert said in result.output
     names = [each for each in arguments if not each.startswith("--")]
@@ -248,12 +253,12 @@ def test_a_service_whose_partitions_have_all_halted(
         assert get(process, "/metrics")[1].count("\nmirror_partition_halted{") == 2
         assert cli(process, config, "status").returncode == 2
         assert len(process.of("all_halted")) == 1
-        told = cli(process, config, "partition", "resume", "--all")
+        told = cli(process, config, "resume", "--all")
         assert told.returncode == 1
         assert f"{topic_name}-1 is not resumed: halts again, foreign_writer" in told.stderr
         delete_topic(destination, topic_name)
         create_topic(destination, topic_name, 2)
-        told = cli(process, config, "partition", "resume", topic_name)
+        told = cli(process, config, "resume", topic_name)
         assert (told.returncode, told.stderr) == (0, "")
         assert told.stdout == f"{topic_name}-0 is resumed\n{topic_name}-1 is resumed\n"
         process.wait_for(lambda: status(process)["states"] == {"active": 2}, "both to be active")

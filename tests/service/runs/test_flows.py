@@ -122,10 +122,10 @@ def test_one_source_two_destinations(
         assert all(f"flow:       {flow} (id {flow}, group mirror-{flow})" in told.stdout for flow in flows)
         told = cli(process, place.config, "status", "--flow", "source->third", "--format", "json")
         assert json.loads(told.stdout)["flow"] == "source->third"
-        told = cli(process, place.config, "partition", "resume", topic_name)
+        told = cli(process, place.config, "resume", topic_name)
         assert told.returncode == 1
         assert "name one with --flow (source->destination, source->third)" in told.stderr
-        told = cli(process, place.config, "partition", "resume", "--flow", "source->third", topic_name)
+        told = cli(process, place.config, "resume", "--flow", "source->third", topic_name)
         assert (told.returncode, told.stdout) == (0, "nothing is halted\n")
 
         with writing(place.at["source"], topic_name, PARTITIONS):

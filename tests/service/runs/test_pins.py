@@ -56,7 +56,7 @@ def test_a_source_topic_made_anew(
         assert not process.of("prefix_unproven")
         delete_topic(destination, topic_name)
         create_topic(destination, topic_name, compression_type="producer")
-        assert cli(process, config, "partition", "resume", topic_name).returncode == 0
+        assert cli(process, config, "resume", topic_name).returncode == 0
         process.wait_for(lambda: end_of(destination, topic_name) == 700, "the new topic")
         assert process.stop() == 0
     assert_identical(source, destination, [topic_name], 1)

@@ -84,7 +84,7 @@ def test_where_a_renamed_topic_goes() -> None:
 def test_sentences_are_wrapped_for_a_terminal() -> None:
     """Commands stay whole, to be copied; without a terminal, each sentence is a line."""
     found = fleet(1)
-    command = "`mirror partition resume t 0 --accept-unproven -c /etc/mirror/a-rather-long-name.yaml`"
+    command = "`mirror resume t 0 --accept-unproven -c /etc/mirror/a-rather-long-name.yaml`"
     remedy = "compare both sides and save what only the destination has; only then run "
     remedy += f"{command.replace('t 0', 'TOPIC PARTITION')}, and look again"
     found.heard(1, snapshot(row(state="halted", reason="not_a_copy", detail="they differ " * 20, remedy=remedy)))

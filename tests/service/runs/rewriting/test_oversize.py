@@ -210,7 +210,7 @@ def test_a_dead_letter_topic_that_takes_less(
         assert letters in line["detail"]
         assert end_of(destination, topic_name) == OVER[0]
         limit(destination, letters, "100000")
-        resumed = cli(process, config, "partition", "resume", topic_name, "0")
+        resumed = cli(process, config, "resume", topic_name, "0")
         assert resumed.returncode == 0, resumed.stdout + resumed.stderr
         wait_equal(process, (source, destination), topic_name)
         assert process.stop() == 0

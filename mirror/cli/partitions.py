@@ -1,0 +1,131 @@
+"""``mirror pause`` and ``mirror resume``: asked of the mirror that runs here."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, mirror_of
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+
+if TYPE_CHECKING:
+    from mirror.service.resume.resumption import Resumed
+
+_TOPIC = click.argument("topic", required=False)
+_PARTITION = click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
+
+
+@click.command()
+@CONFIG
+@AT
+@ONLY_FLOW
+@_TOPIC
+@_PARTITION
+@click.option("--all", "everything", is_flag=True, help="Every partition that is copied here.")
+def pause(path: Path, at: str | None, name: str, topic: str | None, number: int | None, everything: bool) -> None:
+    """Pause a partition, all of a topic, or --all: what was fetched is copied, then nothing more until `mirror resume`.
+
+    A pause outlives restarts, and holds for whoever gets the partition. Partitions that come later are not paused. The
+    source has to keep its records meanwhile: what it deletes is not copied.
+
+    Exit codes: 0 all of them are paused, 1 none of them, 2 some are not.
+    """
+    from mirror.service.http import client
+
+    found = _asked(
+        "paused", path, at, name, topic, everything,
+        lambda address, flows: client.pause(address, topic, number, flows=flows, flow=name),
+    )  # fmt: skip
+    _tell(found, "paused", "there is nothing to pause", one=number is not None)
+
+
+@click.command()
+@CONFIG
+@AT
+@ONLY_FLOW
+@_TOPIC
+@_PARTITION
+@click.option("--all", "everything", is_flag=True, help="Every partition that is halted or paused.")
+@click.option(
+    "--accept-gap",
+    is_flag=True,
+    help="Skip what the source has deleted or lacks, this time only. The halt's remedy says what that means.",
+)
+@click.option(
+    "--accept-unproven",
+    is_flag=True,
+    help="Accept without proof, this time only, that the destination holds a copy of the source, or that a flow the "
+    "other way has ended.",
+)
+@click.option(
+    "--accept-settings",
+    is_flag=True,
+    help="Continue a copy that was made with another isolation.level, with the current one from here on.",
+)
+def resume(
+    path: Path,
+    at: str | None,
+    name: str,
+    topic: str | None,
+    number: int | None,
+    everything: bool,
+    **accepted: bool,
+) -> None:
+    """Resume paused partitions, and halted ones once their reason is dealt with: one, those of a topic, or --all.
+
+    Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
+    """
+    from mirror.service.http import client
+
+    accept = [each for each, wanted in accepted.items() if wanted]
+    found = _asked(
+        "resumed", path, at, name, topic, everything,
+        lambda address, flows: client.resume(address, topic, number, accept=accept, flows=flows, flow=name),
+    )  # fmt: skip
+    _tell(found, "resumed", "nothing is halted or paused", one=number is not None)
+
+
+def _asked(
+    done: str,
+    path: Path,
+    at: str | None,
+    name: str,
+    topic: str | None,
+    everything: bool,
+    ask: "Callable[[tuple[str, int], dict[str, str]], Resumed]",
+) -> "Resumed":
+    """Returns the mirror's answer, or exits with what is wrong."""
+    from mirror.service.http import client
+
+    if everything is (topic is not None):
+        raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
+    try:
+        return ask(*mirror_of(path, at, name))
+    except (client.NotAnswered, client.NotDone) as error:
+        fail(f"nothing is {done}: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
+
+
+def _tell(found: "Resumed", done: str, nothing: str, *, one: bool) -> None:
+    """Says what came of it, and exits. ``one``: a single partition was asked for."""
+    for each in found.outcomes:
+        which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"
+        said = f"{which} is not {done}: {each.why_not}" if each.why_not else f"{which} is {done}"
+        click.echo(said, err=bool(each.why_not))
+    if found.elsewhere:
+        names = ", ".join(f"{topic}-{index}" for topic, index in found.elsewhere)
+        why = (
+            "perhaps nobody holds them now, and they stay as they are: try again once `mirror status` shows them"
+            if found.nobody
+            else "ask where they are copied"
+        )
+        click.echo(f"no worker here has {names}: {why}", err=True)
+    if not found.outcomes and not found.elsewhere:
+        click.echo(nothing)
+    failed = sum(bool(each.why_not) for each in found.outcomes)
+    if found.elsewhere and not found.outcomes:
+        sys.exit(EXIT_FAILED)
+    if failed == len(found.outcomes) and (failed or one):
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_HALTED if failed else EXIT_OK)
