@@ -21,6 +21,7 @@ from mirror.net.buffers import Frame
 from mirror.net.connect import connect, first_of
 from mirror.net.connection import Connection, PendingRequest
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported
+from mirror.net.health.histogram import RequestDurations
 from mirror.net.health.unreached import Unreached
 from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
 from mirror.net.options import ClusterOptions, ConnectionOptions, Use, address_text
@@ -40,6 +41,7 @@ class Cluster(Metadata):
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
+        durations: RequestDurations | None = None,
         asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> None:
@@ -47,6 +49,8 @@ class Cluster(Metadata):
         self.options = options
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
         """Requests that failed, and error codes in answers, by API and stable name."""
+        self.durations = RequestDurations() if durations is None else durations
+        """How long answered requests took."""
         self.asked: dict[object, PendingRequest] = {} if asked is None else asked
         """Requests without an answer yet, off the data path."""
         self.unreached = Unreached() if unreached is None else unreached
@@ -67,6 +71,7 @@ class Cluster(Metadata):
         options: ClusterOptions,
         *,
         errors: "Counter[tuple[str, str]] | None" = None,
+        durations: RequestDurations | None = None,
         asked: dict[object, PendingRequest] | None = None,
         unreached: Unreached | None = None,
     ) -> Self:
@@ -76,13 +81,14 @@ class Cluster(Metadata):
             name: its alias.
             options: how to reach it.
             errors: counts failed requests.
+            durations: counts how long answered ones took.
             asked: gets the requests without an answer yet.
             unreached: gets the brokers to which no connection can be made.
 
         Raises:
             Unreachable: no bootstrap address answered; the message has each address and why.
         """
-        cluster = cls(name, options, errors=errors, asked=asked, unreached=unreached)
+        cluster = cls(name, options, errors=errors, durations=durations, asked=asked, unreached=unreached)
         try:
             await cluster.refresh([])
         except BaseException:
@@ -229,6 +235,7 @@ class Cluster(Metadata):
         finally:
             del self.asked[key]
         connection.on_error, connection.asked = self.failed, self.asked
+        connection.on_answer = self.durations.note
         self._forget_closed()
         self._open.append(connection)
         return connection

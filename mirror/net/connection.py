@@ -88,6 +88,8 @@ class Connection(Stream):
         self.on_error: Callable[[str, str], None] | None = None
         """Called with the API and the error's stable name for each failed ``call`` and ``ask``, and for each error code
         in a ``call``'s answer."""
+        self.on_answer: Callable[[str, float], None] | None = None
+        """Called with the API and the seconds that it took for each answered ``call``, ``ask`` and ``exchange``."""
         self.asked: dict[object, PendingRequest] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.permits: Callable[[int, Any], bool] | None = None
@@ -240,11 +242,14 @@ class Connection(Stream):
 
     async def _answered(self, future: "asyncio.Future[bytes]", what: str) -> bytes:
         """Waits for the answer. The request is in ``asked`` meanwhile."""
-        self.asked[future] = PendingRequest(self.name, what, time.monotonic())
+        asked = self.asked[future] = PendingRequest(self.name, what, time.monotonic())
         try:
-            return await future
+            answer = await future
         finally:
             del self.asked[future]
+        if self.on_answer is not None:
+            self.on_answer(what, time.monotonic() - asked.at_s)
+        return answer
 
     def _hint(self) -> str:
         """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions: it does so

@@ -26,6 +26,7 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import LateArrival
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Queue
+from mirror.relay.timing import SentTimes
 from mirror.wire.errors import ErrorCode, error_name, error_slug
 from mirror.wire.primitives import MalformedFrame
 from mirror.wire.produce import (
@@ -63,6 +64,7 @@ class Lane(Link):
         self._version = version
         self._ready: list[Queue] = []
         self._under_way: deque[SentRequest] = deque()
+        self._times = SentTimes(relay.destination.durations, relay.stats)
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
@@ -243,6 +245,7 @@ class Lane(Link):
         for queue in holes:
             self._relay.fill(queue.partition)
         self._under_way.extend(requests)
+        self._times.sent(requests)
         connection.expect(first, self, self._answer_timeout_s, count=len(requests))
         self._relay.stats.produce_requests += len(requests)
         return pieces
@@ -253,6 +256,7 @@ class Lane(Link):
         """Takes the answer to the oldest request."""
         assert isinstance(response, memoryview)
         taken, _, topic = self._under_way.popleft()
+        self._times.answered()
         likely = None if topic is None else expected(self._version, topic, len(taken))
         try:
             done = None if likely is None else self._book_expected(taken, response, likely, self._ready)
@@ -378,6 +382,7 @@ class Lane(Link):
     def fail(self, error: NetworkError) -> None:
         """The oldest request will not be answered."""
         taken, _, _ = self._under_way.popleft()
+        self._times.failed()
         if not self._closed:
             self._relay.destination.failed("Produce", error.slug)
         self._may_arrive(taken)

@@ -4,7 +4,11 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mirror.net.health.histogram import Histogram
 from mirror.offsetmap.entries.passed import PassedOverOffsets
+
+AGE_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3_600.0, 86_400.0)
+"""Upper bounds of the buckets for records' ages, in seconds."""
 
 
 class GivenUp(NamedTuple):
@@ -53,6 +57,10 @@ class Stats:
     shown is ``Queue.filled``, which also has what landed without an answer."""
     unproven: int = 0
     """Positions at which the last batch could not be compared with the source."""
+    record_age: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS_S))
+    """Seconds from a record's timestamp until it was sent to the destination; one batch of a request."""
+    replication_latency: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS_S))
+    """Seconds from a record's timestamp until the destination had acknowledged it; the same batches."""
 
     def throttled(self, cluster: str, throttle_ms: int) -> None:
         """Counts a pause that the cluster asked for."""

@@ -7,8 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.net.health.histogram import RequestDurations
 from mirror.net.options import ConnectionOptions
 from mirror.net.stream import Piece, Waiter
+from mirror.records.header import HEADER_SIZE
 from mirror.records.identity import Identity
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -53,10 +55,13 @@ class Noted:
         self.woken_at = size
 
 
+DESTINATION = SimpleNamespace(durations=RequestDurations())
+
+
 def lane_with(batches: int) -> tuple[Lane, Noted]:
     """A lane to which one partition has so many batches."""
     owner: Any = SimpleNamespace(
-        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), destination=None
+        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), destination=DESTINATION
     )
     lane, connection = Lane(owner, 1, version=VERSION), Noted()
     lane._connection = connection  # type: ignore[assignment]
@@ -66,7 +71,7 @@ def lane_with(batches: int) -> tuple[Lane, Noted]:
     partition.queue.window = owner.settings.max_in_flight
     partition.queue.confirm()
     for number in range(batches):
-        partition.queue.outbox.append(Batch(b"head%d" % number, memoryview(b"records"), 1, None))
+        partition.queue.outbox.append(Batch(b"head%d" % number + bytes(HEADER_SIZE), memoryview(b"records"), 1, None))
     lane.attach(partition.queue)
     lane.offer(partition.queue)
     lane.pump()
@@ -114,7 +119,10 @@ def test_a_stalled_lane_with_nothing_under_way() -> None:
     2. A partition whose position was found is fetched for, all the same.
     """
     owner: Any = SimpleNamespace(
-        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), drained=lambda: None
+        settings=RelaySettings(flow="a->b", selects=lambda _: True),
+        stats=Stats(),
+        destination=DESTINATION,
+        drained=lambda: None,
     )
     lane = Lane(owner, 1, version=VERSION)
     lane.stall(SimpleNamespace())  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.net.errors import ConnectionLost
+from mirror.net.health.histogram import RequestDurations
 from mirror.net.metadata import Leader
 from mirror.records.identity import Identity
 from mirror.relay import sink
@@ -47,7 +48,7 @@ class Scene:
         owner: Any = SimpleNamespace(
             settings=RelaySettings(flow="a->b", selects=lambda _: True),
             stats=Stats(),
-            destination=SimpleNamespace(failed=lambda *_: None),
+            destination=SimpleNamespace(failed=lambda *_: None, durations=RequestDurations()),
             doubt=lambda *_: None,
             emptied=lambda *_: None,
             reconfirm=self._reconfirm,

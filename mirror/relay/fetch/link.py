@@ -235,7 +235,9 @@ class FetchLink(Link):
         """Takes a fetch response: forwards its batches, then asks for more, then has the batches sent."""
         assert isinstance(response, Frame)
         self.under_way = False
-        self._wait_s, self._transfer_s = self._began_at - self._sent_at, time.monotonic() - self._began_at
+        now = time.monotonic()
+        self._wait_s, self._transfer_s = self._began_at - self._sent_at, now - self._began_at
+        self._relay.source.durations.note("Fetch", now - self._sent_at)
         size = len(response.body)
         try:
             try:

@@ -13,7 +13,7 @@ from mirror.service.telemetry.fleet import Fleet, WorkerView
 
 OF_PROCESS = ("cpu_s", "gc_")
 """Beginnings of the names of counters that are the process's, and not the flow's."""
-OF_CLUSTERS = ("request_errors", "throttled_s")
+OF_CLUSTERS = ("request_errors", "request_s", "throttled_s")
 """Counters that have clusters as labels. Several flows may count for one cluster."""
 
 

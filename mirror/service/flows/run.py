@@ -267,6 +267,7 @@ class FlowRun:
                 name,
                 options,
                 errors=self._watching.errors_of(name),
+                durations=self._watching.durations_of(name),
                 asked=self._watching.asked,
                 unreached=self._watching.unreached,
             )

@@ -5,7 +5,8 @@ No metrics library is used there: recording a metric inside such a callback can 
 
 import gc
 import time
-from bisect import bisect_left
+
+from mirror.net.health.histogram import Histogram
 
 BOUNDS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 """Upper bounds of the buckets for pauses, in seconds; longer pauses have a bucket of their own."""
@@ -17,9 +18,8 @@ class Pauses:
 
     def __init__(self) -> None:
         self._began_at = 0.0
-        self.buckets = [[0] * (len(BOUNDS_S) + 1) for _ in range(GENERATIONS)]
-        """By generation: number of pauses in each bucket, not cumulative."""
-        self.sum_s = [0.0] * GENERATIONS
+        self.pauses = [Histogram(BOUNDS_S) for _ in range(GENERATIONS)]
+        """By generation: their durations in seconds."""
 
     def watch(self) -> None:
         """Starts to count."""
@@ -34,9 +34,7 @@ class Pauses:
         if phase == "start":
             self._began_at = now
             return
-        took_s, generation = now - self._began_at, info["generation"]
-        self.sum_s[generation] += took_s
-        self.buckets[generation][bisect_left(BOUNDS_S, took_s)] += 1
+        self.pauses[info["generation"]].note(now - self._began_at)
 
     def counters(self) -> dict[str, float]:
         """Returns the counters by name, for ``service.telemetry.snapshot``."""
@@ -45,7 +43,5 @@ class Pauses:
             found[f"gc_collections/{generation}"] = stats["collections"]
             found[f"gc_collected/{generation}"] = stats["collected"]
             found[f"gc_uncollectable/{generation}"] = stats["uncollectable"]
-            found[f"gc_pause_s/{generation}"] = self.sum_s[generation]
-            for bucket, count in enumerate(self.buckets[generation]):
-                found[f"gc_pauses/{generation}/{bucket}"] = count
+            found |= self.pauses[generation].counters(f"gc_pauses/{generation}")
         return found

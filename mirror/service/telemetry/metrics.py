@@ -16,10 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirror.net.errors import NetworkError
+from mirror.net.health.histogram import REQUEST_BOUNDS_S
 from mirror.net.security.certificates import certificates_of
 from mirror.net.security.options import SecurityOptions
 from mirror.reasons import PAUSED, REASONS, HaltReason
 from mirror.relay.partition.phases import Phase
+from mirror.relay.stats import AGE_BOUNDS_S
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.gc_stats import BOUNDS_S, GENERATIONS
@@ -88,6 +90,19 @@ _FLOW_LABELLED = (
         "result",
         ("ok", "failed"),
         "Offset commits of the flow's group at the source, by result.",
+    ),
+)
+_AGES = (
+    (
+        "mirror_record_age_seconds",
+        "record_age_s",
+        "Age of records, by their timestamps, when they are sent to the destination; the newest of one batch of a "
+        "request.",
+    ),
+    (
+        "mirror_replication_latency_seconds",
+        "replication_latency_s",
+        "The same when the destination has acknowledged them: how long after its timestamp a record can be read there.",
     ),
 )
 _SYNC_RESULTS = ("failed", "ok")
@@ -366,7 +381,16 @@ class ServiceCollector(Collector):
                 for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
                     family.add_metric([*labels, value], count)
             yield family
+        yield from self._ages()
         yield from self._synced()
+
+    def _ages(self) -> Iterator[Metric]:
+        for name, counter, text in _AGES:
+            ages = HistogramMetricFamily(name, text, labels=_OF_FLOW)
+            for fleet, labels in self._fleets:
+                found = {f"{counter}/{each}": count for each, count in fleet.labelled(counter).items()}
+                _add(ages, labels, found, counter, AGE_BOUNDS_S)
+            yield ages
 
     def _clusters(self) -> Iterator[Metric]:
         fleets = [fleet for fleet, _ in self._fleets]
@@ -395,6 +419,15 @@ class ServiceCollector(Collector):
         for cluster, count in seconds.items():
             throttled.add_metric([cluster], count)
         yield throttled
+        durations = HistogramMetricFamily(
+            "mirror_request_duration_seconds",
+            "Time from sending a request to its answer. Fetch requests wait for records, up to fetch.max.wait.ms.",
+            labels=["cluster", "api"],
+        )
+        found = self._processes_here.of_clusters("request_s", fleets)
+        for names in sorted({tuple(label.split("/")[:2]) for label in found}):
+            _add(durations, names, found, "/".join(names), REQUEST_BOUNDS_S)
+        yield durations
 
     def _synced(self) -> Iterator[Metric]:
         for name, part, text in _SYNCS:
@@ -493,16 +526,24 @@ class ServiceCollector(Collector):
         pauses = HistogramMetricFamily(
             "mirror_gc_pause_seconds", "Duration of the garbage collector's runs.", labels=labels
         )
-        bounds = [*map(str, BOUNDS_S), "+Inf"]
         for worker in workers:
             for generation in range(GENERATIONS):
-                counts = [worker.counter(f"gc_pauses/{generation}/{bucket}") for bucket in range(len(bounds))]
-                pauses.add_metric(
-                    [str(worker.number), str(generation)],
-                    list(zip(bounds, itertools.accumulate(counts), strict=True)),
-                    worker.counter(f"gc_pause_s/{generation}"),
-                )
+                found = {f"gc_pauses/{each}": count for each, count in worker.labelled("gc_pauses").items()}
+                _add(pauses, [str(worker.number), str(generation)], found, f"gc_pauses/{generation}", BOUNDS_S)
         yield pauses
+
+
+def _add(
+    family: HistogramMetricFamily,
+    labels: Sequence[str],
+    found: Mapping[str, float],
+    name: str,
+    bounds: Sequence[float],
+) -> None:
+    """Adds the histogram of the counters "name/bucket" and "name/sum" (``net.health.histogram``) to a family."""
+    edges = [*map(str, bounds), "+Inf"]
+    counts = itertools.accumulate(found.get(f"{name}/{bucket}", 0.0) for bucket in range(len(edges)))
+    family.add_metric(labels, list(zip(edges, counts, strict=True)), found.get(f"{name}/sum", 0.0))
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:

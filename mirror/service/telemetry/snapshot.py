@@ -158,5 +158,7 @@ class Snapshots:
             **{f"opened/{reason}": count for reason, count in relay.rewriter.opened.items()},
             **{f"resyncs/{cause}": count for cause, count in stats.resyncs.items()},
             **{f"halts/{reason}": count for reason, count in stats.halts.items()},
+            **stats.record_age.counters("record_age_s"),
+            **stats.replication_latency.counters("replication_latency_s"),
             **self._pauses.counters(),
         }

@@ -10,6 +10,7 @@ from typing import Any
 from mirror.net.cluster import Cluster
 from mirror.net.connection import PendingRequest
 from mirror.net.errors import NetworkError
+from mirror.net.health.histogram import RequestDurations
 from mirror.net.health.pulse import Pulse
 from mirror.net.health.unreached import Unreached
 from mirror.relay.assignment import Key
@@ -32,6 +33,7 @@ class Watching:
 
     def __init__(self) -> None:
         self._errors: dict[str, Counter[tuple[str, str]]] = {}
+        self._durations: dict[str, RequestDurations] = {}
         self.asked: dict[object, PendingRequest] = {}
         """Unanswered requests to either cluster, except those of the data path."""
         self.unreached = Unreached()
@@ -48,6 +50,10 @@ class Watching:
     def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
         """Returns the counter of the cluster's failed requests, kept over all the times that it is opened."""
         return self._errors.setdefault(cluster, Counter())
+
+    def durations_of(self, cluster: str) -> RequestDurations:
+        """Returns the durations of the cluster's requests, kept likewise."""
+        return self._durations.setdefault(cluster, RequestDurations())
 
     def reached(self, name: str, cluster: Cluster | None) -> None:
         """Notes an attempt to open the cluster; None: it failed."""
@@ -111,12 +117,16 @@ class Watching:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Failed requests, by "request_errors/cluster/api/error"."""
-        return {
+        """Failed requests, by "request_errors/cluster/api/error"; and how long answered ones took, by
+        "request_s/cluster/api/bucket", with "sum" for one of the buckets."""
+        found: dict[str, Any] = {
             f"request_errors/{cluster}/{api}/{error}": count
             for cluster, errors in self._errors.items()
             for (api, error), count in errors.items()
         }
+        for cluster, durations in self._durations.items():
+            found |= durations.counters(f"request_s/{cluster}")
+        return found
 
 
 def _tell_strangers(strangers: Iterable[str], settings: GroupSettings, log: EventLog) -> None:

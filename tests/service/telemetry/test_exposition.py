@@ -46,6 +46,12 @@ mirror_cluster_up{{cluster="west"}} 0
 mirror_request_errors_total{{api="Produce",cluster="west",error="timeout"}} 21
 mirror_batches_total{{path="deep",reason="sparse_batch",{FLOW}}} 4
 mirror_batches_total{{path="shallow",reason="",{FLOW}}} 17
+mirror_request_duration_seconds_count{{api="Produce",cluster="west"}} 5
+mirror_request_duration_seconds_sum{{api="Produce",cluster="west"}} 0.75
+mirror_record_age_seconds_count{{{FLOW}}} 7
+mirror_record_age_seconds_sum{{{FLOW}}} 35.5
+mirror_replication_latency_seconds_count{{{FLOW}}} 9
+mirror_replication_latency_seconds_sum{{{FLOW}}} 36.5
 mirror_unproven_positions_total{{{FLOW}}} 22
 mirror_oversize_fetches_total{{{FLOW}}} 23
 mirror_batch_splits_total{{{FLOW}}} 8
@@ -103,6 +109,9 @@ def told() -> dict[str, Any]:
     return {
         "at": time.time(),
         "counters": {
+            "request_s/west/Produce/0": 3, "request_s/west/Produce/4": 2, "request_s/west/Produce/sum": 0.75,
+            "record_age_s/5": 7, "record_age_s/sum": 35.5,
+            "replication_latency_s/6": 9, "replication_latency_s/sum": 36.5,
             "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "opened/sparse_batch": 4,
             "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
             "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
@@ -164,7 +173,9 @@ def lines_of(text: str) -> list[str]:
         for each in family.samples:
             labels = ",".join(f'{name}="{value}"' for name, value in sorted(each.labels.items()))
             unmet = each.value == 0 and {"reason", "cause", "state"} & each.labels.keys()
-            if each.name.startswith("mirror_") and not each.name.startswith("mirror_gc_pause") and not unmet:
+            if each.name.startswith("mirror_gc_pause") or each.name.endswith("_bucket"):
+                continue
+            if each.name.startswith("mirror_") and not unmet:
                 made.append(
                     f"{each.name}{{{labels}}} {each.value:.15g}" if labels else f"{each.name} {each.value:.15g}"
                 )
@@ -193,8 +204,20 @@ def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric that is added is added here."""
     families = {family.name for family in text_string_to_metric_families(exposed(monkeypatch))}
     ours = {name for name in families if name.startswith("mirror_")} - {"mirror_gc_pause_seconds"}
-    listed = {re.split(r"[ {]", line)[0].removesuffix("_total") for line in EXPECTED.split("\n")[1:-1]}
+    suffix = re.compile(r"_(total|count|sum)$")
+    listed = {suffix.sub("", re.split(r"[ {]", line)[0]) for line in EXPECTED.split("\n")[1:-1]}
     assert {name.removesuffix("_total") for name in ours} == listed
+
+
+def test_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cumulative, with the bound that a value may have at most; those above all bounds are in the last one only."""
+    found = {
+        each.labels["le"]: each.value
+        for family in text_string_to_metric_families(exposed(monkeypatch))
+        for each in family.samples
+        if each.name == "mirror_request_duration_seconds_bucket"
+    }
+    assert (found["0.001"], found["0.05"], found["0.1"], found["+Inf"]) == (3, 3, 5, 5)
 
 
 @pytest.mark.parametrize("at", range(len(metrics._WORKER_COUNTERS)))

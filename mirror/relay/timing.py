@@ -1,0 +1,57 @@
+"""How long Produce requests take, and how old records are when they are sent and when the destination has them.
+
+One batch of a request is looked at, its newest record by the header: nothing is opened, and a request costs about a
+microsecond. Records' times are their producers' (or the source broker's): a clock that is wrong there is wrong here.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from mirror.net.health.histogram import RequestDurations
+from mirror.relay.hot.gather import SentRequest
+from mirror.relay.stats import Stats
+from mirror.wire.produce import max_timestamp_of
+
+_UNKNOWN = -1
+
+
+class SentTimes:
+    """The times of a lane's requests under way, the oldest first."""
+
+    __slots__ = ("_durations", "_sent", "_stats")
+
+    def __init__(self, durations: RequestDurations, stats: Stats) -> None:
+        self._durations = durations
+        self._stats = stats
+        self._sent: deque[tuple[float, int]] = deque()
+        """Of each: when it was sent (monotonic, in s), and its newest record's time in ms; -1: not looked at."""
+
+    def sent(self, requests: Sequence[SentRequest]) -> None:
+        """Notes that these are sent now. The records of the last one are looked at: only of that one it is certain that
+        its batch is its partition's newest under way."""
+        if not requests:
+            return
+        now = time.monotonic()
+        self._sent.extend([(now, _UNKNOWN)] * (len(requests) - 1))
+        taken, _, _ = requests[-1]
+        newest = max_timestamp_of(taken[0].in_flight[-1][0])
+        if newest >= 0:
+            self._stats.record_age.note(_since(newest))
+        self._sent.append((now, newest))
+
+    def answered(self) -> None:
+        """Counts the oldest one, which is answered now."""
+        sent_at, newest = self._sent.popleft()
+        self._durations.note("Produce", time.monotonic() - sent_at)
+        if newest >= 0:
+            self._stats.replication_latency.note(_since(newest))
+
+    def failed(self) -> None:
+        """Forgets the oldest one, which will not be answered."""
+        self._sent.popleft()
+
+
+def _since(timestamp_ms: int) -> float:
+    """Returns the seconds since then; 0 if that is in the future."""
+    return max(0.0, time.time() - timestamp_ms / 1000)
