@@ -1,12 +1,22 @@
 """``mirror run``, and ``mirror status`` of a mirror that runs."""
 
+import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of, terminal_width
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+
+if TYPE_CHECKING:
+    from mirror.service.telemetry.status import Status
+
+NARROW, LONG = 80, 1_000
+"""Columns and lines of ``status --watch`` where stdout is no terminal."""
 
 
 @click.command()
@@ -46,7 +56,11 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
 @AT
 @ONLY_FLOW
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def status(path: Path, at: str | None, name: str, shape: str) -> None:
+@click.option("--watch", is_flag=True, help="Show it live, until Ctrl-C: lag, rates, halted partitions.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Of --watch, in seconds."
+)
+def status(path: Path, at: str | None, name: str, shape: str, watch: bool, interval: float) -> None:
     """Show the state of the mirror that runs here with this configuration: partitions, lag, halts, workers. Of all its
     flows, or with --flow of one.
 
@@ -61,8 +75,15 @@ def status(path: Path, at: str | None, name: str, shape: str) -> None:
     from mirror.service.http import client
     from mirror.service.telemetry.status import as_text
 
+    if watch and shape == "json":
+        raise click.UsageError("--watch shows text: it does not go with --format json")
+    address, flows = mirror_of(path, at, name)
+    if watch:
+        try:
+            _watch(lambda: client.fetch_status(address, flows=flows, flow=name), interval)
+        except KeyboardInterrupt:
+            sys.exit(EXIT_OK)
     try:
-        address, flows = mirror_of(path, at, name)
         now = client.fetch_status(address, flows=flows, flow=name)
     except client.NotAnswered as error:
         fail(str(error), EXIT_FAILED)
@@ -72,3 +93,24 @@ def status(path: Path, at: str | None, name: str, shape: str) -> None:
     if any(one["reason"] for one in now["partitions"]):
         sys.exit(EXIT_HALTED)
     sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)
+
+
+def _watch(fetch: "Callable[[], Status]", interval_s: float) -> NoReturn:
+    """Shows the status again and again, until it is interrupted. A mirror that does not answer is waited for."""
+    from mirror.cli.live import as_screen
+    from mirror.service.http import client
+
+    before: Status | None = None
+    is_terminal = sys.stdout.isatty()
+    while True:
+        columns, lines = shutil.get_terminal_size() if is_terminal else (NARROW, LONG)
+        try:
+            now = fetch()
+            screen = as_screen(now, before, width=columns, height=lines)
+            before = now
+        except client.NotAnswered as error:
+            screen = [str(error)]
+        if is_terminal:
+            click.clear()
+        click.echo("\n".join(screen) + ("" if is_terminal else "\n"))
+        time.sleep(interval_s)
