@@ -2,6 +2,7 @@
 
 from mirror.cli.auditing import audit
 from mirror.cli.configuration import config, validate
+from mirror.cli.describing import describe
 from mirror.cli.entry import main
 from mirror.cli.groups import offsets, sync
 from mirror.cli.partitions import pause, resume
@@ -10,5 +11,5 @@ from mirror.cli.running import run, status
 
 __all__ = ["main"]
 
-for command in (audit, config, offsets, pause, plan, resume, run, status, sync, validate):
+for command in (audit, config, describe, offsets, pause, plan, resume, run, status, sync, validate):
     main.add_command(command)

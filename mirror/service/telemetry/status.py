@@ -55,7 +55,8 @@ def size_text(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
-def _time(ms: float) -> str:
+def time_text(ms: float) -> str:
+    """Returns a time in ms since 1970 as text, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -179,7 +180,7 @@ def _tables(now: Status) -> list[Table]:
                     one["topic"],
                     str(one["partition"]),
                     one["state"],
-                    _time(one["waits_since"] * 1000),
+                    time_text(one["waits_since"] * 1000),
                     one["waits"],
                 ]
                 for one in now["partitions"]
@@ -198,7 +199,7 @@ def _tables(now: Status) -> list[Table]:
                     str(each["partition"]),
                     str(each["first"]),
                     str(each["next"] - 1),
-                    _time(each["at_ms"]),
+                    time_text(each["at_ms"]),
                     f"{each['records']:,} of them: {each['why']}" if each["records"] else each["why"],
                 ]
                 for each in now["skipped"]
