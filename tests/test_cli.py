@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mirror.audit import command as audit_command
@@ -345,3 +346,19 @@ def test_an_audit_that_is_mistyped_leaves_none_either(tmp_path: Path, typed: lis
     assert summary.exists()
     assert CliRunner().invoke(main, words).exit_code == EXIT_USAGE
     assert list(summary.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    """A script for the shell; and what it asks the program for: commands, options, also of groups that load late."""
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_MIRROR_COMPLETE={shell}_complete" in result.output
+
+    def completed(*words: str) -> set[str]:
+        found = ShellComplete(main, {}, "mirror", "_MIRROR_COMPLETE").get_completions(list(words[:-1]), words[-1])
+        return {each.value for each in found}
+
+    assert {"status", "sandbox", "sync"} <= completed("s")
+    assert "--watch" in completed("status", "--w")
+    assert {"up", "down"} <= completed("sandbox", "")

@@ -1,7 +1,7 @@
 """The command line. Each command imports what it needs when it is called: the daemon never loads Spark."""
 
 from mirror.cli.auditing import audit
-from mirror.cli.configuration import config, validate
+from mirror.cli.configuration import completion, config, validate
 from mirror.cli.describing import describe
 from mirror.cli.entry import main
 from mirror.cli.groups import offsets, sync
@@ -11,5 +11,5 @@ from mirror.cli.running import run, status
 
 __all__ = ["main"]
 
-for command in (audit, config, describe, offsets, pause, plan, resume, run, status, sync, validate):
+for command in (audit, completion, config, describe, offsets, pause, plan, resume, run, status, sync, validate):
     main.add_command(command)

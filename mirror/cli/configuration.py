@@ -71,3 +71,21 @@ def validate(path: Path) -> None:
     """Check the configuration file, without connecting to anything."""
     for flow in load(path).enabled_flows():
         click.echo(f"{path}: flow {flow.name} is valid")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what has a shell complete the commands and options of mirror with the tab key.
+
+    \b
+    bash: mirror completion bash > ~/.local/share/bash-completion/completions/mirror
+    zsh:  mirror completion zsh > a folder of $fpath, as _mirror
+    fish: mirror completion fish > ~/.config/fish/completions/mirror.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    root = click.get_current_context().find_root().command
+    assert made is not None, "click knows these shells"
+    click.echo(made(root, {}, "mirror", "_MIRROR_COMPLETE").source())
