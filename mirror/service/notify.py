@@ -27,6 +27,8 @@ STATUS_EVERY_S = 5.0
 """How often the status line is looked at; more often if the watchdog wants to hear of us more often."""
 STATUS_MAX = 500
 """Most characters of the status line: systemd drops a message of more than 4096 bytes as a whole."""
+END_S = 5.0
+"""Time for our own end once every worker has ended or was killed: only then may the manager kill us."""
 UNSENT_MAX = 8
 """Most messages that wait for the manager to take them."""
 
@@ -113,10 +115,10 @@ class ServiceManager:
         self._to.send("READY=1")
 
     def stopping(self, within_s: float) -> None:
-        """Tells that the service ends within so many seconds, so that it is not killed while it drains."""
+        """Tells that every worker ends within so many seconds, so that none is killed while it drains."""
         self._stopping = True
         self._status = f"stopping, within {within_s:.0f} s"
-        self._to.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round(within_s * 1e6)}", f"STATUS={self._status}")
+        self._to.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round((within_s + END_S) * 1e6)}", f"STATUS={self._status}")
 
     async def keep(self, served: Served) -> None:
         """Tells that the service lives, and how it does, until cancelled: then nobody is told any more."""

@@ -51,8 +51,8 @@ def test_systemd_takes_it_as_it_is(tmp_path: Path) -> None:
 
 def test_its_example_of_a_secret_is_right(tmp_path: Path) -> None:
     text = UNIT.read_text()
-    with_secret, count = re.subn("^#LoadCredential=", "LoadCredential=", text, flags=re.MULTILINE)
-    assert count == 1
+    with_secret, count = re.subn(r"^#(?=(?:LoadCredential|BindReadOnlyPaths)=)", "", text, flags=re.MULTILINE)
+    assert count == 2
     assert verify(unit(tmp_path, text=with_secret)) == (0, "")
 
 

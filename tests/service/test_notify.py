@@ -134,7 +134,7 @@ async def test_start_reload_and_end(manager: Listening) -> None:
     assert [first, third] == [{"READY": "1"}] * 2
     assert second.keys() == {"RELOADING", "MONOTONIC_USEC"}
     assert begun <= int(second["MONOTONIC_USEC"]) <= ended
-    assert fourth == {"STOPPING": "1", "EXTEND_TIMEOUT_USEC": "40000000", "STATUS": "stopping, within 40 s"}
+    assert fourth == {"STOPPING": "1", "EXTEND_TIMEOUT_USEC": "45000000", "STATUS": "stopping, within 40 s"}
     assert all(each == {"WATCHDOG": "1"} for each in rest), "the status stays"
 
 

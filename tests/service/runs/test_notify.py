@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from mirror.service.supervisor import STOP_MARGIN_S
 from tests.service.notices import Listening, listening
 from tests.service.running import Mirror, config_text, get, mirror
 
@@ -49,7 +50,10 @@ def test_from_start_to_end(tmp_path: Path, kind: str) -> None:
     address = str(tmp_path / "notify") if kind == "path" else f"@mirror-{uuid4()}"
     with Listening(address) as manager, mirror(config, text, environment=told_to(manager)) as process:
         manager.wait("READY")
-        assert len(process.of("worker_started")) == 2 or process.wait_event("worker_started", worker=2)
+        pid = process.process.pid
+        assert len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) == 2, "both workers"
+        assert get(process, "/-/healthy") == (200, "healthy\n")
+        process.wait_event("worker_started", worker=2)
         manager.wait("WATCHDOG")
         manager.wait_for(lambda each: "not ready: Unreachable: " in each.get("STATUS", ""), "the reason")
         assert manager.states() == ["READY"]
@@ -71,7 +75,7 @@ def test_from_start_to_end(tmp_path: Path, kind: str) -> None:
         assert process.stop() == 0
         manager.read()
         (stopping,) = [each for each in manager.messages if "STOPPING" in each]
-        assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 7_000_000
+        assert int(stopping["EXTEND_TIMEOUT_USEC"]) / 1e6 > 7 + STOP_MARGIN_S, "the supervisor kills late workers first"
         assert manager.states()[5:] == ["STOPPING"]
         assert not process.of("service_manager_not_told")
 
