@@ -48,17 +48,19 @@ class NotifySocket:
         self.failed = ""
 
     def send(self, *assignments: str, lasting: bool = True) -> None:
-        """Sends one message, such as ``"READY=1"``. ``lasting``: if it is not taken now, it is sent again later."""
+        """Sends what waits, and then one message, such as ``"READY=1"``, if there is one. ``lasting``: if that is not
+        taken now, it waits."""
         message = "\n".join(assignments).encode(errors="replace")
         self.failed = ""
         try:
             while self._unsent:
                 self._socket.sendto(self._unsent[0], self._address)
                 self._unsent.popleft()
-            self._socket.sendto(message, self._address)
+            if message:
+                self._socket.sendto(message, self._address)
         except OSError as error:
             self.failed = error.strerror or str(error)
-            if lasting:
+            if message and lasting:
                 self._unsent.append(message)
 
     def close(self) -> None:
@@ -143,9 +145,8 @@ class ServiceManager:
         status = self._status if self._stopping else _status(served, late)
         if status != self._status:
             assignments.append(f"STATUS={status}")
-        if assignments:
-            self._to.send(*assignments, lasting=False)
-            self._status = self._status if self._to.failed else status
+        self._to.send(*assignments, lasting=False)
+        self._status = self._status if self._to.failed else status
 
 
 def _status(served: Served, late: list[int]) -> str:

@@ -412,7 +412,7 @@ def main(descriptor: int) -> NoReturn:
     told, commands = Supervision.unpack(data["told"]), Commands(**data["commands"])
     logs.configure(told.log_level)
     manager = None
-    if "NOTIFY_SOCKET" in os.environ:
+    if os.environ.get("NOTIFY_SOCKET"):
         from mirror.service.notify import ServiceManager
 
         manager = ServiceManager.taken_from(os.environ)

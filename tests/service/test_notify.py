@@ -188,8 +188,22 @@ async def test_the_status(manager: Listening) -> None:
     assert len(third["STATUS"]) == STATUS_MAX
 
 
+async def test_what_lasts_needs_nothing_else_to_say(tmp_path: Path) -> None:
+    """It is sent as soon as the manager takes it, also if the status stays and there is no watchdog."""
+    with listening(tmp_path) as manager:
+        async with Kept(manager.address, WATCHDOG_USEC="") as kept:
+            await until(manager.read)
+            os.rename(manager.address, tmp_path / "elsewhere")
+            kept.told.ready()
+            kept.told._look(kept.served)
+            os.rename(tmp_path / "elsewhere", manager.address)
+            kept.told._look(kept.served)
+            kept.told._look(kept.served)
+            assert manager.read()[1:] == [{"READY": "1"}]
+
+
 async def test_a_manager_that_cannot_be_told(tmp_path: Path) -> None:
-    """One warning until it can."""
+    """One warning until it can; then it gets the status that it could not be told."""
     path = tmp_path / "notify"
     async with Kept(str(path)) as kept:
         lines = kept.served.log
@@ -198,6 +212,6 @@ async def test_a_manager_that_cannot_be_told(tmp_path: Path) -> None:
         (line,) = lines.of("service_manager_not_told")
         assert line["detail"] == "$NOTIFY_SOCKET takes no messages: No such file or directory"
         with listening(tmp_path) as manager:
-            await until(manager.read)
+            await until(lambda: manager.read() and manager.messages[0].get("STATUS") == HEADLINE)
             await asyncio.sleep(5 * WATCHDOG_US / 1e6)
         await until(lambda: len(lines.of("service_manager_not_told")) == 2)
