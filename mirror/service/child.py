@@ -166,6 +166,15 @@ class Child:
         return self._backoff.next_s()
 
 
+def ending(code: int) -> str:
+    """Returns in words how a process of this exit code ended. Negative: by a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended by signal {-code}"
+
+
 def _has_stderr() -> bool:
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.fileno()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from mirror.service import channel as say
 from mirror.service.channel import Message
-from mirror.service.child import Child, program
+from mirror.service.child import Child, ending, program
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
@@ -34,6 +34,8 @@ from mirror.service.worker_settings import Handover, Supervision
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+    from mirror.service.notify import ServiceManager
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
@@ -54,9 +56,12 @@ class Supervisor:
         told: Supervision,
         *,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
+        manager: "ServiceManager | None" = None,
     ) -> None:
-        """``commands``: the mirror's commands as they are typed here."""
+        """``commands``: the mirror's commands as they are typed here. ``manager``: the service manager, if it wants to
+        be told how the service does."""
         self.settings = told
+        self._manager = manager
         self.commands = commands
         self._fail_fast = told.fail_fast
         self.flows: dict[str, RunningFlow] = {}
@@ -76,7 +81,7 @@ class Supervisor:
         """True once any flow has started: from then on, the service ends only if it is told to."""
         self._digests = False
         self._drained = True
-        self.reloading = Reloading(self)
+        self.reloading = Reloading(self, manager)
         for handover in told.flows:
             self._add(handover)
         self._show_commands()
@@ -130,15 +135,19 @@ class Supervisor:
         self._running = True
         for child in self._children.values():
             self._start(child)
-        reloading = asyncio.get_running_loop().create_task(self.reloading.keep())
+        loop = asyncio.get_running_loop()
+        reloading = loop.create_task(self.reloading.keep())
+        telling = [] if self._manager is None else [loop.create_task(self._manager.keep(self))]
         try:
-            await self._watch(reloading)
+            await self._watch(reloading, *telling)
             reloading.cancel()
+            if self._manager is not None:
+                self._manager.stopping(self._stop_s)
             for child in self._children.values():
                 child.send(say.STOP)
             await self._wait_ended()
         finally:
-            tasks = [reloading, *self._keeping.values()]
+            tasks = [reloading, *telling, *self._keeping.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -158,12 +167,13 @@ class Supervisor:
         self.log.info(logs.STOPPED, drained=drained, pending=sum(flow.pending for flow in flows), halted=halted)
         return EXIT_HALTED if halted else EXIT_OK
 
-    async def _watch(self, reloading: "asyncio.Task[None]") -> None:
-        """Waits until there is a reason to stop; logs reports meanwhile."""
+    async def _watch(self, *tasks: "asyncio.Task[None]") -> None:
+        """Waits until there is a reason to stop; logs reports meanwhile. Raises what one of the tasks, or of those that
+        keep workers, has raised."""
         report_at = time.monotonic() + self.settings.progress_interval_ms / 1000
         while not self._stop.is_set() and self._failed is None:
             interval_s = self.settings.progress_interval_ms / 1000
-            for task in (reloading, *self._keeping.values()):
+            for task in (*tasks, *self._keeping.values()):
                 if task.done():
                     task.result()
             flows = self.flows.values()
@@ -284,7 +294,7 @@ class Supervisor:
             code = await child.run(self._begun)
             if self._stop.is_set() or self._failed is not None:
                 if code and not child.killed and self._failed is None:
-                    self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=_ending(code))
+                    self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
                 # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
                 self._drained = self._drained and child.stopped
                 return
@@ -299,7 +309,7 @@ class Supervisor:
                 "worker_died",
                 worker=child.number,
                 pid=child.pid,
-                detail=_ending(code),
+                detail=ending(code),
                 restart_s=round(pause_s, 3),
             )
             with suppress(TimeoutError):
@@ -322,6 +332,8 @@ class Supervisor:
             if child.number in flow.children:
                 flow.begun(child)
         self.log.info("worker_started", worker=child.number, pid=child.pid)
+        if self._manager is not None and self.processes.workers.keys() >= self._children.keys():
+            self._manager.ready()
 
     def _hear(self, child: Child, message: Message) -> None:
         self.processes.heard(child.number, message)
@@ -376,14 +388,6 @@ class Supervisor:
         self.reloading.ask()
 
 
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with suppress(ValueError):
-        return f"ended by {signal.Signals(-code).name}"
-    return f"ended by signal {-code}"
-
-
 def become(told: Supervision, *, commands: Commands) -> NoReturn:
     """Replaces this program by the supervisor, in the same process. The new program has not read the configuration: the
     memory that this takes (YAML, pydantic) would stay for as long as the service runs.
@@ -407,8 +411,13 @@ def main(descriptor: int) -> NoReturn:
         data = json.load(file)
     told, commands = Supervision.unpack(data["told"]), Commands(**data["commands"])
     logs.configure(told.log_level)
+    manager = None
+    if os.environ.get("NOTIFY_SOCKET"):
+        from mirror.service.notify import ServiceManager
+
+        manager = ServiceManager.taken_from(os.environ)
     try:
-        code = asyncio.run(Supervisor(told, commands=commands).run())
+        code = asyncio.run(Supervisor(told, commands=commands, manager=manager).run())
     finally:
         logs.flush()
     sys.exit(code)

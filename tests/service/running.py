@@ -1,13 +1,14 @@
 """``mirror run`` as its users run it: a process, its configuration file, and the JSON lines that it prints."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -51,8 +52,12 @@ def config_text(
 class Mirror:
     """The process. A context manager that leaves none behind."""
 
-    def __init__(self, config: Path, *options: str) -> None:
-        self._command = [str(MIRROR), "run", "-c", str(config), *options]
+    def __init__(
+        self, config: Path, *options: str, program: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """``program``: another one to run than the installed ``mirror``. ``environment``: variables beside ours."""
+        self._command = [*(program or [str(MIRROR)]), "run", "-c", str(config), *options]
+        self._environment = os.environ | (environment or {})
         self.lines: list[Line] = []
         self.noise: list[str] = []
         """What it printed that is no JSON line: nothing, if all is well."""
@@ -60,7 +65,9 @@ class Mirror:
         self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self._command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for read in (self._read_lines, self._read_errors):
             thread = threading.Thread(target=read, daemon=True)
             thread.start()
@@ -136,10 +143,10 @@ class Mirror:
 
 
 @contextmanager
-def mirror(config: Path, text: str, *options: str) -> Iterator[Mirror]:
-    """Runs ``mirror run`` with this configuration."""
+def mirror(config: Path, text: str, *options: str, **more: Any) -> Iterator[Mirror]:
+    """Runs ``mirror run`` with this configuration. ``more``: as ``Mirror`` takes it."""
     config.write_text(text)
-    with Mirror(config, *options) as process:
+    with Mirror(config, *options, **more) as process:
         yield process
 
 

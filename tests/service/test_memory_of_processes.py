@@ -33,6 +33,7 @@ def test_the_supervisor() -> None:
     packages = {name.partition(".")[0] for name in found if name != "kafka"}
     assert not packages & {*CONFIGURING, "kafka", "confluent_kafka"}
     assert not {"mirror.net.cluster", "mirror.relay.relay", "mirror.service.config"} & found
+    assert "mirror.service.notify" not in found, "only a service manager that wants to be told needs it"
 
 
 def test_a_worker() -> None:

@@ -107,6 +107,18 @@ def status(
     return found
 
 
+def headline(flows: Sequence[Shown]) -> str:
+    """Returns one line on these flows: the first reason why they are not ready, partitions by state, and their lag."""
+    fleets = [flow.fleet for flow in flows]
+    states = _sum(fleet.states for fleet in fleets)
+    reasons = not_ready(flows, several=len(flows) > 1)
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    ready = f"not ready: {reasons[0]}{more}" if reasons else "ready"
+    counts = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items())) or "none"
+    lag = _lag([fleet.lag_records for fleet in fleets])
+    return f"{ready}; partitions: {counts}; lag: {'unknown' if lag is None else f'{lag:,} records'}"
+
+
 def _flow_status(flow: Shown, now: float) -> Status:
     fleet, commands = flow.fleet, flow.commands
     totals, replicated = fleet.totals(), fleet.replicated

@@ -47,11 +47,23 @@ class Service(Protocol):
         """Adds, removes and restarts flows, and changes their limits. Returns when that is done."""
 
 
+class Told(Protocol):
+    """Who is told of reloads (``service.notify``)."""
+
+    def reloading(self) -> None:
+        """Called before each reload."""
+
+    def reloaded(self) -> None:
+        """Called after each, whether or not it succeeded, unless the service ends meanwhile."""
+
+
 class Reloading:
     """The reloads of one service: one at a time, and those asked for meanwhile as one more."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, manager: Told | None = None) -> None:
+        """``manager``: the service manager, if it wants to be told of reloads."""
         self._service = service
+        self._manager = manager
         self._asked = asyncio.Event()
         self.successful = True
         """True if the last one succeeded; at the start, the configuration was read."""
@@ -67,7 +79,11 @@ class Reloading:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            if self._manager is not None:
+                self._manager.reloading()
             await self._reload()
+            if self._manager is not None:
+                self._manager.reloaded()
 
     async def _reload(self) -> None:
         service = self._service

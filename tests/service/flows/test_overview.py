@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from mirror.service.commands import Commands
-from mirror.service.flows.overview import status
+from mirror.service.flows.overview import headline, status
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
@@ -59,6 +59,19 @@ def test_sums() -> None:
     assert shown(*two([active(0, 100)], [active(0, 50)]))["lag_records"] == 0
     now = shown(*two([active(0, 100)], [active(None, 50)]))
     assert (now["lag_records"], now["lag_unknown_partitions"]) == (None, 1)
+
+
+def test_the_headline() -> None:
+    """One line on all flows: partitions by state, the lag, and the first reason why one is not ready."""
+    flows, _ = two([active(5, 100)], [active(1_200, 50)])
+    assert headline(flows) == "ready; partitions: 2 active; lag: 1,205 records"
+    halted = row(state="halted", reason="corrupt", detail="d", remedy="See to it.")
+    flows, _ = two([active(0, 9), halted._replace(partition=1)], [halted], up=False)
+    assert headline(flows) == (
+        "not ready: west->hub: every partition here is halted (1) (and 1 more); "
+        "partitions: 1 active, 2 halted; lag: 0 records"
+    )
+    assert headline([]) == "ready; partitions: none; lag: 0 records"
 
 
 def test_whose_it_is() -> None:

@@ -50,9 +50,9 @@ class Service:
 
 
 @asynccontextmanager
-async def reloads(folder: Path) -> AsyncIterator[tuple[Service, Reloading]]:
+async def reloads(folder: Path, manager: "Told | None" = None) -> AsyncIterator[tuple[Service, Reloading]]:
     service = Service(folder / "mirror.yaml")
-    found = Reloading(service)
+    found = Reloading(service, manager)
     task = asyncio.get_running_loop().create_task(found.keep())
     try:
         yield service, found
@@ -107,6 +107,37 @@ async def test_asked_for_while_one_is_under_way(tmp_path: Path) -> None:
         service.may_apply.set()
         await until(lambda: len(service.lines.of("reloaded")) == 2)
         assert [each.added for each in service.applied] == [(), (HUB,)]
+
+
+class Told:
+    """What a service manager is told of reloads."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def reloading(self) -> None:
+        self.said.append("reloading")
+
+    def reloaded(self) -> None:
+        self.said.append("reloaded")
+
+
+async def test_who_is_told(tmp_path: Path) -> None:
+    """
+    1. The service manager is told of each reload's beginning and end, also if it changes nothing.
+    2. Of one that the service's end cuts short, only of the beginning: a service that stops is not ready any more.
+    """
+    told = Told()
+    async with reloads(tmp_path, told) as (service, found):
+        service.write({EAST: {"settle.ms": 1}})
+        found.ask()
+        await until(lambda: service.lines.of("not_reloaded"))
+        assert told.said == ["reloading", "reloaded"]
+        service.write({HUB: {}})
+        service.may_apply.clear()
+        found.ask()
+        await until(lambda: service.applied)
+    assert told.said == ["reloading", "reloaded", "reloading"]
 
 
 async def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,159 @@
+"""Tells the service manager (systemd) how the service does, as sd_notify(3) has it. Loaded only if one wants to know.
+
+Nothing here waits or raises. A message that the manager does not take is sent again before the next one. Signs of life
+and the status are not: the next one says the same.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Protocol, Self
+
+from mirror.service.flows.flow import RunningFlow
+from mirror.service.flows.overview import headline, late_workers
+from mirror.service.flows.processes import WorkerProcesses
+from mirror.service.flows.reloading import Reloading
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+SOCKET = "NOTIFY_SOCKET"
+WATCHDOG = "WATCHDOG_USEC"
+WATCHDOG_OF = "WATCHDOG_PID"
+STATUS_EVERY_S = 5.0
+"""How often the status line is looked at; more often if the watchdog wants to hear of us more often."""
+STATUS_MAX = 500
+"""Most characters of the status line: systemd drops a message of more than 4096 bytes as a whole."""
+END_S = 5.0
+"""Time for our own end once every worker has ended or was killed: only then may the manager kill us."""
+UNSENT_MAX = 8
+"""Most messages that wait for the manager to take them."""
+
+
+class NotifySocket:
+    """The datagram socket of the manager.
+
+    Attributes:
+        failed: the reason why the last message was not taken; empty: it was.
+    """
+
+    def __init__(self, address: str) -> None:
+        """``address``: a path, or the name of an abstract socket after an @."""
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._unsent: deque[bytes] = deque(maxlen=UNSENT_MAX)
+        self.failed = ""
+
+    def send(self, *assignments: str, lasting: bool = True) -> None:
+        """Sends what waits, and then one message, such as ``"READY=1"``, if there is one. ``lasting``: if that is not
+        taken now, it waits."""
+        message = "\n".join(assignments).encode(errors="replace")
+        self.failed = ""
+        try:
+            while self._unsent:
+                self._socket.sendto(self._unsent[0], self._address)
+                self._unsent.popleft()
+            if message:
+                self._socket.sendto(message, self._address)
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+            if message and lasting:
+                self._unsent.append(message)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+class Served(Protocol):
+    """The supervisor, as far as the manager hears of it."""
+
+    flows: dict[str, RunningFlow]
+    processes: WorkerProcesses
+    reloading: Reloading
+
+    @property
+    def log(self) -> "FilteringBoundLogger":
+        """The log for lines about the service."""
+
+
+class ServiceManager:
+    """What the service manager is told: one service's start, reloads, status, life and end."""
+
+    def __init__(self, to: NotifySocket, *, watchdog_s: float = 0.0) -> None:
+        """``watchdog_s``: the manager ends a service that it has not heard of for this long; 0: it does not."""
+        self._to = to
+        self._watchdog_s = watchdog_s
+        self._every_s = min(watchdog_s / 2, STATUS_EVERY_S) if watchdog_s else STATUS_EVERY_S
+        self._is_ready = False
+        self._stopping = False
+        self._status = ""
+
+    @classmethod
+    def taken_from(cls, environment: MutableMapping[str, str]) -> Self:
+        """Returns the manager that these variables name, and removes them: it is this process's alone, and processes
+        that it starts have nothing to tell it."""
+        to = NotifySocket(environment.pop(SOCKET))
+        watchdog_us, of = environment.pop(WATCHDOG, ""), environment.pop(WATCHDOG_OF, "")
+        ours = watchdog_us.isdecimal() and of in ("", str(os.getpid()))
+        return cls(to, watchdog_s=int(watchdog_us) / 1e6 if ours else 0.0)
+
+    def ready(self) -> None:
+        """Tells that the service has started. May be called again."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._to.send("READY=1")
+
+    def reloading(self) -> None:
+        """Tells that a reload begins."""
+        # The manager compares this time with that of its signal (Type=notify-reload).
+        self._to.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def reloaded(self) -> None:
+        """Tells that the reload is over, whether or not it succeeded."""
+        self._to.send("READY=1")
+
+    def stopping(self, within_s: float) -> None:
+        """Tells that every worker ends within so many seconds, so that none is killed while it drains."""
+        self._stopping = True
+        self._status = f"stopping, within {within_s:.0f} s"
+        self._to.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round((within_s + END_S) * 1e6)}", f"STATUS={self._status}")
+
+    async def keep(self, served: Served) -> None:
+        """Tells that the service lives, and how it does, until cancelled: then nobody is told any more."""
+        failed = ""
+        try:
+            while True:
+                self._look(served)
+                if self._to.failed and not failed:
+                    detail = f"$NOTIFY_SOCKET takes no messages: {self._to.failed}"
+                    served.log.warning("service_manager_not_told", detail=detail)
+                failed = self._to.failed
+                await asyncio.sleep(self._every_s)
+        finally:
+            self._to.close()
+
+    def _look(self, served: Served) -> None:
+        assignments = []
+        # While it stops, workers end one by one, and those that are late are killed by the supervisor itself.
+        late = [] if self._stopping else late_workers(served.processes.workers, time.time())
+        if self._watchdog_s and not late:
+            assignments.append("WATCHDOG=1")
+        status = self._status if self._stopping else _status(served, late)
+        if status != self._status:
+            assignments.append(f"STATUS={status}")
+        self._to.send(*assignments, lasting=False)
+        self._status = self._status if self._to.failed else status
+
+
+def _status(served: Served, late: list[int]) -> str:
+    """Returns the line that ``systemctl status`` shows."""
+    told = headline(list(served.flows.values()))
+    if late:
+        told = f"no report from worker {', '.join(map(str, late))}; {told}"
+    if not served.reloading.successful:
+        told = f"not reloaded, see the log; {told}"
+    return " ".join(told.split())[:STATUS_MAX]

@@ -1,0 +1,1 @@
+"""The files of ``deploy/``, judged by the tools that read them."""
