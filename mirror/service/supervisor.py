@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from mirror.service import channel as say
+from mirror.service import first
 from mirror.service.channel import Message
 from mirror.service.child import Child, program
 from mirror.service.commands import Commands
@@ -35,7 +36,6 @@ from mirror.service.worker_settings import Handover, Supervision
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
 """Time beyond the drain for a worker to leave its group and report its end; after that it is killed."""
@@ -54,11 +54,13 @@ class Supervisor:
         told: Supervision,
         *,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
+        alone: bool = False,
     ) -> None:
-        """``commands``: the mirror's commands as they are typed here."""
+        """``commands``: the mirror's commands as they are typed here. ``alone``: nothing else runs in this process."""
         self.settings = told
         self.commands = commands
         self._fail_fast = told.fail_fast
+        self._alone = alone
         self.flows: dict[str, RunningFlow] = {}
         self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
@@ -93,9 +95,10 @@ class Supervisor:
         """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions,
         78 misconfigured."""
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
+        for number in first.STOPPING:
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        first.let_signals()
         self.digest()
         server = Server(self.settings.http_listen, Pages(self).answer, loop)
         try:
@@ -109,7 +112,7 @@ class Supervisor:
             return EXIT_FAILED
         finally:
             server.close()
-            for number in SIGNALS:
+            for number in first.STOPPING:
                 loop.remove_signal_handler(number)
 
     def _show_commands(self) -> None:
@@ -172,6 +175,8 @@ class Supervisor:
                 return
             for flow in flows:
                 flow.reports.look(started=flow.started)
+            if self._alone and not self.reloading.reads:
+                first.reap({child.pid for child in self._children.values()})
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 for flow in flows:
@@ -408,7 +413,7 @@ def main(descriptor: int) -> NoReturn:
     told, commands = Supervision.unpack(data["told"]), Commands(**data["commands"])
     logs.configure(told.log_level)
     try:
-        code = asyncio.run(Supervisor(told, commands=commands).run())
+        code = asyncio.run(Supervisor(told, commands=commands, alone=True).run())
     finally:
         logs.flush()
     sys.exit(code)
