@@ -39,6 +39,9 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     A second machine that runs the same configuration joins: the partitions are shared out among all workers. SIGHUP
     reloads the configuration: flows are added, removed and restarted, and those that did not change go on untouched.
     """
+    from mirror.service import first
+
+    first.hold_signals()
     from mirror.service import supervisor
     from mirror.service.commands import Commands
     from mirror.service.config import resolve

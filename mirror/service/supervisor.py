@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from mirror.service import channel as say
+from mirror.service import first
 from mirror.service.channel import Message
 from mirror.service.child import Child, ending, program
 from mirror.service.commands import Commands
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from mirror.service.notify import ServiceManager
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
 """Time beyond the drain for a worker to leave its group and report its end; after that it is killed."""
@@ -57,13 +57,15 @@ class Supervisor:
         *,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
         manager: "ServiceManager | None" = None,
+        alone: bool = False,
     ) -> None:
         """``commands``: the mirror's commands as they are typed here. ``manager``: the service manager, if it wants to
-        be told how the service does."""
+        be told how the service does. ``alone``: nothing else runs in this process."""
         self.settings = told
         self._manager = manager
         self.commands = commands
         self._fail_fast = told.fail_fast
+        self._alone = alone
         self.flows: dict[str, RunningFlow] = {}
         self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
@@ -98,9 +100,10 @@ class Supervisor:
         """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions,
         78 misconfigured."""
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
+        for number in first.STOPPING:
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        first.let_signals()
         self.digest()
         server = Server(self.settings.http_listen, Pages(self).answer, loop)
         try:
@@ -114,7 +117,7 @@ class Supervisor:
             return EXIT_FAILED
         finally:
             server.close()
-            for number in SIGNALS:
+            for number in first.STOPPING:
                 loop.remove_signal_handler(number)
 
     def _show_commands(self) -> None:
@@ -182,6 +185,8 @@ class Supervisor:
                 return
             for flow in flows:
                 flow.reports.look(started=flow.started)
+            if self._alone and not self.reloading.reads:
+                first.reap({child.pid for child in self._children.values()})
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 for flow in flows:
@@ -417,7 +422,7 @@ def main(descriptor: int) -> NoReturn:
 
         manager = ServiceManager.taken_from(os.environ)
     try:
-        code = asyncio.run(Supervisor(told, commands=commands, manager=manager).run())
+        code = asyncio.run(Supervisor(told, commands=commands, manager=manager, alone=True).run())
     finally:
         logs.flush()
     sys.exit(code)

@@ -65,6 +65,8 @@ class Reloading:
         self._service = service
         self._manager = manager
         self._asked = asyncio.Event()
+        self.reads = False
+        """True while another process reads the configuration."""
         self.successful = True
         """True if the last one succeeded; at the start, the configuration was read."""
         self.succeeded_at = time.time()
@@ -87,6 +89,7 @@ class Reloading:
 
     async def _reload(self) -> None:
         service = self._service
+        self.reads = True
         try:
             wanted = changes(service.settings, await read(service.commands.config, service.settings))
         except NotRead as error:
@@ -94,6 +97,8 @@ class Reloading:
             remedy = "correct the configuration, and send SIGHUP again"
             service.log.error("not_reloaded", signal="SIGHUP", detail=f"{error}; {UNCHANGED}", remedy=remedy)
             return
+        finally:
+            self.reads = False
         service.log.info(
             "reloading",
             added=list(wanted.added),
