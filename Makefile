@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts deep fuzz grid mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts dashboards deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -55,6 +55,10 @@ audit-large: $(READY)
 # docs/HALTS.md, from the one list of reasons (mirror/reasons.py).
 halts: $(READY)
 	$(BIN)/python -m tests.halts_document
+
+# deploy/grafana/dashboards, from the code beside them.
+dashboards: $(READY)
+	$(BIN)/python -m deploy.grafana.generate
 
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)

@@ -18,7 +18,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "tools"
 PACKAGE = "prometheus"
-FETCH_S = 300
+FETCH_S = 150
 """Time limit of each command that may use the network."""
 
 
