@@ -180,8 +180,8 @@ CAUSES = (
             steady((LAG, 5)) | growing(END, 1),
             steady((LAG, 0), (END, 100)),
             steady((LAG, 5), (END, 100), (HALTED, 1)),
-            # Another host took it over: what the former one did last counts.
-            steady((LAG, 5)) | {of("one", END): "0x2 5 6 stale", of("two", END): f"_x5 6+1x{ALWAYS}"},
+            # Another host took it over, and needs a while to begin: what the former one did last counts.
+            steady((LAG, 5)) | {of("one", END): "0+1x10 stale", of("two", END): f"_x11 10x13 11+1x{ALWAYS}"},
         ),
     ),
     Cause(
