@@ -1,6 +1,7 @@
 """The expressions of the committed dashboards, as Grafana sends them to Prometheus."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +30,14 @@ class Shown(NamedTuple):
     @property
     def sent(self) -> str:
         """With the variables' values."""
-        found = self.expression
-        for name, value in VALUES.items():
-            found = found.replace(name, value)
-        return found
+        return filled(self.expression)
+
+
+def filled(expression: str) -> str:
+    """The expression with the variables' values."""
+    for name, value in VALUES.items():
+        expression = expression.replace(name, value)
+    return expression
 
 
 def committed() -> dict[str, dict[str, Any]]:
@@ -43,6 +48,13 @@ def committed() -> dict[str, dict[str, Any]]:
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
     """A dashboard's panels, without headings."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def variables() -> set[tuple[str, str]]:
+    """Series and label of which a variable's values are, as Prometheus is asked for them."""
+    asked = [each for board in committed().values() for each in board["templating"]["list"] if each["type"] == "query"]
+    found = [re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"]) for each in asked]
+    return {(filled(each[1]), each[2]) for each in found if each is not None}
 
 
 def shown() -> list[Shown]:

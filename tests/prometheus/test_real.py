@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox import SandboxCluster
-from tests.prometheus.panels import Shown, shown
+from tests.prometheus.panels import Shown, shown, variables
 from tests.prometheus.server import Prometheus
 from tests.prometheus.test_rules import RULES, promtool, shipped
 from tests.service.kafka_side import create_topic, produce
@@ -57,7 +57,8 @@ def test_a_real_prometheus_answers_every_expression(
 ) -> None:
     """
     1. A mirror of two workers copies what is written all the time. Prometheus scrapes it every second.
-    2. Every expression of every dashboard returns data, with numbers; those of EMPTY may return none.
+    2. Every expression of every dashboard returns data, with numbers; those of EMPTY may return none. Every
+       variable has values.
     3. All rules were evaluated. None fires, and none is pending but what may be for a moment.
     4. The real text of /metrics passes promtool's linter.
     """
@@ -81,6 +82,10 @@ def test_a_real_prometheus_answers_every_expression(
             )
             for each in shown():
                 prometheus.query(each.sent)
+            assert len(variables()) == 5
+            for series, label in variables():
+                assert all(label in labels for labels, _ in prometheus.query(series))
+                assert prometheus.query(series)
             prometheus.wait_for(lambda: set(prometheus.rules().values()) == {"ok"}, prometheus.rules)
             assert prometheus.rules().keys() == shipped().keys()
             assert prometheus.query('up{job="mirror"}')[0][1] == 1
