@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts rules deep fuzz grid mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts rules dashboards deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -59,6 +59,10 @@ halts: $(READY)
 # What deploy/ has of the alerts, from mirror/configs/alerts.yaml.
 rules: $(READY)
 	$(BIN)/python -m tests.deploy.rules
+
+# deploy/grafana/dashboards, from the code beside them.
+dashboards: $(READY)
+	$(BIN)/python -m deploy.grafana.generate
 
 # Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
 deep: $(READY)

@@ -29,6 +29,7 @@ BREAKING = {
     "harnesses, bench": ("mirror/cli/entry.py", "import bench.report.table"),
     "harnesses, chaos": ("mirror/audit/model.py", "import chaos.suite.plan"),
     "harnesses, lab": ("mirror/cli/entry.py", "import lab.console"),
+    "harnesses, deploy": ("mirror/cli/entry.py", "import deploy.grafana.panels"),
     "lab, what uses it": ("lab/console.py", "import chaos.errors"),
     "lab, each other": ("bench/errors.py", "import chaos.errors"),
     "harnesses, tests": ("mirror/sandbox/children/ports.py", "import tests.patience"),
@@ -53,7 +54,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages and their configuration, to be changed."""
     root = tmp_path_factory.mktemp("contracts")
     shutil.copy(ROOT / "pyproject.toml", root)
-    for name in ("mirror", "bench", "chaos", "lab", "tests"):
+    for name in ("mirror", "bench", "chaos", "lab", "deploy", "tests"):
         shutil.copytree(ROOT / name, root / name, ignore=lambda _, names: [
             each for each in names if "." in each and not each.endswith(".py")
         ])  # fmt: skip

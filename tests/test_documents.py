@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BROKERS = ROOT / "docs" / "BROKERS.md"
 DESIGN = ROOT / "docs" / "DESIGN.md"
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "deploy").rglob("*.md"))]
 CODE = sorted(
     path
     for part in ("mirror", "bench", "chaos", "lab", "tests")
@@ -194,7 +194,7 @@ def test_what_design_md_names_is_there() -> None:
     assert unknown_names(text) == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_resolve(document: Path) -> None:
     assert broken_links(document, document.read_text(encoding="utf-8")) == []
 

@@ -96,6 +96,11 @@ def test_the_sources_can_run_the_tests(built: Path) -> None:
         names = {name.partition("/")[2] for name in sources.getnames()}
     wanted = {"Makefile", "pyproject.toml", "scripts/fastest-python", "tests/conftest.py", "tests/vectors/README.md"}
     wanted |= {"bench/__main__.py", "chaos/__main__.py", "mirror/relay/hot/c/_native.c", "docs/DESIGN.md"}
+    wanted |= {
+        "docs/runbooks/README.md",
+        "deploy/grafana/generate.py",
+        "deploy/grafana/dashboards/mirror-overview.json",
+    }
     assert wanted <= names
     tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*") if path.suffix in (".py", ".bin")}
     assert tests <= names

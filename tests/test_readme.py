@@ -4,26 +4,19 @@ import re
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
-from mirror.cli import main
 from mirror.service.config import load
+from tests.shown import console, inline, parse
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "OPERATING.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
-CONSOLE = [
-    line.removeprefix("$ ").split("#")[0].split()
-    for kind, text in BLOCKS
-    if kind == "console"
-    for line in text.splitlines()
-    if line.startswith("$ ")
-]
+CONSOLE = console(README)
 CONSOLE = [["mirror", *words[1:]] if words[0] == ".venv/bin/mirror" else words for words in CONSOLE]
 """Where it is after ``make setup``, or after the two commands that install it alone."""
-INLINE = [text.split() for text in re.findall(r"`((?:mirror|make) [^`]+)`", README + OPERATING)]
+INLINE = inline(README + OPERATING)
 COMMANDS = CONSOLE + INLINE
 
 
@@ -43,15 +36,7 @@ def test_make_targets_exist(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "mirror"], ids=" ".join)
 def test_commands_exist_and_take_their_options(words: list[str]) -> None:
-    command: click.Command = main
-    # With its own settings: a command remembers the names of its help option from the first context that it is given.
-    context = click.Context(command, info_name="mirror", **command.context_settings)
-    rest = words[1:]
-    while isinstance(command, click.Group) and not rest[0].startswith("-"):
-        found = command.get_command(context, rest.pop(0))
-        assert found is not None, words
-        command, context = found, click.Context(found, parent=context, info_name=found.name, **found.context_settings)
-    command.make_parser(context).parse_args(rest)
+    parse(words)
 
 
 def test_it_says_how_to_install_it() -> None:
@@ -96,10 +81,3 @@ def test_its_links_lead_to_files() -> None:
     assert targets
     for target in targets:
         assert (ROOT / target).exists(), target
-
-
-def test_there_are_first_steps_for_each_alert() -> None:
-    rules = re.findall(r"^ +- alert: (\w+)$", (ROOT / "mirror/configs/alerts.yaml").read_text("utf-8"), re.MULTILINE)
-    steps = re.findall(r"^\| (Mirror[\w, ]+) \|", OPERATING, re.MULTILINE)
-    assert [name for row in steps for name in row.split(", ")] == rules
-    assert len(rules) > 10

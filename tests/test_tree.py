@@ -149,8 +149,11 @@ COVERED = {
     "service/plan/model.py": "service/plan/test_report.py",
     "service/plan/table.py": "service/plan/test_report.py",
     "service/telemetry/backlog.py": "service/telemetry/test_fleet.py",
-    "service/telemetry/gc_stats.py": "service/telemetry/test_snapshot.py",
     "service/telemetry/metrics.py": "service/telemetry/test_exposition.py",
+    "service/telemetry/usage/exposition.py": "service/telemetry/test_exposition.py",
+    "service/telemetry/usage/histograms.py": "service/telemetry/test_exposition.py",
+    "service/telemetry/usage/gc_stats.py": "service/telemetry/test_snapshot.py",
+    "service/telemetry/usage/resources.py": "service/telemetry/test_exposition.py",
     "spark_submit.py": "audit/spark/test_spark_cluster.py",
 }
 """Module -> the test file that covers it."""

@@ -1,11 +1,15 @@
 """``mirror config`` and ``mirror validate``: the files that come with this version, and the operator's own."""
 
 import json
+import re
 from pathlib import Path
 
 import click
 
 from mirror.cli.options import CONFIG, load
+
+RUNBOOKS = "https://runbooks.example/mirror"
+"""Stands in the shipped file for an address that only its operators know. Nobody has .example (RFC 2606)."""
 
 
 @click.group()
@@ -26,9 +30,18 @@ def reference() -> None:
 
 
 @config.command()
-def alerts() -> None:
+@click.option(
+    "--runbooks",
+    metavar="URL",
+    default=RUNBOOKS,
+    show_default=True,
+    help="Where your operators find the pages of docs/runbooks: each rule's runbook_url is this with /ALERT.md.",
+)
+def alerts(runbooks: str) -> None:
     """Print alert rules for Prometheus."""
-    click.echo(_shipped("alerts"), nl=False)
+    if not re.fullmatch(r"https?://[^\s\"'{}]+", runbooks):
+        raise click.BadParameter(f"{runbooks!r} is no address that begins with https://", param_hint="--runbooks")
+    click.echo(_shipped("alerts").replace(f"{RUNBOOKS}/", f"{runbooks.rstrip('/')}/"), nl=False)
 
 
 @config.command()

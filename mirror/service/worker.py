@@ -22,7 +22,7 @@ from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.flows.run import CURRENT, FlowFailure, FlowRun, Join, join_group
-from mirror.service.telemetry.gc_stats import Pauses
+from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.service.worker_settings import Handover
 
 AGAIN_LEAST_MS = 200

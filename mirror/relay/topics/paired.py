@@ -19,6 +19,8 @@ class PairedTopics:
     Attributes:
         pairs: source topic name -> the pair.
         gone: the copied topics that the source does not have any more.
+        retention_s: source topic name -> how long it keeps records, in seconds, where that is limited and known. A new
+            dict after each look that changed it.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class PairedTopics:
         self._narrower = Warnings(log, destination.name)
         self._unread = Unread(log, source.name)
         self.pairs: dict[str, Pair] = {}
+        self.retention_s: dict[str, float] = {}
         self.gone = GoneTopics(source, destination, settings, state, log)
 
     @property
@@ -54,4 +57,7 @@ class PairedTopics:
         lacks = self._state.lacks
         self._unread.tell([*(lack for pair in pairs for lack in pair.unread), *([lacks] if lacks else [])])
         before, self.pairs = self.pairs, {pair.source.name: pair for pair in pairs}
+        retention_s = {pair.source.name: pair.retention_s for pair in pairs if pair.retention_s is not None}
+        if retention_s != self.retention_s:
+            self.retention_s = retention_s
         await self.gone.renew(before)

@@ -24,7 +24,7 @@ from mirror.relay.topics.limits import (
     Values,
     narrower,
 )
-from mirror.relay.topics.syncing import ConfigSync, TopicConfigs
+from mirror.relay.topics.syncing import RETENTION_MS, ConfigSync, TopicConfigs
 from mirror.wire.errors import error_name
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -49,6 +49,8 @@ class Pair:
     halt before such a batch comes."""
     unread: tuple[Right, ...] = ()
     """Rights to configs that are missing."""
+    retention_s: float | None = None
+    """How long the source keeps records, in seconds; None: without such a limit, or not known."""
 
     def halt_of(self, index: int) -> Halted | None:
         """Returns the halt if this partition cannot be mirrored, else None."""
@@ -135,6 +137,7 @@ async def pair_topics(
     return [
         replace(
             _pair(topic, name, destination, origin.get(topic.name), configs.get(name), halted.get(name), settings),
+            retention_s=retention_of({key: entry.value for key, entry in origin.get(topic.name, {}).items()}),
             ungrown=ungrown.get(name, ""),
             strange=strange.get(name, ""),
             unread=(
@@ -253,6 +256,15 @@ def _pair(
         partitions_there=len(there.leaders),
         narrower=lacks,
     )
+
+
+def retention_of(here: Values) -> float | None:
+    """Returns after how many seconds a topic with these configs may lose a record; None: never by time, or not
+    known."""
+    text = here.get(RETENTION_MS)
+    if text is None or int(text) < 0 or "delete" not in (here.get(CLEANUP_POLICY) or ""):
+        return None
+    return int(text) / 1000
 
 
 def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[Narrower, ...] = ()) -> Terms:

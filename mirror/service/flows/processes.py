@@ -13,6 +13,7 @@ from mirror.service.telemetry.fleet import Fleet, WorkerView
 
 OF_PROCESS = ("cpu_s", "gc_")
 """Beginnings of the names of counters that are the process's, and not the flow's."""
+GAUGES_OF_PROCESS = ("rss_bytes", "open_files", "most_files")
 OF_CLUSTERS = ("request_errors", "request_s", "throttled_s")
 """Counters that have clusters as labels. Several flows may count for one cluster."""
 
@@ -38,7 +39,8 @@ class WorkerProcesses:
         worker = self.workers[number]
         worker.heard_at = time.time()
         if "gauges" in message:
-            worker.gauges = {"rss_bytes": message["gauges"]["rss_bytes"]}
+            gauges = message["gauges"]
+            worker.gauges = {name: gauges[name] for name in GAUGES_OF_PROCESS if name in gauges}
             counters = message["counters"].items()
             worker.counters = {name: value for name, value in counters if name.startswith(OF_PROCESS)}
 

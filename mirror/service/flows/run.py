@@ -32,8 +32,8 @@ from mirror.service.group.member import Membership, PutOut
 from mirror.service.group.overdue import Overdue
 from mirror.service.resume.resuming import flow_keys, resume
 from mirror.service.sync.keeper import SyncKeeper
-from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.snapshot import Snapshots
+from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.service.telemetry.watching import Watching
 from mirror.service.worker_settings import Handover
 

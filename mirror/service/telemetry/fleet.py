@@ -60,6 +60,8 @@ class WorkerView:
     """Entries of the flow's ``topics`` that matched nothing at its last look."""
     gone_topics: list[str] = field(default_factory=list)
     """Topics that were copied, and that the source no longer had at its last look."""
+    retention_s: dict[str, float] = field(default_factory=dict)
+    """Source topic -> how long it keeps records, in seconds, where that is limited and known."""
     base: Counter[str] = field(default_factory=Counter)
     """Counters of the processes that have ended."""
 
@@ -126,6 +128,8 @@ class Fleet:
         worker.skipped = [GivenUp(*each) for each in snapshot["skipped"]]
         worker.unmatched = snapshot["unmatched"] or []
         worker.gone_topics = snapshot["gone_topics"]
+        if snapshot["retention_s"] is not None:
+            worker.retention_s = snapshot["retention_s"]
         self.flow_partitions = snapshot["flow_partitions"]
         process = worker.number, worker.pid
         for gone in map(Gone.read, snapshot["gone"]):
@@ -160,7 +164,7 @@ class Fleet:
         worker.rows.clear()
         worker.skipped, worker.silent, worker.unmatched, worker.gone_topics = [], [], [], []
         worker.unassigned = None
-        worker.unreached = {}
+        worker.unreached, worker.retention_s = {}, {}
         worker.waits = ""
         worker.up = worker.ready = worker.joined = False
 
@@ -249,6 +253,11 @@ class Fleet:
     def gone_topics(self) -> list[str]:
         """Topics that the flow's patterns matched, that were copied, and that the source no longer has."""
         return sorted({name for worker in self.workers.values() for name in worker.gone_topics})
+
+    @property
+    def retention_s(self) -> dict[str, float]:
+        """Source topic -> how long it keeps records, in seconds, where that is limited and known."""
+        return {topic: each for worker in self.workers.values() for topic, each in worker.retention_s.items()}
 
     @property
     def unreached(self) -> dict[str, str]:

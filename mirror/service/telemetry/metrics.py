@@ -4,8 +4,6 @@ Names and labels are the operator's interface: README, alerts and dashboards use
 a help text.
 """
 
-import gc
-import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +22,9 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.stats import AGE_BOUNDS_S
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.gc_stats import BOUNDS_S, GENERATIONS
 from mirror.service.telemetry.readiness import unready
-from mirror.service.telemetry.rows import resident_bytes
+from mirror.service.telemetry.usage.exposition import processes
+from mirror.service.telemetry.usage.histograms import add_histogram
 
 if TYPE_CHECKING:
     from mirror.service.flows.processes import WorkerProcesses
@@ -35,8 +33,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _OF_FLOW = ["source", "target"]
 _OF_PARTITION = [*_OF_FLOW, "topic", "partition"]
-SUPERVISOR = "supervisor"
-"""The value of ``worker`` for the supervisor's own process."""
 
 _TOTALS = (
     (
@@ -149,11 +145,6 @@ _BUFFER_GAUGES = (
         "Upper limit of mirror_buffer_bytes: the sum of buffer.memory over the worker's flows.",
     ),
 )
-_GC_COUNTERS = (
-    ("python_gc_collections", "gc_collections", "Runs of the garbage collector."),
-    ("python_gc_objects_collected", "gc_collected", "Objects that the garbage collector freed."),
-    ("python_gc_objects_uncollectable", "gc_uncollectable", "Objects that the garbage collector could not free."),
-)
 
 
 class Reloads(Protocol):
@@ -197,9 +188,10 @@ class ServiceCollector(Collector):
         """Yields all metric families."""
         yield from self._partitions()
         yield from self._whole_flow()
+        yield self._retention()
         yield from self._clusters()
         yield from self._workers()
-        yield from self._processes()
+        yield from processes(self._processes_here.workers.values())
         build = GaugeMetricFamily(
             "mirror_build_info", "The versions of mirror and Python; always 1.", labels=["version", "python"]
         )
@@ -389,8 +381,20 @@ class ServiceCollector(Collector):
             ages = HistogramMetricFamily(name, text, labels=_OF_FLOW)
             for fleet, labels in self._fleets:
                 found = {f"{counter}/{each}": count for each, count in fleet.labelled(counter).items()}
-                _add(ages, labels, found, counter, AGE_BOUNDS_S)
+                add_histogram(ages, labels, found, counter, AGE_BOUNDS_S)
             yield ages
+
+    def _retention(self) -> Metric:
+        retention = GaugeMetricFamily(
+            "mirror_source_retention_seconds",
+            "How long the source topic keeps records (retention.ms). Absent if that is not limited, or not known.",
+            labels=["source", "topic"],
+        )
+        # Several flows may copy one topic.
+        kept = {(labels[0], topic): s for fleet, labels in self._fleets for topic, s in fleet.retention_s.items()}
+        for key, seconds in kept.items():
+            retention.add_metric(key, seconds)
+        return retention
 
     def _clusters(self) -> Iterator[Metric]:
         fleets = [fleet for fleet, _ in self._fleets]
@@ -426,7 +430,7 @@ class ServiceCollector(Collector):
         )
         found = self._processes_here.of_clusters("request_s", fleets)
         for names in sorted({tuple(label.split("/")[:2]) for label in found}):
-            _add(durations, names, found, "/".join(names), REQUEST_BOUNDS_S)
+            add_histogram(durations, names, found, "/".join(names), REQUEST_BOUNDS_S)
         yield durations
 
     def _synced(self) -> Iterator[Metric]:
@@ -493,57 +497,6 @@ class ServiceCollector(Collector):
             for name, value in sums.items():
                 bytes_here.add_metric([name], value)
             yield bytes_here
-
-    def _processes(self) -> Iterator[Metric]:
-        workers = self._processes_here.workers.values()
-        memory = GaugeMetricFamily(
-            "process_resident_memory_bytes", "Resident memory of the process.", labels=["worker"]
-        )
-        for worker in workers:
-            if "rss_bytes" in worker.gauges:
-                memory.add_metric([str(worker.number)], worker.gauges["rss_bytes"])
-        memory.add_metric([SUPERVISOR], resident_bytes())
-        yield memory
-        cpu = CounterMetricFamily("process_cpu_seconds", "User and system time of the process.", labels=["worker"])
-        for worker in workers:
-            cpu.add_metric([str(worker.number)], worker.counter("cpu_s"))
-        cpu.add_metric([SUPERVISOR], time.process_time())
-        yield cpu
-        yield from self._collections()
-
-    def _collections(self) -> Iterator[Metric]:
-        workers = self._processes_here.workers.values()
-        labels = ["worker", "generation"]
-        own = [[stats["collections"], stats["collected"], stats["uncollectable"]] for stats in gc.get_stats()]
-        for at, (name, counter, text) in enumerate(_GC_COUNTERS):
-            family = CounterMetricFamily(name, text, labels=labels)
-            for generation in range(GENERATIONS):
-                for worker in workers:
-                    value = worker.counter(f"{counter}/{generation}")
-                    family.add_metric([str(worker.number), str(generation)], value)
-                family.add_metric([SUPERVISOR, str(generation)], own[generation][at])
-            yield family
-        pauses = HistogramMetricFamily(
-            "mirror_gc_pause_seconds", "Duration of the garbage collector's runs.", labels=labels
-        )
-        for worker in workers:
-            for generation in range(GENERATIONS):
-                found = {f"gc_pauses/{each}": count for each, count in worker.labelled("gc_pauses").items()}
-                _add(pauses, [str(worker.number), str(generation)], found, f"gc_pauses/{generation}", BOUNDS_S)
-        yield pauses
-
-
-def _add(
-    family: HistogramMetricFamily,
-    labels: Sequence[str],
-    found: Mapping[str, float],
-    name: str,
-    bounds: Sequence[float],
-) -> None:
-    """Adds the histogram of the counters "name/bucket" and "name/sum" (``net.health.histogram``) to a family."""
-    edges = [*map(str, bounds), "+Inf"]
-    counts = itertools.accumulate(found.get(f"{name}/{bucket}", 0.0) for bucket in range(len(edges)))
-    family.add_metric(labels, list(zip(edges, counts, strict=True)), found.get(f"{name}/sum", 0.0))
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:

@@ -9,7 +9,7 @@ from mirror.service.commands import Commands
 from mirror.service.log import logs
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.outages import ClusterBack, Outages
-from mirror.service.telemetry.rows import resident_bytes
+from mirror.service.telemetry.usage.resources import resident_bytes
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

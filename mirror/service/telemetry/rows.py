@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,8 +9,6 @@ from mirror.service.telemetry.accounts import Stint
 
 if TYPE_CHECKING:
     from mirror.relay.assignment import Key
-
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class PartitionRow(NamedTuple):
@@ -68,9 +65,3 @@ class Gone(NamedTuple):
     def read(cls, values: Sequence[Any]) -> Gone:
         """Restores the tuple from JSON."""
         return cls._make([*values[:-1], Stint._make(values[-1])])
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process, in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * PAGE_SIZE

@@ -14,8 +14,9 @@ from mirror.relay.assignment import Key
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.service.telemetry.accounts import Stint
-from mirror.service.telemetry.gc_stats import Pauses
-from mirror.service.telemetry.rows import Gone, PartitionRow, resident_bytes
+from mirror.service.telemetry.rows import Gone, PartitionRow
+from mirror.service.telemetry.usage.gc_stats import Pauses
+from mirror.service.telemetry.usage.resources import most_files, open_files, resident_bytes
 
 FRESH_S = 8.0
 """After this time without news, the last known end of the source no longer says that there is nothing to copy."""
@@ -33,12 +34,17 @@ class Snapshots:
         self._told: dict[Key, PartitionRow] = {}
         self._held: dict[Key, tuple[int, float]] = {}
         """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
+        self._retention_s: dict[str, float] | None = None
+        """What was told of the source's retention; None: nothing."""
         self._at_rest: dict[Partition, tuple[Any, ...]] = {}
         """Quiet partitions, each with all that can change about it while it is quiet, as of the last report."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
         """Returns the present state, for JSON."""
         gone = self._retire(relay)
+        # Of thousands of topics, again every second: only when it has changed.
+        news = relay.topics.retention_s is not self._retention_s
+        self._retention_s = relay.topics.retention_s
         fresh_from = time.monotonic() - FRESH_S
         rows = [
             row
@@ -52,6 +58,8 @@ class Snapshots:
             "counters": self._counters(relay),
             "gauges": {
                 "rss_bytes": resident_bytes(),
+                "open_files": open_files(),
+                "most_files": most_files(),
                 "buffer_bytes": relay.pool.used,
                 "buffer_limit_bytes": relay.pool.budget,
                 **gauges,
@@ -62,6 +70,7 @@ class Snapshots:
             "skipped": relay.stats.skipped,
             "unmatched": relay.refresh.unmatched,
             "gone_topics": relay.topics.gone.shown,
+            "retention_s": self._retention_s if news else None,
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:

@@ -7,7 +7,7 @@ from mirror.service.telemetry.fleet import Fleet
 
 
 def snapshot(**counters: float) -> dict[str, Any]:
-    return {"kind": "snapshot", "counters": counters, "gauges": {"rss_bytes": 5, "buffer_bytes": 7}}
+    return {"kind": "snapshot", "counters": counters, "gauges": {"rss_bytes": 5, "open_files": 6, "buffer_bytes": 7}}
 
 
 def test_two_flows_in_one_process() -> None:
@@ -18,7 +18,10 @@ def test_two_flows_in_one_process() -> None:
         found.heard(1, snapshot(cpu_s=reported, fetch_requests=9) | {"flow": f"flow-{reported}"})
     found.heard(1, {"kind": "log"})
     worker = found.workers[1]
-    assert (worker.counter("cpu_s"), worker.counter("fetch_requests"), worker.gauges) == (1.5, 0, {"rss_bytes": 5})
+    assert (worker.counter("cpu_s"), worker.counter("fetch_requests"), worker.gauges) == (
+        *(1.5, 0),
+        {"rss_bytes": 5, "open_files": 6},
+    )
 
 
 def test_a_process_after_the_other() -> None:

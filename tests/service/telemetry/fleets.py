@@ -30,6 +30,7 @@ def snapshot(
         "skipped": [list(each) for each in skipped],
         "unmatched": [],
         "gone_topics": [],
+        "retention_s": None,
     }
 
 

@@ -1,6 +1,7 @@
 """Every metric of ours, with the figure that belongs to it: no two of what the worker tells are alike."""
 
 import re
+import resource
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,9 @@ from mirror.relay.stats import GivenUp
 from mirror.service.log import logs
 from mirror.service.telemetry import metrics
 from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.usage import resources
 from tests.net.security.test_certificates import certificate
+from tests.service.telemetry.alerts import samples
 from tests.service.telemetry.rows import row, stint
 from tests.service.telemetry.showing import exposed_of
 
@@ -41,6 +44,7 @@ mirror_flow_partitions{{{FLOW}}} 11
 mirror_unassigned_partitions{{{FLOW}}} 12
 mirror_topic_unmatched{{pattern="logs",{FLOW}}} 1
 mirror_topic_gone{{{FLOW},topic="old"}} 1
+mirror_source_retention_seconds{{source="east",topic="t"}} 604800
 mirror_cluster_up{{cluster="east"}} 1
 mirror_cluster_up{{cluster="west"}} 0
 mirror_request_errors_total{{api="Produce",cluster="west",error="timeout"}} 21
@@ -121,7 +125,8 @@ def told() -> dict[str, Any]:
             "syncs/topic_acls/off": 74, "syncs/topic_acls/ok": 75, "synced_offsets": 76, "created_acls": 77,
         },
         "gauges": {
-            "rss_bytes": 60, "buffer_bytes": 61, "buffer_limit_bytes": 62, "joined": 1,
+            "rss_bytes": 60, "open_files": 63, "most_files": 64, "joined": 1,
+            "buffer_bytes": 61, "buffer_limit_bytes": 62,
             "synced_at_s/group_offsets": 1_700_000_078, "synced_at_s/topic_acls": 1_700_000_079,
             "synced_groups/active": 80,
         },
@@ -138,6 +143,7 @@ def told() -> dict[str, Any]:
         ],
         "unmatched": ["logs"],
         "gone_topics": ["old"],
+        "retention_s": {"t": 604_800.0},
     }  # fmt: skip
 
 
@@ -198,6 +204,24 @@ def differing(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
 
 def test_every_metric_has_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert differing(monkeypatch) == ([], [])
+
+
+def test_every_process_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's as it tells them; the supervisor's are this process's own, as the kernel has them."""
+    told = samples(exposed(monkeypatch))
+    found = {
+        (name, labels["worker"]): value
+        for name in ("resident_memory_bytes", "open_fds", "max_fds", "cpu_seconds_total")
+        for labels, value in told[f"process_{name}"]
+    }
+    workers = {name: value for (name, worker), value in found.items() if worker == "1"}
+    assert workers == {"resident_memory_bytes": 60, "open_fds": 63, "max_fds": 64, "cpu_seconds_total": 54.5}
+    assert found["max_fds", "supervisor"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    before = resources.open_files()
+    with open("/dev/null", "rb"):
+        assert resources.open_files() == before + 1
+    assert 0 < found["open_fds", "supervisor"] < found["max_fds", "supervisor"]
+    assert found["resident_memory_bytes", "supervisor"] > 1_000_000
 
 
 def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,3 +272,19 @@ def test_records_that_were_passed_over_count_once() -> None:
     assert found.skipped == [grown, other]
     assert sample(found, "mirror_skipped_offsets_total", reason="oversize") == 7
     assert sample(found, "mirror_skipped_offsets_total", reason="on.gap") == 10
+
+
+def test_the_source_s_retention() -> None:
+    """Kept while a worker says nothing new, gone with the worker; one series for a topic, whoever tells of it."""
+    found = fleet()
+    found.heard(1, snapshot() | {"retention_s": {"t": 60.0}})
+    found.heard(2, snapshot() | {"retention_s": {"t": 60.0, "u": 120.0}})
+    found.heard(1, snapshot())
+    told = samples(exposed_of(found, "1").decode())["mirror_source_retention_seconds"]
+    assert sorted((labels["source"], labels["topic"], value) for labels, value in told) == [
+        ("source", "t", 60.0), ("source", "u", 120.0),
+    ]  # fmt: skip
+    found.ended(2)
+    assert found.retention_s == {"t": 60.0}
+    found.heard(1, snapshot() | {"retention_s": {}})
+    assert sample(found, "mirror_source_retention_seconds") is None

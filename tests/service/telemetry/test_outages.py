@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.kafka_side import assert_identical, create_topic, produce
 from tests.service.running import PATIENCE_S, Mirror, cli, config_text, get, mirror, status
-from tests.service.telemetry.alerts import firing, rules, samples
+from tests.service.telemetry.alerts import firing, samples
 from tests.service.telemetry.outages import KINDS, Site, deaf_resolver, two_sites
 
 pytestmark = pytest.mark.broker
@@ -176,11 +176,3 @@ def test_an_outage(
         assert process.stop() == 0
         told_in_the_log(process, which)
     assert_identical(source.direct, destination.direct, [topic_name], PARTITIONS)
-
-
-def test_the_alerts_can_be_evaluated() -> None:
-    """Each is a comparison that these tests evaluate, of a metric that there is, and the README has them all."""
-    readme = (Path(__file__).resolve().parent.parent.parent.parent / "README.md").read_text(encoding="utf-8")
-    for rule in rules():
-        assert f"| {rule.alert} |" in readme
-        assert f"`{rule.shape.string}`" in readme

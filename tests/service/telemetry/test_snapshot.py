@@ -12,9 +12,9 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.relay.topics import recreated
 from mirror.service.telemetry import snapshot
-from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.snapshot import FRESH_S, Snapshots
+from mirror.service.telemetry.usage.gc_stats import Pauses
 from tests.fakes.loop import until
 from tests.relay.flows import batches, clusters, fill, mirroring
 from tests.relay.noting import recreate
@@ -172,3 +172,30 @@ async def test_a_topic_that_was_made_anew(monkeypatch: pytest.MonkeyPatch, *, ru
             await flow.copied()
             (row,) = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["partitions"]
             assert (row.position, row.lag_records) == (60, 0)
+
+
+async def test_the_source_s_retention_is_told_when_it_changes() -> None:
+    """
+    1. Told with the first report, and not again: of thousands of topics, every second.
+    2. Told anew when a look for topics found it changed. What is never deleted by time is left out.
+    3. Another process's first report has it all.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        source.topics["t"].configs["retention.ms"] = "7200000"
+        source.add_topic("kept", configs={"retention.ms": "-1"})
+        source.add_topic("compacted", configs={"cleanup.policy": "compact"})
+        async with mirroring(source, destination, refresh_topics_interval_ms=10) as flow:
+            await flow.copied()
+            taken = Snapshots(Pauses())
+            assert [taken.take(flow.relay, {})["retention_s"] for _ in range(2)] == [{"t": 7_200}, None]
+            source.topics["t"].configs["retention.ms"] = "3600000"
+            found: list[dict[str, float]] = []
+
+            def told() -> bool:
+                found.extend(each for each in [taken.take(flow.relay, {})["retention_s"]] if each is not None)
+                return bool(found)
+
+            await until(told)
+            assert found == [{"t": 3_600}]
+            assert Snapshots(Pauses()).take(flow.relay, {})["retention_s"] == {"t": 3_600}

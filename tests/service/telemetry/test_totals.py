@@ -10,8 +10,8 @@ from mirror.relay.assignment import Assignment, Key
 from mirror.service.telemetry import accounts
 from mirror.service.telemetry.accounts import Totals
 from mirror.service.telemetry.fleet import Fleet
-from mirror.service.telemetry.gc_stats import Pauses
 from mirror.service.telemetry.snapshot import Snapshots
+from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster

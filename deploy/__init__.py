@@ -1,0 +1,1 @@
+"""What is needed to run the mirror beside the mirror itself."""

@@ -1,0 +1,1 @@
+"""Grafana dashboards, generated: ``python -m deploy.grafana.generate``."""

@@ -1,0 +1,107 @@
+"""A real Prometheus scrapes a real mirror: every expression of the dashboards has data, and no alert fires."""
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mirror.sandbox import SandboxCluster
+from tests.prometheus.panels import Shown, shown, variables
+from tests.prometheus.server import Prometheus
+from tests.prometheus.test_rules import RULES, promtool, shipped
+from tests.service.kafka_side import create_topic, produce
+from tests.service.running import address, config_text, get, mirror
+
+pytestmark = pytest.mark.broker
+PARTITIONS = 4
+EMPTY = {
+    "Halted partitions": "no partition has halted",
+    "Skipped offsets": "none were skipped",
+    "Topics that are gone at the source": "none is gone",
+    "Caught up in": "nothing lags, or not for long enough to see it fall",
+    "Certificates end in": "these clusters have no TLS",
+    "99 % of pauses are shorter than": "the garbage collector did not run within these seconds",
+    "annotation: Worker restarts": "no worker was restarted",
+    "annotation: Reloads": "nothing was reloaded",
+}
+"""Panels that have no data while all is well, each with the reason."""
+PENDING = {"MirrorPartitionNotLocated", "MirrorPartitionStalled", "MirrorPartitionsUnassigned"}
+"""What may hold for a moment, which is what ``for`` is for."""
+
+
+@contextmanager
+def writing(bootstrap: str, topic: str) -> Iterator[None]:
+    """Writes all the time, so that rates and ratios have values."""
+    enough = threading.Event()
+
+    def write() -> None:
+        seed = 0
+        while not enough.wait(0.2):
+            seed += 1
+            produce(bootstrap, topic, 200, partitions=PARTITIONS, seed=seed)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
+
+
+def test_a_real_prometheus_answers_every_expression(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    1. A mirror of two workers copies what is written all the time. Prometheus scrapes it every second.
+    2. Every expression of every dashboard returns data, with numbers; those of EMPTY may return none. Every
+       variable has values.
+    3. All rules were evaluated. None fires, and none is pending but what may be for a moment.
+    4. The real text of /metrics passes promtool's linter.
+    """
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    create_topic(source, topic_name, PARTITIONS, retention_ms=str(7 * 86_400_000))
+    synced = {"sync.group.offsets.enabled": True, "sync.group.offsets.interval.ms": 1_000}
+    top = {"group.id": f"group-{topic_name}", "workers": 2}
+    text = config_text(source, destination, [topic_name], flow=synced, top=top)
+    with writing(source, topic_name), mirror(tmp_path / "mirror.yaml", text) as process:
+        process.wait_event("caught_up")
+        with Prometheus(tmp_path, address(process), RULES) as prometheus:
+            wanted = [each for each in shown() if each.panel not in EMPTY]
+            left = list(wanted)
+
+            def answered() -> bool:
+                left[:] = [each for each in left if not has_data(prometheus, each)]
+                return not left
+
+            prometheus.wait_for(
+                answered, lambda: [(each.board, each.panel, prometheus.query(each.sent)) for each in left]
+            )
+            for each in shown():
+                prometheus.query(each.sent)
+            assert len(variables()) == 5
+            for series, label in variables():
+                assert all(label in labels for labels, _ in prometheus.query(series))
+                assert prometheus.query(series)
+            prometheus.wait_for(lambda: set(prometheus.rules().values()) == {"ok"}, prometheus.rules)
+            assert prometheus.rules().keys() == shipped().keys()
+            assert prometheus.query('up{job="mirror"}')[0][1] == 1
+            states = prometheus.alerts()
+            assert {name for name, state in states.items() if state == "firing"} == set()
+            assert states.keys() <= PENDING
+            code, told = promtool("check", "metrics", text=get(process, "/metrics")[1])
+            assert (code, told) == (0, "")
+        assert process.stop() == 0
+
+
+def has_data(prometheus: Prometheus, each: Shown) -> bool:
+    """Whether an expression returns series, and numbers only."""
+    values = [value for _, value in prometheus.query(each.sent)]
+    return bool(values) and all(math.isfinite(value) for value in values)
+
+
+def test_what_is_empty_is_a_panel() -> None:
+    assert EMPTY.keys() <= {each.panel for each in shown()}
