@@ -7,9 +7,9 @@ from mirror.cli.entry import main
 from mirror.cli.groups import offsets, sync
 from mirror.cli.partitions import pause, resume
 from mirror.cli.planning import plan
-from mirror.cli.running import run, status
+from mirror.cli.running import reload, run, status
 
 __all__ = ["main"]
 
-for command in (audit, completion, config, describe, offsets, pause, plan, resume, run, status, sync, validate):
+for command in (audit, completion, config, describe, offsets, pause, plan, reload, resume, run, status, sync, validate):
     main.add_command(command)

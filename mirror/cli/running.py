@@ -1,4 +1,4 @@
-"""``mirror run``, and ``mirror status`` of a mirror that runs."""
+"""``mirror run``, and ``mirror status`` and ``mirror reload`` of a mirror that runs."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of, terminal_width
-from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
+from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 if TYPE_CHECKING:
     from mirror.service.telemetry.status import Status
@@ -96,6 +96,36 @@ def status(path: Path, at: str | None, name: str, shape: str, watch: bool, inter
     if any(one["reason"] for one in now["partitions"]):
         sys.exit(EXIT_HALTED)
     sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)
+
+
+@click.command()
+@CONFIG
+@AT
+def reload(path: Path, at: str | None) -> None:
+    """Have the mirror that runs here read its configuration again, as SIGHUP does, and say what changes.
+
+    A wrong configuration changes nothing. Flows that it does not change are not touched. The file is the one that the
+    mirror was started with; -c says at which address it listens.
+
+    Exit codes: 0 reloaded, 1 no mirror answers, 78 the configuration is wrong.
+    """
+    from mirror.service.http import client
+
+    address, _ = mirror_of(path, at, "")
+    try:
+        changed = client.reload(address)
+    except client.NotAnswered as error:
+        fail(str(error), EXIT_FAILED)
+    except client.NotDone as error:
+        fail(f"not reloaded: {error}", EXIT_CONFIG)
+    if changed is None:
+        click.echo("the configuration is right, and flows that it restarts still drain: see `mirror status`")
+        return
+    for what, names in changed.items():
+        if names and what != "need_restart":
+            click.echo(f"{what}: {', '.join(names)}")
+    if changed["need_restart"]:
+        click.echo(f"used from the next start of the service on: {', '.join(changed['need_restart'])}")
 
 
 def _watch(fetch: "Callable[[], Status]", interval_s: float) -> NoReturn:

@@ -65,6 +65,8 @@ class Reloading:
         self._service = service
         self._manager = manager
         self._asked = asyncio.Event()
+        self._waiting: list[asyncio.Future[Changes]] = []
+        """Those who wait for the end of the next reload."""
         self.reads = False
         """True while another process reads the configuration."""
         self.successful = True
@@ -76,27 +78,46 @@ class Reloading:
         """Asks for a reload, soon."""
         self._asked.set()
 
+    async def reload(self) -> Changes:
+        """Asks for a reload and waits until it is done. Returns what it has changed.
+
+        Raises:
+            NotRead: the configuration cannot be used, and nothing was changed.
+        """
+        waiting: asyncio.Future[Changes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self.ask()
+        return await waiting
+
     async def keep(self) -> None:
         """Reloads whenever that is asked for, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
+            waiting, self._waiting = self._waiting, []
             if self._manager is not None:
                 self._manager.reloading()
-            await self._reload()
+            done = await self._reload()
             if self._manager is not None:
                 self._manager.reloaded()
+            for each in waiting:
+                if each.done():  # nobody waits any more
+                    continue
+                if isinstance(done, NotRead):
+                    each.set_exception(done)
+                else:
+                    each.set_result(done)
 
-    async def _reload(self) -> None:
+    async def _reload(self) -> Changes | NotRead:
         service = self._service
         self.reads = True
         try:
             wanted = changes(service.settings, await read(service.commands.config, service.settings))
         except NotRead as error:
             self.successful = False
-            remedy = "correct the configuration, and send SIGHUP again"
-            service.log.error("not_reloaded", signal="SIGHUP", detail=f"{error}; {UNCHANGED}", remedy=remedy)
-            return
+            remedy = "correct the configuration, and reload it again (SIGHUP, or mirror reload)"
+            service.log.error("not_reloaded", detail=f"{error}; {UNCHANGED}", remedy=remedy)
+            return error
         finally:
             self.reads = False
         service.log.info(
@@ -116,6 +137,7 @@ class Reloading:
         await service.apply(wanted)
         self.successful, self.succeeded_at = True, time.time()
         service.log.info("reloaded", flows=[flow.flow for flow in wanted.told.flows])
+        return wanted
 
 
 async def read(config: str, running: Supervision) -> Supervision:

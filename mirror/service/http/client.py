@@ -92,6 +92,29 @@ def pause(
     return _act("pause", address, topic, partition, flows=flows, flow=flow)
 
 
+def reload(address: tuple[str, int], *, flows: Mapping[str, str] | None = None) -> dict[str, list[str]] | None:
+    """Has the mirror read its configuration again. ``flows``: see ``fetch_status``.
+
+    Returns:
+        Names of flows: added, removed, restarted, limited, untouched; and need_restart: keys. None: it takes the
+        configuration, and is not done with it yet.
+
+    Raises:
+        NotAnswered, OtherFlow: as ``fetch_status``.
+        NotDone: the configuration is wrong; nothing was changed.
+    """
+    if flows:
+        fetch_status(address, flows=flows)
+    code, body = _ask(address, "POST", "/api/v1/reload")
+    if isinstance(body, dict) and "error" in body:
+        raise NotDone(str(body["error"]))
+    if code == http.client.ACCEPTED:
+        return None
+    if code != http.client.OK or not isinstance(body, dict):
+        raise NotAnswered(f"{_text(address)} answers with {code}, and does not seem to be a mirror that can reload")
+    return body
+
+
 def _act(
     verb: str,
     address: tuple[str, int],

@@ -1,5 +1,6 @@
 """The answers of the supervisor's HTTP server, path by path."""
 
+import asyncio
 import json
 import os
 import time
@@ -14,10 +15,15 @@ from mirror.service.commands import Commands
 from mirror.service.flows.flow import RunningFlow
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
 from mirror.service.flows.processes import WorkerProcesses
-from mirror.service.flows.reloading import Reloading
+from mirror.service.flows.reloading import UNCHANGED, NotRead, Reloading
 from mirror.service.http.server import HTML, JSON, HttpRequest, Response
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumed, Resumption, act_on
 from mirror.service.telemetry.status import as_html
+
+RELOAD_S = 60.0
+"""Longest wait for the end of a reload, which drains the flows that it restarts."""
+CHANGED = ("added", "removed", "restarted", "limited", "untouched", "need_restart")
+"""What is told of a reload (``service.flows.changes.Changes``)."""
 
 
 class Served(Protocol):
@@ -47,6 +53,8 @@ class Pages:
                 return self._healthy()
             case "GET", ("-", "ready") | ("api", "v1", "status") | ("status",) | ("",):
                 return self._about(request)
+            case "POST", ("api", "v1", "reload"):
+                return await self._reload()
             case "POST", ("api", "v1", "partitions", "pause" | "resume" as verb):
                 return await self._act(verb, None, None, request.query)
             case "POST", ("api", "v1", "partitions", topic, "pause" | "resume" as verb):
@@ -55,6 +63,17 @@ class Pages:
                 return await self._act(verb, topic, partition, request.query)
             case _:
                 return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
+
+    async def _reload(self) -> Response:
+        """Has the configuration read again. 200: done, with what has changed; 202: under way, flows still drain; 409:
+        it is wrong, and nothing was changed."""
+        try:
+            changed = await asyncio.wait_for(self._served.reloading.reload(), RELOAD_S)
+        except NotRead as error:
+            return _json(HTTPStatus.CONFLICT, {"error": f"{error}; {UNCHANGED}"})
+        except TimeoutError:
+            return _json(HTTPStatus.ACCEPTED, {})
+        return _json(HTTPStatus.OK, {name: getattr(changed, name) for name in CHANGED})
 
     def _about(self, request: HttpRequest) -> Response:
         """Returns a page about all flows, or with ``?flow=NAME`` about one."""

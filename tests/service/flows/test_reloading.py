@@ -1,22 +1,29 @@
 """Reloads: the file is read in another process, checked as a whole, and applied; a wrong one changes nothing."""
 
 import asyncio
+import json
 import os
 import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mirror.cli import main
 from mirror.service.commands import Commands
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.flows import reloading
 from mirror.service.flows.changes import Changes
 from mirror.service.flows.reloading import NotRead, Reloading, read
+from mirror.service.http import client, routes
+from mirror.service.http.routes import Pages
+from mirror.service.http.server import HttpRequest
 from mirror.service.worker_settings import Supervision
 from tests.fakes.loop import until
 from tests.service.config.test_across import text
@@ -107,6 +114,85 @@ async def test_asked_for_while_one_is_under_way(tmp_path: Path) -> None:
         service.may_apply.set()
         await until(lambda: len(service.lines.of("reloaded")) == 2)
         assert [each.added for each in service.applied] == [(), (HUB,)]
+
+
+async def test_whoever_asks_may_wait(tmp_path: Path) -> None:
+    """For what has changed, or for what is wrong; those who ask meanwhile get the answer to the one that follows."""
+    async with reloads(tmp_path) as (service, found):
+        service.write({EAST: {}, HUB: {}})
+        service.may_apply.clear()
+        first = asyncio.create_task(found.reload())
+        await until(lambda: service.applied)
+        service.write({HUB: {}})
+        others = [asyncio.create_task(found.reload()) for _ in range(2)]
+        others[0].cancel()
+        service.may_apply.set()
+        assert (await first).added == (HUB,)
+        assert (await others[1]).removed == (EAST,)
+        service.write({HUB: {"topic": "x"}})
+        with pytest.raises(NotRead, match="topic: is unknown"):
+            await found.reload()
+
+
+async def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Done, refused, and not done yet."""
+    async with reloads(tmp_path) as (service, found):
+        served: Any = SimpleNamespace(reloading=found, commands=service.commands, flows={})
+        request = HttpRequest("POST", ("api", "v1", "reload"), {})
+
+        async def ask() -> tuple[int, Any]:
+            answer = await Pages(served).answer(request)
+            return answer.status, json.loads(answer.body)
+
+        service.write({EAST: {}, HUB: {}}, log_level="debug")
+        assert await ask() == (
+            200,
+            {
+                "added": [HUB], "removed": [], "restarted": [], "limited": [], "untouched": [EAST],
+                "need_restart": ["log.level"],
+            },
+        )  # fmt: skip
+        service.write({HUB: {"topic": "x"}})
+        code, body = await ask()
+        assert code == 409
+        assert "topic: is unknown" in body["error"]
+        assert body["error"].endswith("nothing was changed: all flows go on under the former configuration")
+        service.write({HUB: {}})
+        service.may_apply.clear()
+        monkeypatch.setattr(routes, "RELOAD_S", 0.1)
+        monkeypatch.setattr(reloading, "READ_S", 60.0)
+        code, body = await ask()
+        assert (code, body) == (202, {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ({"added": [HUB], "untouched": [EAST], "need_restart": []}, 0, f"added: {HUB}\nuntouched: {EAST}\n"),
+        (
+            {"restarted": [EAST], "need_restart": ["log.level"]},
+            0,
+            "used from the next start of the service on: log.level",
+        ),
+        (None, 0, "still drain"),
+        (client.NotDone("x.yaml:1: wrong"), 78, "not reloaded: x.yaml:1: wrong"),
+        (client.NotAnswered("no mirror answers"), 1, "no mirror answers"),
+    ],
+)
+def test_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, code: int, said: str
+) -> None:
+    config = tmp_path / "mirror.yaml"
+    config.write_text(text({EAST: {}}))
+
+    def reload(_: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(client, "reload", reload)
+    result = CliRunner().invoke(main, ["reload", "-c", str(config)])
+    assert (result.exit_code, said in result.output) == (code, True)
 
 
 class Told:

@@ -311,7 +311,7 @@ def test_reloaded(
     1. SIGHUP with another flow in the file: it is added in the same process, and copies.
     2. A file that is wrong changes nothing: said with file and line, and in a gauge.
     3. A flow's own setting changes: it alone is restarted. A setting of the service changes: said, and not used yet.
-    4. The flow gets workers of its own, and is removed.
+    4. The flow gets workers of its own, and is removed (with `mirror reload`, which waits for the end of it).
     5. All the while, the other flow is not touched: no rebalance, no line, and it has copied everything.
     """
     place = Several(tmp_path, source=source_cluster, destination=destination_cluster, third=third_cluster)
@@ -363,8 +363,10 @@ def test_reloaded(
         process.wait_for(lambda: len(lines(process, comes, "started")) == 3, "its start in a process of its own")
         assert [each["flows"] for each in status(process)["workers"]] == [[stays], [comes]]
 
-        place.reload(process, one)
-        process.wait_for(lambda: len(process.of("reloaded")) == 4, "the last reload")
+        place.config.write_text(place.text(one))
+        told = cli(process, place.config, "reload")
+        assert (told.returncode, told.stdout) == (0, f"removed: {comes}\nuntouched: {stays}\n")
+        assert len(process.of("reloaded")) == 4
         assert process.of("reloading")[-1]["removed"] == [comes]
         process.wait_event("worker_stopped", worker=2)
         assert [each["pid"] for each in status(process)["workers"]] == [worker], "\n".join(
