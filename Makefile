@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts rules dashboards deep fuzz grid mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts events rules dashboards deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -55,6 +55,10 @@ audit-large: $(READY)
 # docs/HALTS.md, from the one list of reasons (mirror/reasons.py).
 halts: $(READY)
 	$(BIN)/python -m tests.halts_document
+
+# docs/EVENTS.md, from the code that logs and the list beside the tests.
+events: $(READY)
+	$(BIN)/python -m tests.events_document
 
 # What deploy/ has of the alerts, from mirror/configs/alerts.yaml.
 rules: $(READY)

@@ -5,7 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from mirror.foretold import FORETOLD, UNFORESEEN, Line
-from mirror.reasons import REASONS, HaltReason
+from mirror.reasons import HaltReason
 
 FILE = Path(__file__).parent.parent / "docs" / "HALTS.md"
 _HEAD = """\
@@ -37,11 +37,11 @@ Made by `python -m tests.halts_document` from `mirror/reasons.py`; do not edit.
 def document() -> str:
     """Markdown: a table of all reasons, then each with its cases and remedies, then the lines of ``mirror plan``."""
     by_slug = {slug: list(cases) for slug, cases in groupby(sorted(HaltReason, key=_slug), key=_slug)}
-    rows = [f"| [`{slug}`](#{slug}) | {by_slug[slug][0].meaning} | {_ends(by_slug[slug])} |" for slug in REASONS]
+    rows = [f"| [`{slug}`](#{slug}) | {cases[0].meaning} | {_ends(cases)} |" for slug, cases in by_slug.items()]
     lines = [_HEAD, "| reason | what was found | who ends it |", "|---|---|---|", *rows]
-    for slug in REASONS:
+    for slug, cases in by_slug.items():
         lines += ["", f"## {slug}"]
-        for case in by_slug[slug]:
+        for case in cases:
             lines += ["", f"{case.meaning}", "", f"*Remedy:* {_sentence(case.remedy)}", "", _before(case)]
     lines += ["", "## The lines of mirror plan", "", "| line | what it finds out | reasons |", "|---|---|---|"]
     for line in Line:

@@ -5,7 +5,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -143,7 +143,7 @@ def test_a_run_leaves_nothing_behind() -> None:
 @pytest.mark.long
 def test_without_the_rule_they_are_not_told() -> None:
     """Mutation: whoever wrote the last batch is taken for the flow."""
-    with patch.object(Comparison, "_own", lambda *_: None), pytest.raises(Violation):
+    with patch.object(Comparison, "_check_own", AsyncMock()), pytest.raises(Violation):
         _play_all(20)
 
 

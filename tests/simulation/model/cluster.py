@@ -10,6 +10,7 @@ from typing import Any
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
+from mirror.net.health.histogram import RequestDurations
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.logs.reading import verified
 from mirror.net.metadata import Leader, Topic
@@ -90,6 +91,7 @@ class SimulatedCluster:
         """Of its topics: what their configs say on both sides."""
         self.refreshed_at = -1.0
         self.options = SimpleNamespace(connection=ConnectionOptions(client_id="sim"), backoff_ms=5, backoff_max_ms=200)
+        self.durations = RequestDurations()
         self.links: list[Link] = []
         self.before_write: Callable[[str], None] = lambda what: None
         """Called when the worker has decided to write "markers" or "data", and they are not on their way yet."""
