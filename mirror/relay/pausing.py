@@ -5,11 +5,13 @@ That is written down like any other halt, so it outlives restarts and holds for 
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mirror.reasons import PAUSED, HaltReason
+from mirror.net.errors import NetworkError
+from mirror.reasons import PAUSED, HaltReason, is_durable
 from mirror.relay.assignment import Key
-from mirror.relay.halts import Halted
+from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 WATCH_S = 10.0
 """Longest wait for partitions to come to rest, in seconds. Those that have not by then do so later."""
 LOOK_EVERY_S = 0.02
+_STOPPING = "the mirror is being stopped: pause it once it runs again"
+_ELSEWHERE = "let go meanwhile: another worker has it; try again"
+_NOT_YET = "not yet: the destination has not answered for all that was sent; it pauses once it has"
+_UNWRITTEN = "it has stopped, but that could not be written down yet: a restart may resume it"
+_WITHDRAWN = "resumed meanwhile"
+_FINAL = frozenset({_STOPPING, _ELSEWHERE, _WITHDRAWN})
+_HALTED = "it has halted already"
 
 
 class Pausing:
@@ -27,75 +36,163 @@ class Pausing:
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
         self._wanted: set[Partition] = set()
-        """Partitions that are to be paused, and still have answers due."""
+        """Partitions that are to be paused, and have something under way."""
+        self._wishes: dict[Partition, object] = {}
+        """Partitions that somebody wants paused, until they are resumed or let go."""
+        self._writing: dict[Partition, asyncio.Task[None]] = {}
+        """What writes down that a partition is paused."""
+        self._resumed: set[Partition] = set()
+        """Partitions that are being resumed: whoever pauses them now comes after that."""
 
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
         """Pauses partitions, and waits for ``WATCH_S`` at most until that is done and written down.
+
+        A partition that has halted for a reason that an operator has to deal with stays as it is. One whose halt would
+        end by itself is paused.
 
         Returns:
             Partition -> the reason why it is not paused, or not for sure, or an empty string.
         """
         relay = self._relay
-        told: dict[Key, str] = {}
-        begun: dict[Key, Partition] = {}
-        for key in keys:
-            partition = relay.partitions.get(key)
-            if partition is None:
-                told[key] = "not copied here"
-            elif partition.halted is not None and partition.halted.reason != PAUSED:
-                told[key] = f"it has halted already, {partition.halted.reason}"
-            else:
-                told[key], begun[key] = "", partition
-                self._pause(partition)
+        begun = {key: partition for key in keys if (partition := relay.partitions.get(key)) is not None}
+        wishes = {partition: self._wishes.setdefault(partition, object()) for partition in begun.values()}
+        told = {key: "" if key in begun else "not copied here" for key in keys}
         loop = asyncio.get_running_loop()
         until = loop.time() + WATCH_S
-        while begun and loop.time() < until:
+        while begun:
             for key, partition in [*begun.items()]:
-                if relay.partitions.get(key) is not partition:
-                    told[key] = "let go meanwhile: another worker has it; try again"
-                elif not self._is_kept(partition):
-                    continue
-                del begun[key]
+                why_not = await self._step(key, partition, wishes[partition])
+                told[key] = why_not or ""
+                if why_not is None:
+                    del begun[key]
+                elif why_not in _FINAL or why_not.startswith(_HALTED):
+                    del begun[key]
+                    if self._wishes.get(partition) is wishes[partition]:
+                        del self._wishes[partition]
+            if loop.time() >= until:
+                break
             await asyncio.sleep(LOOK_EVERY_S)
-        for key, partition in begun.items():
-            if partition.halted is None:
-                told[key] = "not yet: the destination has not answered for all that was sent; it pauses once it has"
-            else:
-                told[key] = "it has stopped, but that could not be written down yet: a restart may resume it"
         return told
+
+    async def _step(self, key: Key, partition: Partition, wish: object) -> str | None:
+        """Does what can be done now. Returns None once it is paused and that is written down; else why not, or why not
+        yet."""
+        relay = self._relay
+        if relay.draining:
+            return _STOPPING
+        if relay.partitions.get(key) is not partition:
+            return _ELSEWHERE
+        if self._wishes.get(partition) is not wish:
+            return _WITHDRAWN
+        if partition in self._resumed:
+            return _NOT_YET
+        halted = partition.halted
+        if halted is not None and halted.reason == PAUSED:
+            return None if self._is_kept(partition) else _UNWRITTEN
+        if halted is not None and is_durable(halted.reason):
+            return f"{_HALTED}, {halted.reason}"
+        if halted is not None:
+            self._replace(partition)
+        elif partition.phase is Phase.LOCATING:
+            return await self._stop_locating(partition)
+        else:
+            self._want(partition)
+        return _NOT_YET
+
+    async def _stop_locating(self, partition: Partition) -> str:
+        """Pauses a partition that is being located, unless it is written down that it has halted before: what locates
+        it finds that, too."""
+        try:
+            await self._relay.pins.recall(partition)
+        except PartitionHalted:
+            return _NOT_YET
+        except NetworkError as error:
+            return f"it cannot be told whether it has halted before; try again: {error}"
+        if partition.phase is Phase.LOCATING and partition not in self._resumed:
+            self._relay.tasks.cancel(partition)
+            self._relay.halt(partition, _paused())
+        return _NOT_YET
+
+    def _want(self, partition: Partition) -> None:
+        """Halts the partition when nothing of it is under way. A halt that waits for the same comes first."""
+        self._wanted.add(partition)
+        if partition.phase is Phase.ACTIVE and partition.cursor.ending is None:
+            self._relay.halt_when_drained(partition, _paused())
+
+    def _replace(self, partition: Partition) -> None:
+        """Pauses a partition that has halted for a reason that ends by itself: it would go on then."""
+        halted = _paused()
+        partition.still_halted(halted)
+        self._relay.tell_halted(partition, halted)
+        self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Something may have been dropped that is to be fetched again, and with it that the partition is to end."""
+        for partition in [*self._wanted]:
+            self._want(partition)
 
     def takes(self, partition: Partition) -> bool:
         """Pauses a partition that is about to be located again, if it is to be. Returns False if it is not."""
         if partition not in self._wanted:
             return False
-        self._halt(partition)
+        self._relay.halt(partition, _paused())
         return True
 
-    def _pause(self, partition: Partition) -> None:
-        match partition.phase:
-            case Phase.ACTIVE:
-                self._wanted.add(partition)
-                self._relay.halt_when_drained(partition, _paused())
-            case Phase.DOUBT:
-                self._wanted.add(partition)  # halts when no answer is due any more
-            case Phase.LOCATING:
-                self._relay.tasks.cancel(partition)
-                self._halt(partition)
-            case _:
-                pass
-
-    def _halt(self, partition: Partition) -> None:
-        self._relay.halt(partition, _paused())
-
     def halted(self, partition: Partition) -> None:
-        """The partition has halted, or is not ours any more: nothing is waited for."""
+        """The partition has halted. If it may go on by itself, it is paused instead."""
+        if partition not in self._wanted:
+            return
         self._wanted.discard(partition)
+        if partition.halted is not None and not is_durable(partition.halted.reason):
+            self._replace(partition)
+
+    def released(self, partition: Partition) -> None:
+        """The partition is not ours any more."""
+        self._wanted.discard(partition)
+        self._wishes.pop(partition, None)
+        self._writing.pop(partition, None)
+
+    def writes(self, partition: Partition, task: "asyncio.Task[None]") -> None:
+        """Takes what writes down that the partition is paused."""
+        self._writing[partition] = task
+
+    # -- resuming ------------------------------------------------------------------------------------------------------
+
+    def give_up(self, partition: Partition) -> bool:
+        """An operator resumes a partition that is not paused yet: it goes on. Returns False if it was not to be."""
+        if partition not in self._wishes or partition.halted is not None:
+            return False
+        del self._wishes[partition]
+        self._wanted.discard(partition)
+        if partition.cursor.ending is not None and partition.cursor.ending.reason == PAUSED:
+            partition.cursor.go_on()
+            self._relay.ending.halts_no_more(partition)
+            self._relay.brokers.pump_fetchers()
+        return True
+
+    async def begin_to_resume(self, partition: Partition) -> None:
+        """The partition is being resumed: nothing is written down of its pause any more."""
+        self._resumed.add(partition)
+        self._wishes.pop(partition, None)
+        writing = self._writing.pop(partition, None)
+        if writing is not None:
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(asyncio.gather(writing, return_exceptions=True))
+
+    def end_to_resume(self, partition: Partition) -> None:
+        """It is resumed, or not, for whatever reason."""
+        self._resumed.discard(partition)
 
     def _is_kept(self, partition: Partition) -> bool:
-        """Returns True if it has halted, and the internal topic has that."""
-        if partition.halted is None:
+        """Returns True if the internal topic has this pause."""
+        pins = self._relay.pins
+        kept = pins.state.ledger.halt(partition.subject)
+        if kept is None or kept.reason != PAUSED:
             return False
-        return partition.halted.reason != PAUSED or self._relay.pins.state.ledger.halt(partition.subject) is not None
+        return (kept.source_id, kept.destination_id) == pins.known_ids(partition)
 
 
 def _paused() -> Halted:

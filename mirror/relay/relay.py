@@ -124,7 +124,7 @@ class Relay:
         self._recreated = RecreatedTopics(self)
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
-        self._pausing = Pausing(self)
+        self.pausing = Pausing(self)
         self.expiry = ProducerExpiry(destination, log)
         self.replicas = Replicas(
             source, settings.client_rack, log, detach=self.brokers.stop_fetching, attach=self.brokers.fetch
@@ -270,7 +270,7 @@ class Relay:
         partition.stop()
         del self.partitions[partition.topic, partition.index]
         self.ending.release(partition)
-        self._pausing.halted(partition)
+        self.pausing.released(partition)
 
     def stop_fetching(self, partition: Partition) -> None:
         """Stops fetching the partition. An answer under way is dropped."""
@@ -300,7 +300,7 @@ class Relay:
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
         """Pauses partitions because an operator says so; ``resume_all`` has them go on. Returns partition -> the reason
         why it is not paused, or not for sure, or an empty string."""
-        return await self._pausing.pause_all(keys)
+        return await self.pausing.pause_all(keys)
 
     def look_soon(self) -> None:
         """See ``Orchestrator``."""
@@ -382,7 +382,7 @@ class Relay:
         """A partition in doubt has nothing under way any more."""
         partition.move("emptied")
         partition.queue.leave()
-        if not self._draining and not self._pausing.takes(partition):
+        if not self._draining and not self.pausing.takes(partition):
             self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
@@ -395,16 +395,25 @@ class Relay:
             sharing = [name for name, pair in self.pairs.items() if pair.destination == into]
             halted = of_mapped(halted, {*sharing} - {partition.topic})
         partition.stop_with(halted)
-        self._pausing.halted(partition)
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
-            if halted.reason != PAUSED:
+            writing = self.spawn(self.pins.halted(partition, halted))
+            if halted.reason == PAUSED:
+                self.pausing.writes(partition, writing)
+            else:
                 self.stats.halted(halted.reason)
-            self.spawn(self.pins.halted(partition, halted))
             self.durable.write_soon()
         else:
             self._note_due(partition)
         self.ending.halts_no_more(partition)
+        self.tell_halted(partition, halted)
+        self.brokers.stop_fetching(partition)
+        if self.assignment is not None:
+            self.assignment.check()
+        self.pausing.halted(partition)
+
+    def tell_halted(self, partition: Partition, halted: Halted) -> None:
+        """Logs a halt, or a pause."""
         since = {"since_ms": halted.at_ms} if halted.at_ms else {}
         if halted.reason == PAUSED:
             self.log.info("paused", topic=partition.topic, partition=partition.index, **since)
@@ -418,9 +427,6 @@ class Relay:
                 remedy=halted.remedy,
                 **since,
             )
-        self.brokers.stop_fetching(partition)
-        if self.assignment is not None:
-            self.assignment.check()
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
         """Acts on the outcome of work beside the data path: the partition halts, or is located again."""
@@ -511,6 +517,7 @@ class Relay:
     def drained(self) -> None:
         """Partitions may have nothing left to send, and there may be something to fetch."""
         self.ending.check()
+        self.pausing.check()
         self._check_drained()
         self.brokers.pump_fetchers()
 

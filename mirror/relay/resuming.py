@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from mirror.reasons import Heals, heals
+from mirror.reasons import PAUSED, Heals, heals
 from mirror.relay.assignment import Key
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -23,15 +23,35 @@ class Resuming:
     async def resume_all(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
         """See ``Relay.resume_all``."""
         relay = self._relay
+        keys = list(keys)
+        # What is not paused yet goes on at once, and was never away.
+        kept_on = {key for key in keys if key in relay.partitions and relay.pausing.give_up(relay.partitions[key])}
+        resting = [relay.partitions[key] for key in keys if key in relay.partitions and key not in kept_on]
+        paused = [each for each in resting if each.halted is not None and each.halted.reason == PAUSED]
+        for partition in paused:
+            await relay.pausing.begin_to_resume(partition)
+        try:
+            told = await self._resume_resting([key for key in keys if key not in kept_on], **accept)
+        finally:
+            for partition in paused:
+                relay.pausing.end_to_resume(partition)
+        return dict.fromkeys(kept_on, "") | told
+
+    async def _resume_resting(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
+        relay = self._relay
         halted = {(each.topic, each.index) for each in relay.halted}
         await relay.find_topics()
         told = {key: self._why_not(key) for key in keys}
         wanted = [relay.partitions[key] for key, why_not in told.items() if not why_not]
+        # A pause says nothing of the topics: what has become of them meanwhile is found, and told, as ever.
+        paused = [each for each in wanted if each.halted is not None and each.halted.reason == PAUSED]
+        others = [each for each in wanted if each not in paused]
         # Some may have healed at that look, and are resumed already.
         going = {key for key in halted if key in relay.partitions and relay.partitions[key].halted is None}
         told |= {key: "" for key in told if key in going}
-        await relay.loops.resumed(wanted, accept=accept.get("accept_unproven", False))
-        await relay.pins.resumed(wanted)
+        await relay.loops.resumed(others, accept=accept.get("accept_unproven", False))
+        await relay.pins.resumed(others)
+        await relay.pins.unpaused(paused)
         for partition in wanted:
             key = (partition.topic, partition.index)
             if relay.partitions.get(key) is not partition or partition.phase is not Phase.HALTED:

@@ -174,14 +174,16 @@ CAUSES = (
         (steady((AGE, 300)),),
     ),
     Cause(
-        "MirrorPartitionStalled", steady((LAG, 5), (END, 100)), 300, PARTITION_LABELS,
+        "MirrorPartitionStalled", steady((LAG, 5), (AGE, 9), (END, 100)), 300, PARTITION_LABELS,
         "t-0 lacks 5 records, and nothing of it was copied in 10 minutes.",
         (
-            steady((LAG, 5)) | growing(END, 1),
-            steady((LAG, 0), (END, 100)),
-            steady((LAG, 5), (END, 100), (HALTED, 1)),
+            steady((LAG, 5), (AGE, 9)) | growing(END, 1),
+            steady((LAG, 0), (AGE, 0), (END, 100)),
+            steady((LAG, 5), (AGE, 9), (END, 100), (HALTED, 1)),
+            # Paused: its age is not told.
+            steady((LAG, 5), (END, 100)),
             # Another host took it over, and needs a while to begin: what the former one did last counts.
-            steady((LAG, 5)) | {of("one", END): "0+1x10 stale", of("two", END): f"_x11 10x13 11+1x{ALWAYS}"},
+            steady((LAG, 5), (AGE, 9)) | {of("one", END): "0+1x10 stale", of("two", END): f"_x11 10x13 11+1x{ALWAYS}"},
         ),
     ),
     Cause(

@@ -27,7 +27,7 @@ from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, FlowEntry, Hop, Ke
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
 from mirror.offsetmap.internal.topic import InternalTopic, Shared
-from mirror.reasons import GAPS, HaltReason
+from mirror.reasons import GAPS, PAUSED, HaltReason
 from mirror.relay.durable.flows import digest_of, digest_of_text
 from mirror.relay.durable.rings import ClusterTopic, begin_of, end_of, nearest, newest, on_the_way, way
 from mirror.relay.halts import Halted, PartitionHalted
@@ -325,7 +325,7 @@ class Loops:
         """Returns True if the partition of a flow that feeds this one has halted, for good, with the current topics."""
         ledger, subject = feed.state.ledger, feed.subject
         halted = ledger.halt(subject)
-        if halted is None or halted.reason in GAPS:
+        if halted is None or halted.reason in GAPS or halted.reason == PAUSED:
             return False
         source_id, destination_id = self._relay.pins.ids(partition)
         if halted.destination_id != source_id:

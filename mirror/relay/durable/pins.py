@@ -15,7 +15,7 @@ from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
-from mirror.reasons import GAPS, HaltReason, is_durable
+from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
 from mirror.relay.durable.due import Due, persistently
 from mirror.relay.durable.notes import (
     LedSource,
@@ -311,7 +311,7 @@ class Pins:
         that heal by themselves, only notes are written: what was copied last, and what was due."""
         entries: list[Entry] = []
         if is_durable(halted.reason):
-            source_id, destination_id = self.ids(partition)
+            source_id, destination_id = self.known_ids(partition) if halted.reason == PAUSED else self.ids(partition)
             entries.append(
                 KeptHalt(
                     subject=partition.subject,
@@ -337,6 +337,17 @@ class Pins:
             # This goes first, whether the source can be asked or not.
             await persistently(attempt, self._settings, still)
         await self.due.write_down(partition, halted)
+
+    async def unpaused(self, partitions: Iterable[Partition]) -> None:
+        """Forgets that these partitions were paused. What is known of their topics stays as it is.
+
+        Raises:
+            NetworkError: it is not certain that it was written.
+        """
+        paused = [*partitions]
+        entries = [note for each in paused if self.due.at_halt(each) < 0 for note in await self.due.now(each)]
+        if paused:
+            await self._state.save(entries, forget=[halt_key(each.subject) for each in paused])
 
     async def resumed(self, partitions: Iterable[Partition]) -> None:
         """Lets these partitions go on with the topics as they are now, by an operator's decision: forgets their halts,
@@ -389,6 +400,12 @@ class Pins:
             isolation_level=isolation_level,
             at_ms=_now_ms(),
         )
+
+    def known_ids(self, partition: Partition) -> tuple[str | None, str | None]:
+        """Returns the ids of the topics that it is known to be copied from and to, also while one is not found."""
+        source_id, destination_id = self.ids(partition)
+        claim = partition.claim
+        return source_id or id_text(claim.source_id), destination_id or id_text(claim.destination_id)
 
     def ids(self, partition: Partition) -> tuple[str | None, str | None]:
         """Returns the current ids of the source and destination topic."""

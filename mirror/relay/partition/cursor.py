@@ -331,6 +331,10 @@ class Cursor:
         """See ``ending``."""
         self.ending = halted
 
+    def go_on(self) -> None:
+        """It does not end with anything any more: it is fetched on."""
+        self.ending = None
+
     # -- what was read -------------------------------------------------------------------------------------------------
 
     def forget_read(self) -> None:

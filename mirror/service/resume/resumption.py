@@ -62,6 +62,8 @@ class Resumption:
         self._children = children
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._asked = 0
+        self._paused: set[Key] = set()
+        """Partitions that somebody wanted paused here. Reports on them may be a second old."""
 
     async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
         """Has halted and paused partitions resumed by the workers that have them.
@@ -81,19 +83,21 @@ class Resumption:
         remade = {row.topic for row in halted if row.reason == RECREATED} if partition is None else set()
         for key in sorted(wanted & here.keys()):
             number, row = here[key]
-            if partition is not None or row.state in RESTING:
+            if partition is not None or row.state in RESTING or key in self._paused:
                 by_worker[number].append(key)
             elif row.topic in remade:
                 by_worker[number] += []  # the worker is asked too: it will halt for the same reason in a moment
         wish = {"accept": sorted(accept), "remade": sorted(remade)}
-        return await self._done(say.RESUME, by_worker, wanted - here.keys(), wish)
+        found = await self._done(say.RESUME, by_worker, wanted - here.keys(), wish)
+        self._paused -= {(each.topic, each.partition) for each in found.outcomes if not each.why_not}
+        return found
 
     async def pause(self, topic: str | None, partition: int | None) -> Resumed:
         """Has partitions paused by the workers that have them: what was fetched is copied first.
 
         Args:
             topic: only partitions of this topic; None: of all topics.
-            partition: this one alone; None: all that have not halted.
+            partition: this one alone; None: all of them. Of those that have halted, the outcome says so.
 
         Raises:
             NotAsked: as ``resume``.
@@ -101,10 +105,10 @@ class Resumption:
         wanted, here = await self._chosen(topic, partition)
         by_worker: dict[int, list[Key]] = defaultdict(list)
         for key in sorted(wanted & here.keys()):
-            number, row = here[key]
-            if partition is not None or row.state not in RESTING:
-                by_worker[number].append(key)
-        return await self._done(say.PAUSE, by_worker, wanted - here.keys(), {})
+            by_worker[here[key][0]].append(key)
+        found = await self._done(say.PAUSE, by_worker, wanted - here.keys(), {})
+        self._paused |= {(each.topic, each.partition) for each in found.outcomes}
+        return found
 
     async def _chosen(
         self, topic: str | None, partition: int | None

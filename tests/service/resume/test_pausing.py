@@ -33,12 +33,13 @@ HELD = {
 
 
 async def test_who_is_asked() -> None:
-    """All that are not at rest; one that is named, however it is."""
+    """All of them, also those at rest: a halt may end by itself, and the outcome says so of one that does not."""
     workers = Workers(HELD)
     found = await workers.resumption.pause("orders", None)
-    assert found == Resumed([ResumeOutcome("orders", 1, ""), ResumeOutcome("orders", 3, "")], [("orders", 2)])
+    assert found == Resumed([ResumeOutcome("orders", index, "") for index in (0, 1, 3)], [("orders", 2)])
     assert await workers.resumption.pause("orders", 0) == Resumed([ResumeOutcome("orders", 0, "")], [])
     assert [each for each in workers.asked if each[1] == "pause"] == [
+        (1, "pause", [("orders", 0)]),
         (2, "pause", [("orders", 1), ("orders", 3)]),
         (1, "pause", [("orders", 0)]),
     ]

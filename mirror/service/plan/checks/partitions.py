@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
-from mirror.reasons import HaltReason
+from mirror.reasons import PAUSED, HaltReason
 from mirror.relay.halts import Halted
 from mirror.service.plan.checks.rights import lacking
 from mirror.service.plan.checks.topics import MIN_IN_SYNC, number
@@ -33,6 +33,9 @@ def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator
     if one.halted is None:
         return
     found = of_halt(one.halted)
+    if one.halted.reason == PAUSED:
+        yield PlanFinding(Line.HALTED, Level.TOLD, "an operator has paused it", one.halted.remedy)
+        return
     if one.kept:
         found = found._replace(line=Line.HALTED, detail=f"it has halted before ({found.reason}): {found.detail}")
     yield found
