@@ -1,5 +1,6 @@
 """The settings of one flow: names of topics, kind of offsets, and what goes with the records."""
 
+import json
 import re
 from typing import Literal
 
@@ -27,6 +28,16 @@ _WORKED_OUT = {
     names.ENABLED, names.TOPICS, names.EXCLUDE, names.POLICY, names.SEPARATOR, names.CONFIGS_EXCLUDE, "groups",
     names.GROUPS_EXCLUDE, "sync.topic.configs.enabled", "sync.topic.acls.enabled", "sync.group.offsets.enabled",
 }  # fmt: skip
+
+
+_NARROWED = "4.0"
+"""Since then, MirrorMaker 2 takes only its own topics for internal."""
+
+
+def _any_of(*separators: str) -> str:
+    """Returns the expression that matches one of these texts."""
+    each = [re.escape(text) for text in dict.fromkeys(separators)]
+    return each[0] if len(each) == 1 else f"({'|'.join(each)})"
 
 
 class Flow:
@@ -180,9 +191,20 @@ class Flow:
         if found.failed and given is not None:
             self._ledger.decide(given, f"could not be translated: {', '.join(found.failed)}")
             self._off.append(f"without all of {names.EXCLUDE}, more would be copied than before: decide on exclude")
-        marks = "".join(dict.fromkeys("." + "_" * (self._between == "_") + "-"))
-        own = [f".*[{marks}]internal", rf"(.*{re.escape(self._between)})?heartbeats"]
-        notes.append("the last two are MirrorMaker 2's own topics")
+        enabled = self._flow.settings.get(names.INTERNAL_SEPARATOR)
+        inside = "." if enabled and enabled.value.strip().lower() == "false" else self._between
+        own = [
+            rf"mm2.*{_any_of('.', inside)}internal",
+            rf".*{re.escape(inside)}checkpoints{re.escape(inside)}internal",
+            rf"(.*{re.escape(self._between)})?heartbeats",
+        ]
+        notes.append("the last three are MirrorMaker 2's own topics")
+        if given is None or "internal" not in given.value:
+            own.insert(0, f".*{_any_of('.', '-', inside)}internal")
+            notes.append(
+                f"before Kafka {_NARROWED}, MirrorMaker 2 left out whatever ends in .internal or -internal: take "
+                f"{json.dumps(own[0])} out, if such topics of yours are to be copied"
+            )
         self._write("exclude", tuple(dict.fromkeys([*found.entries, *own])), *self._of(given), note="; ".join(notes))
 
     def _entries(self, given: Given | None, default: tuple[str, ...], what: str = "topics") -> patterns.Entries:

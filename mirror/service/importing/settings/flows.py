@@ -14,6 +14,7 @@ _PLUGIN = "no Java class can be plugged in"
 
 POLICY = "replication.policy.class"
 SEPARATOR = "replication.policy.separator"
+INTERNAL_SEPARATOR = "replication.policy.internal.topic.separator.enabled"
 TOPICS, EXCLUDE, OLD_EXCLUDE = "topics", "topics.exclude", "topics.blacklist"
 GROUPS_EXCLUDE, OLD_GROUPS_EXCLUDE = "groups.exclude", "groups.blacklist"
 CONFIGS_EXCLUDE, OLD_CONFIGS_EXCLUDE = "config.properties.exclude", "config.properties.blacklist"
@@ -70,7 +71,7 @@ FLOWS: Mapping[str, Rule] = {
     ),
     "tasks.max": not_needed("one process copies all partitions; raise `workers` if one core is not enough"),
     "offset.lag.max": not_needed(_NO_OFFSET_SYNCS),
-    "replication.policy.internal.topic.separator.enabled": not_needed("it names topics of MirrorMaker 2's own"),
+    INTERNAL_SEPARATOR: not_needed("it names topics of MirrorMaker 2's own"),
     **each(not_needed(_NO_CHECKPOINTS), "emit.checkpoints.enabled emit.checkpoints.interval.seconds "
     "checkpoints.topic.replication.factor"),
     **each(

@@ -77,6 +77,14 @@ def test_topics_of_mirrormakers_own_are_left_out(exclude: str, separator: str, t
     assert found.selects("secrets") == ("secret" not in exclude)
 
 
+def test_names_of_internal_topics_may_have_dots_all_the_same(tmp_path: Path) -> None:
+    dots = "replication.policy.internal.topic.separator.enabled = false\n"
+    text = "replication.policy.separator = _\ntopics.exclude = mm2.*internal\n"
+    names = ["x.checkpoints.internal", "x_checkpoints_internal"]
+    assert [name for name in names if flow(tmp_path, text).selects(name)] == names[:1]
+    assert [name for name in names if flow(tmp_path, text + dots).selects(name)] == names[1:]
+
+
 def test_topics_by_default(tmp_path: Path) -> None:
     assert flow(tmp_path, "").topics == (".*",)
 
