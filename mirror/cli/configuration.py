@@ -3,10 +3,16 @@
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from mirror.cli.options import CONFIG, load
+from mirror.cli.options import CONFIG, fail, load
+from mirror.service.exits import EXIT_CONFIG
+
+if TYPE_CHECKING:
+    from mirror.service.importing.command import Format
+    from mirror.service.importing.make.flows import Offsets
 
 RUNBOOKS = "https://runbooks.example/mirror"
 """Stands in the shipped file for an address that only its operators know. Nobody has .example (RFC 2606)."""
@@ -62,6 +68,46 @@ def show(path: Path, given: bool, form: str) -> None:
         click.echo(json.dumps(in_effect(found, given=given), indent=2))
     else:
         click.echo(as_yaml(found, given=given), nl=False)
+
+
+@config.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", "properties", "strimzi"]),
+    default="auto",
+    show_default=True,
+    help="What the file is: an mm2.properties, or Strimzi's KafkaMirrorMaker2 in YAML. auto: by its content.",
+)
+@click.option(
+    "--offsets",
+    type=click.Choice(["exact", "mapped"]),
+    help="The kind of offsets of all flows. By default it is chosen for each flow, and the reason stands beside it.",
+)
+def import_(file: Path, form: "Format", offsets: "Offsets | None") -> None:
+    """Read a configuration of MirrorMaker 2, and print ours. Nothing is connected to.
+
+    Each key of FILE is in what is printed: behind the setting that it became, or in a comment that says why it is
+    not needed, or what has to be decided. Secrets are not printed: references to environment variables or files
+    stand in their place. A summary goes to stderr.
+
+    \b
+        mirror config import mm2.properties > mirror.yaml
+        mirror validate -c mirror.yaml
+        mirror plan -c mirror.yaml
+    """
+    from mirror.service.config import ConfigError
+    from mirror.service.importing.command import read
+
+    try:
+        found = read(str(file), form=form, offsets=offsets)
+    except ConfigError as error:
+        fail(str(error), EXIT_CONFIG)
+    click.echo(found.text, nl=False)
+    click.echo(f"{file}: {found.summary}", err=True)
+    for each in found.decisions:
+        click.echo(f"  {each}", err=True)
 
 
 @config.command()

@@ -75,9 +75,10 @@ class LookupFailed(Exception):
     """A `${...}` that cannot be resolved: `args` are the problem and the remedy."""
 
 
-def read_document(file: str, env: Mapping[str, str]) -> Document:
-    """Reads and parses a file. Raises ConfigError if it yields no data; lesser findings are in the result."""
-    text = _read_text(file)
+def read_document(file: str, env: Mapping[str, str] | None) -> Document:
+    """Reads and parses a file. Raises ConfigError if it yields no data; lesser findings are in the result. ``env``: the
+    variables for `${env:NAME}`; None: it is another program's file, so no text is looked up, and none is repeated."""
+    text = _decoded(file, read_raw(file))
     yaml = YAML(typ="safe", pure=True)
     reader = _Reader(Document(file), yaml, env)
     try:
@@ -94,7 +95,8 @@ def read_document(file: str, env: Mapping[str, str]) -> Document:
     return reader.document
 
 
-def _read_text(file: str) -> str:
+def read_raw(file: str) -> bytes:
+    """Returns a file's bytes. Raises ConfigError if it cannot be read, or is larger than a configuration."""
     try:
         with open(file, "rb") as stream:
             raw = stream.read(FILE_MAX_BYTES + 1)
@@ -103,6 +105,10 @@ def _read_text(file: str) -> str:
         raise _unreadable(file, None, f"cannot be read: {reason}", "name a readable YAML file") from None
     if len(raw) > FILE_MAX_BYTES:
         raise _unreadable(file, None, f"is larger than {FILE_MAX_BYTES} bytes", "name a configuration file")
+    return raw
+
+
+def _decoded(file: str, raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -129,7 +135,7 @@ def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
 class _Reader:
     """Walks the nodes once, turning them into data and noting the line of everything."""
 
-    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str] | None) -> None:
         self.document = document
         self._yaml = yaml
         self._env = env
@@ -197,7 +203,7 @@ class _Reader:
         try:
             if tag in _PLAIN_TAGS:
                 return self._yaml.constructor.construct_object(node, deep=True)
-            told = "" if _is_secret(path) else f" ({_elide(tag.removeprefix(_TAG))})"
+            told = "" if self._env is None or _is_secret(path) else f" ({_elide(tag.removeprefix(_TAG))})"
             problem = f"has a tag that means nothing here{told}"
         except ValueError:
             problem = f"is no {tag.removeprefix(_TAG)}"
@@ -205,6 +211,8 @@ class _Reader:
         return None
 
     def _text(self, text: str, path: Path) -> str:
+        if self._env is None:
+            return text
         try:
             found = _REFERENCE.sub(self._look_up, text)
         except LookupFailed as failed:
@@ -234,7 +242,7 @@ class _Reader:
         return self._from_env(name) if kind == "env" else self._from_file(name)
 
     def _from_env(self, name: str) -> str:
-        if name not in self._env:
+        if self._env is None or name not in self._env:
             raise LookupFailed(f"environment variable {_elide(name)} is not set", "set it, or write the value itself")
         return self._env[name]
 

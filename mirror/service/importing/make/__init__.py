@@ -1,0 +1,1 @@
+"""Our settings of clusters and flows, made of what was read."""

@@ -1,0 +1,1 @@
+"""Single values in our notation. Pure."""
