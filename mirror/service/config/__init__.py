@@ -1,8 +1,9 @@
 """The configuration file: its content (`model`), how it is read (`document`), how errors are reported (`load`)."""
 
+from mirror.service.config.checks.topic_configs import DESTINATION_TOPIC_CONFIGS
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import ConfigError, ConfigFinding
-from mirror.service.config.flow import DESTINATION_TOPIC_CONFIGS, FlowSettings
+from mirror.service.config.flow import FlowSettings
 from mirror.service.config.kinds import HostPort
 from mirror.service.config.load import json_schema, load
 from mirror.service.config.model import Config, FlowNotChosen, ResolvedFlow

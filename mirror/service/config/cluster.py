@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from mirror.service.config.kinds import GIB, KIB, Addresses, HostPort, Milliseconds, Size, refused
+from mirror.service.config.checks.refusal import refused
+from mirror.service.config.kinds import GIB, KIB, Addresses, HostPort, Milliseconds, Size
 from mirror.service.config.security import SecuritySettings
 
 

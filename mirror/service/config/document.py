@@ -12,9 +12,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError, YAMLWarning
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from mirror.service.config.checks import syntax
 from mirror.service.config.errors import ConfigError, ConfigFinding, Path, elide, key_text
 from mirror.service.config.settings import Resolved
 
@@ -32,9 +33,10 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = {_TAG + "str", _TAG + "timestamp"}  # a date is a fine topic name
 _PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_SHOWABLE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^${}]+)\}")
+"""A reference as it should be, which is no secret itself."""
 SECRETS = ("password", "secret", "oauthbearer.token")
 """How the keys of secrets end."""
-_ALIAS = re.compile(r"undefined (alias|tag handle).*", re.DOTALL)
 _LITERAL = "or write $${ for a literal ${"
 
 
@@ -121,15 +123,12 @@ def _unreadable(file: str, line: int | None, problem: str, remedy: str) -> Confi
 
 
 def _not_yaml(file: str, text: str, error: YAMLError) -> ConfigError:
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        line, problem = mark.line + 1, getattr(error, "problem", None)
+    line = syntax.where(error) if isinstance(error, MarkedYAMLError) else None
+    if line is not None:
+        line, problem = line + 1, getattr(error, "problem", None)
     else:  # a character that YAML does not allow: the error has only its position
         line, problem = text.count("\n", 0, getattr(error, "position", 0)) + 1, getattr(error, "reason", None)
-    remedy = "correct the line, or the one before it: a quote, a bracket, a colon or the indentation"
-    # What follows the asterisk may be a secret that was not quoted.
-    told = _ALIAS.sub(r"undefined \1 (a value that begins with *, & or ! needs quotes)", " ".join(str(problem).split()))
-    return _unreadable(file, line, f"is not valid YAML: {told}", remedy)
+    return _unreadable(file, line, f"is not valid YAML: {syntax.told(str(problem))}", syntax.remedy(str(problem)))
 
 
 class _Reader:
@@ -168,7 +167,10 @@ class _Reader:
                 merged += self._merged(value_node, path, line)
                 continue
             key = key_node.value
-            if not isinstance(key_node, ScalarNode) or key_node.tag not in _TEXT_TAGS or not _is_unicode(key):
+            if isinstance(key_node, MappingNode) and path:
+                remedy = "write the value itself, or ${env:NAME} or ${file:PATH}"
+                self.document.break_off(path, "holds {{...}}, a template that nothing has filled in", remedy, line)
+            elif not isinstance(key_node, ScalarNode) or key_node.tag not in _TEXT_TAGS or not _is_unicode(key):
                 shown = key if isinstance(key_node, ScalarNode) else "[...]"
                 self.document.add((*path, shown), "is a key that is not text", "put it in quotes", line)
             elif key in data:
@@ -217,7 +219,8 @@ class _Reader:
             found = _REFERENCE.sub(self._look_up, text)
         except LookupFailed as failed:
             problem, remedy = failed.args
-            self.document.break_off(path, "holds a ${...} that means nothing" if _is_secret(path) else problem, remedy)
+            hidden = _is_secret(path) and not _SHOWABLE.fullmatch(text)
+            self.document.break_off(path, "holds a ${...} that means nothing" if hidden else problem, remedy)
             return text
         if not _is_unicode(found):
             self.document.break_off(path, "holds half a character", "write it as plain UTF-8 text")

@@ -7,20 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from mirror.service.config.kinds import (
-    GIB,
-    KIB,
-    MIB,
+from mirror.service.config.checks.entries import (
     TOPIC_NAME_MAX,
-    Choice,
-    Count,
-    Milliseconds,
-    Size,
-    Switch,
+    check_group_entry,
+    check_included,
     check_topic_entry,
-    format_size,
-    refused,
+    leaves_nothing,
 )
+from mirror.service.config.checks.refusal import refused
+from mirror.service.config.checks.topic_configs import SYNCED_TOPIC_CONFIGS, check_synced
+from mirror.service.config.kinds import GIB, KIB, MIB, Choice, Count, Milliseconds, Size, Switch, format_size
 from mirror.service.config.settings import Settings
 from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is_topic_name, topic_pattern
 
@@ -29,69 +25,17 @@ FLOW_ID_MAX = 200
 """The internal topic's name contains the id, and no topic name has more than 249 characters."""
 _FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
-DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
-"""The settings of every destination topic that we create: with any other value its broker rewrites our batches."""
-
-SYNCED_TOPIC_CONFIGS = (
-    "cleanup.policy",
-    "delete.retention.ms",
-    "max.compaction.lag.ms",
-    "max.message.bytes",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.ms",
-)
-
 GROUPS_EXCLUDED = ("console-consumer-.*", "connect-.*", "__.*")
 """The groups that MirrorMaker 2 leaves out by default."""
 
-_FIXED = "the destination has to keep batches as they are, so that {name} is always {value} there"
-_TOO_OLD = "records are older when they reach the destination, which would refuse what the source took"
-_PLACES = "it names brokers of the source cluster"
 ACCEPTABLE = ("unverifiable", "oversize")
 """Findings that the audit may pass: the same as ``audit.model.ACCEPTABLE``, which a daemon does not import."""
-NEVER_SYNCED: Mapping[str, str] = {
-    **{name: _FIXED.format(name=name, value=value) for name, value in DESTINATION_TOPIC_CONFIGS.items()},
-    "message.format.version": "the destination would convert batches to another format",
-    "message.timestamp.before.max.ms": _TOO_OLD,
-    "message.timestamp.difference.max.ms": _TOO_OLD,
-    "leader.replication.throttled.replicas": _PLACES,
-    "follower.replication.throttled.replicas": _PLACES,
-}
-
-
-def _check_synced(name: str) -> str:
-    if name in NEVER_SYNCED:
-        raise refused(f"is never copied: {NEVER_SYNCED[name]}", "take it off the list")
-    if not is_topic_name(name):
-        raise refused("is not the name of a topic config", "write a name such as retention.ms")
-    return name
 
 
 def _check_acceptable(kind: str) -> str:
     if kind not in ACCEPTABLE:
         raise refused("is nothing that an audit can pass", f"write {' or '.join(ACCEPTABLE)}, or take it off the list")
     return kind
-
-
-def _check_included(entry: str) -> str:
-    if is_topic_name(entry) and is_internal(entry):
-        raise refused("is an internal topic, and those are never mirrored", "take it off the list")
-    return check_topic_entry(entry)
-
-
-def _check_group_entry(entry: str) -> str:
-    remedy = 'write a group\'s name, or a regular expression that matches whole names, such as "billing-.*"'
-    if not entry:
-        raise refused("is empty", remedy)
-    try:
-        topic_pattern(entry)
-    except ValueError as error:
-        raise refused(f"is not a valid regular expression ({error})", remedy) from error
-    return entry
 
 
 def _check_groups(entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -145,7 +89,7 @@ def _check_flow_id(value: str) -> str:
     if value and (len(value) > FLOW_ID_MAX or not _FLOW_ID.fullmatch(value)):
         raise refused(
             f"must be at most {FLOW_ID_MAX} letters, digits, dots, dashes and underscores, with one -> between them or "
-            f"none, and is {value!r}",
+            "none",
             "write the id that mirror status showed before, such as west->east",
         )
     return value
@@ -213,7 +157,7 @@ class FlowSettings(Settings):
     """What goes from one cluster to another, and within which bounds."""
 
     topics: Annotated[
-        tuple[Annotated[str, AfterValidator(_check_included)], ...],
+        tuple[Annotated[str, AfterValidator(check_included)], ...],
         AfterValidator(_check_not_empty),
         Field(json_schema_extra={"minItems": 1}),
     ]
@@ -350,7 +294,7 @@ class FlowSettings(Settings):
     """Creates topics that the destination lacks, with the source's partition count."""
     replication_factor: Annotated[int, Count(minimum=1, maximum=32_767, also=-1)] = -1
     """Replicas of the topics created; -1 leaves it to the destination's default."""
-    sync_topic_configs: tuple[Annotated[str, AfterValidator(_check_synced)], ...] = SYNCED_TOPIC_CONFIGS
+    sync_topic_configs: tuple[Annotated[str, AfterValidator(check_synced)], ...] = SYNCED_TOPIC_CONFIGS
     """Topic configs copied from the source when a topic is created."""
     sync_topic_configs_enabled: Annotated[bool, Switch()] = False
     """Keeps those configs in step afterwards, at each look for topics: also of topics that the mirror has not created.
@@ -364,12 +308,12 @@ class FlowSettings(Settings):
     sync_group_offsets_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 60_000
     """How often they are."""
     groups: Annotated[
-        tuple[Annotated[str, AfterValidator(_check_group_entry)], ...],
+        tuple[Annotated[str, AfterValidator(check_group_entry)], ...],
         AfterValidator(_check_groups),
         Field(json_schema_extra={"minItems": 1}),
     ] = (".*",)
     """Groups whose offsets are carried over: names, or regular expressions matched against the whole name."""
-    groups_exclude: tuple[Annotated[str, AfterValidator(_check_group_entry)], ...] = GROUPS_EXCLUDED
+    groups_exclude: tuple[Annotated[str, AfterValidator(check_group_entry)], ...] = GROUPS_EXCLUDED
     """Groups to leave out, written alike; wins over `groups`. The flow's own group never is carried over."""
     sync_topic_acls_enabled: Annotated[bool, Switch()] = False
     """Whether ACLs of mirrored topics are created at the destination: for reading, never for writing."""
@@ -414,14 +358,21 @@ class FlowSettings(Settings):
     @field_validator("exclude")
     @classmethod
     def _check_exclude(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        topics = info.data.get("topics", ())
-        selection = Selection(topics, value)
-        if topics and all(
-            entry in value or (is_topic_name(entry) and not selection.selects(entry)) for entry in topics
-        ):
+        if info.data.get("topics") and leaves_nothing(info.data["topics"], value):
             raise refused(
                 "it leaves out all that topics has, so that nothing is mirrored",
-                "take out what is to be mirrored, or set enabled: false",
+                "take out what is to be mirrored, or remove the flow",
+            )
+        return value
+
+    @field_validator("groups_exclude")
+    @classmethod
+    def _check_groups_exclude(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        carried = info.data.get("sync_group_offsets_enabled") and info.data.get("groups")
+        if carried and leaves_nothing(carried, value):
+            raise refused(
+                "it leaves out all that groups has, so that no group's offsets are carried over",
+                "take out the groups that are meant, or set sync.group.offsets.enabled: false",
             )
         return value
 

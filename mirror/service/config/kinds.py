@@ -9,19 +9,17 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from mirror.net.options import address_text
 from mirror.net.security.options import Secret
+from mirror.service.config.checks.refusal import refused
 from mirror.service.config.settings import Resolved
-from mirror.service.selection import is_topic_name, topic_pattern
-
-REFUSED = "refused"
-"""The `type` of every pydantic error that is ours; its context holds `problem` and `remedy`."""
 
 INT32_MAX = 2**31 - 1
 """Sizes and durations are 32-bit integers in Kafka's requests."""
@@ -33,17 +31,10 @@ UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 INDIRECT_SCHEMA = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
 
 _SIZE = re.compile(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB)?")
+_KEYSTORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
-_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<plain>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
-
-TOPIC_NAME_MAX = 249
-"""Longest topic name that a broker takes (org.apache.kafka.common.internals.Topic)."""
-
-
-def refused(problem: str, remedy: str, at: str = "") -> PydanticCustomError:
-    """Returns the error for an invalid value; `at` names another key, whose line is shown if the value is a default."""
-    return PydanticCustomError(REFUSED, "{problem}; {remedy}", {"problem": problem, "remedy": remedy, "at": at})
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<plain>[^\[\]:]*)):(?P<port>[0-9]{1,9})")
 
 
 def format_size(size: int) -> str:
@@ -204,7 +195,7 @@ class Text:
 
 
 class FileName(Text):
-    """The path of a file that can be read; a relative one starts at the configuration's folder, the context of the
+    """The path of a PEM file that can be read; a relative one starts at the configuration's folder, the context of the
     validation."""
 
     what, remedy = "the path of a file", "write an absolute path, or one from this file's folder"
@@ -214,6 +205,11 @@ class FileName(Text):
         if value == "":
             return ""
         path = Path(info.context or ".").absolute() / self.read(value)
+        if path.suffix.lower() in _KEYSTORES:
+            raise refused(
+                "names a keystore of Java or a PKCS #12 file, not PEM text",
+                "convert it: openssl pkcs12 -in FILE.p12 -out FILE.pem (keytool -importkeystore makes .p12 of .jks)",
+            )
         if not path.is_file() or not os.access(path, os.R_OK):
             raise refused("names no file that can be read", self.remedy)
         return str(path)
@@ -268,10 +264,21 @@ class HostPort(NamedTuple):
         return address_text(self.host, self.port)
 
 
+def _is_host(host: str) -> bool:
+    """Returns False for what has only digits and dots, but not the four numbers of an IPv4 address."""
+    if host.strip("0123456789."):
+        return True
+    try:
+        return bool(IPv4Address(host))
+    except ValueError:
+        return False
+
+
 class Addresses:
     """`bootstrap.servers`: "host:port,host:port", or a list of such texts."""
 
     remedy = 'write "host:port", more of them separated by commas, such as "kafka-1:9092,kafka-2:9092"'
+    without_protocol = "security.protocol says the protocol"
     lowest_port = 1
 
     @classmethod
@@ -281,23 +288,27 @@ class Addresses:
             raise refused("must be addresses of brokers", cls.remedy)
         if not any(str(part).strip() for part in parts):
             raise refused("names no broker", cls.remedy)
-        found = [cls._address(part, number, len(parts)) for number, part in enumerate(parts, start=1)]
+        count = 0 if isinstance(value, str) and len(parts) == 1 else len(parts)
+        found = [cls._address(part, number, count) for number, part in enumerate(parts, start=1)]
         return tuple(dict.fromkeys(found))
 
     @classmethod
     def _address(cls, part: object, number: int, count: int) -> HostPort:
-        which = "is" if count == 1 else f"address {number} of {count} is"
+        """``count``: of all addresses; 0: the value is one."""
+        which = f"address {number} of {count} is" if count else "is"
         if isinstance(part, HostPort):
             return part
         if not isinstance(part, str) or not part.strip():
             raise refused(f"{which} not host:port", cls.remedy)
         text = part.strip()
         if "://" in text:
-            raise refused(f"{which} a URL, not host:port", f"security.protocol says the protocol; {cls.remedy}")
+            raise refused(f"{which} a URL, not host:port", f"{cls.without_protocol}; {cls.remedy}")
         match = _ADDRESS.fullmatch(text)
         host = match and (match["bracketed"] or (_HOST.fullmatch(match["plain"] or "") and match["plain"]))
         if not match or not host:
             raise refused(f"{which} not host:port", cls.remedy)
+        if match["plain"] and not _is_host(host):
+            raise refused(f"{which} not host:port: such a host is no IPv4 address", cls.remedy)
         port = int(match["port"])
         if not cls.lowest_port <= port <= 65_535:
             raise refused(f"{which} an address with a port outside {cls.lowest_port} to 65535", cls.remedy)
@@ -317,13 +328,17 @@ class Addresses:
 class Listen(Addresses):
     """`http.listen`: the one address that this program listens on; port 0 is any that is free."""
 
-    remedy = 'write "host:port", such as "127.0.0.1:9464"; port 0 takes any that is free and logs it'
+    remedy = (
+        'write "host:port", such as "127.0.0.1:9464", or "0.0.0.0:9464" for all interfaces; port 0 takes any that is '
+        "free and logs it"
+    )
+    without_protocol = "leave the protocol out"
     lowest_port = 0
 
     @classmethod
     def read_one(cls, value: object) -> HostPort:
         """Returns the address; raises PydanticCustomError for anything else."""
-        return cls._address(value, 1, 1)
+        return cls._address(value, 1, 0)
 
     def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -332,19 +347,3 @@ class Listen(Addresses):
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "minLength": 1}
-
-
-def check_topic_entry(entry: str) -> str:
-    """Returns an entry of `topics` or `exclude` as it is; raises PydanticCustomError if it can match no topic."""
-    remedy = 'write a topic\'s name, or a regular expression that matches whole names, such as "payments\\\\..*"'
-    if not entry:
-        raise refused("is empty", remedy)
-    if is_topic_name(entry) and (len(entry) > TOPIC_NAME_MAX or entry in (".", "..")):
-        raise refused(f'is not a topic name (at most {TOPIC_NAME_MAX} characters, not "." or "..")', remedy)
-    if "," in entry and all(map(is_topic_name, entry.replace(" ", "").split(","))):
-        raise refused("is several names in one", "write one list entry for each topic")
-    try:
-        topic_pattern(entry)
-    except ValueError as error:
-        raise refused(f"is not a valid regular expression ({error})", remedy) from error
-    return entry

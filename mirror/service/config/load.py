@@ -2,23 +2,27 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mirror.service.config.checks.keys import known_elsewhere
+from mirror.service.config.checks.refusal import REFUSED
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.document import EXAMPLE, Document, read_document
 from mirror.service.config.errors import ConfigError, Path
 from mirror.service.config.flow import FlowSettings
-from mirror.service.config.kinds import REFUSED
 from mirror.service.config.model import CONFLICT, Config, conflicts
 from mirror.service.config.settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
 _MAPPING = ("must be a mapping of keys and values", f"write its keys below it, indented; {EXAMPLE}")
+_PAIR = re.compile(r"'[\w.]+ ?[:=].*'", re.DOTALL)
+"""A key and its value that YAML takes for one text."""
 _SECTIONS: dict[str, type[Settings]] = {"clusters": ClusterSettings, "flows": FlowSettings}
 _PLACES: dict[type[Settings], str] = {
     Config: "at the top of the file",
@@ -31,25 +35,12 @@ _BUILT_IN = {
     "model_attributes_type": _MAPPING,
     "mapping_type": _MAPPING,
     "dict_type": _MAPPING,
-    "tuple_type": ("must be a list", "write [one, another], or each item on a line of its own after a dash"),
+    "tuple_type": (
+        "must be a list",
+        "write [one, another], or each item on a line of its own after a dash and a blank",
+    ),
     "string_type": ("must be text", "put it in quotes"),
 }
-
-
-JAVA = {
-    **dict.fromkeys(
-        ("ssl.truststore.location", "ssl.truststore.certificates", "ssl.truststore.type", "ssl.truststore.password"),
-        "write the authorities as PEM text into a file, and its path as ssl.ca.location",
-    ),
-    **dict.fromkeys(
-        ("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password", "ssl.keystore.key",
-         "ssl.keystore.certificate.chain"),
-        "write the certificate and its key as PEM text; name them in ssl.certificate.location and ssl.key.location",
-    ),
-    "sasl.jaas.config": "write what is in it as sasl.username and sasl.password, or as sasl.oauthbearer settings",
-    "sasl.mechanisms": "write sasl.mechanism, with one name",
-}  # fmt: skip
-"""Keys that operators know from Java's clients -> what to write here."""
 
 
 def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> Config:
@@ -60,8 +51,13 @@ def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> C
     document = read_document(os.fspath(path), env)
     config = _validate(Config, document, document.data)
     if isinstance(config, ValidationError):
-        for error in config.errors(include_url=False, include_input=False):
-            _explain(document, error)
+        _find_misplaced(document)
+        errors = config.errors(include_url=False, include_input=False)
+        unknown = [_path(document, error["loc"]) for error in errors if error["type"] == "extra_forbidden"]
+        meant = {(*path[:-1], _meant(path)) for path in unknown}
+        for error in errors:
+            if _path(document, error["loc"]) in document.lines or _path(document, error["loc"]) not in meant:
+                _explain(document, error)
         _find_conflicts(document)
     if document.findings or isinstance(config, ValidationError):
         raise ConfigError(document.findings)
@@ -95,6 +91,8 @@ def _explain(document: Document, error: ErrorDetails) -> None:
         at = (*path[:-1], error["ctx"]["at"]) if error["ctx"]["at"] else ()
     else:
         problem, remedy = _BUILT_IN[error["type"]]
+        if (problem, remedy) == _MAPPING and _PAIR.fullmatch(document.shown.get(path, "")):
+            remedy = 'write "key: value", with a blank after the colon'
     line = document.line(at) if at and path not in document.lines else None
     document.add(path, problem if at else _with_value(problem, document.shown.get(path)), remedy, line)
 
@@ -118,22 +116,44 @@ def _with_value(problem: str, shown: str | None) -> str:
         return problem
     if problem.startswith("must "):
         return f"{problem}, not {shown}"
-    return f"{shown} {problem}" if problem.startswith("is ") else problem
+    return f"{shown} {problem}" if problem.startswith("is ") and shown not in problem else problem
 
 
 def _unknown_key(path: Path) -> tuple[str, str]:
     key = str(path[-1])
-    if key in JAVA:
-        return "is a setting of Java clients", JAVA[key]
     known = {place: [str(field.alias) for field in model.model_fields.values()] for model, place in _PLACES.items()}
     here = next(place for model, place in _PLACES.items() if model is _model_of(path[:-1]))
     for place, keys in known.items():
         if key in keys:
             return f"is unknown {here}", f"it belongs {place}"
-    near = difflib.get_close_matches(key, known[here], n=1)
+    elsewhere = known_elsewhere(key)
+    if elsewhere:
+        return elsewhere
+    near = _meant(path)
     if near:
-        return "is unknown", f"did you mean {near[0]}?"
+        return "is unknown", f"did you mean {near}?"
     return "is unknown", f"remove it; known {here}: {', '.join(sorted(known[here]))}"
+
+
+def _meant(path: Path) -> str:
+    """Returns the key that an unknown one is probably meant to be; empty: none is like it."""
+    model = _model_of(path[:-1])
+    known = [str(field.alias) for field in model.model_fields.values()] if model else []
+    near = difflib.get_close_matches(str(path[-1]).replace("_", ".").lower(), known, n=1)
+    return near[0] if near else ""
+
+
+def _find_misplaced(document: Document) -> None:
+    """Adds what stands where an alias or a flow's name should, and is one of the keys that belong below it."""
+    for section, model in _SECTIONS.items():
+        found = document.data.get(section) if isinstance(document.data, dict) else None
+        keys = {str(field.alias) for field in model.model_fields.values()}
+        for key in keys.intersection(found) if isinstance(found, dict) else ():
+            document.break_off(
+                (section, key),
+                f"belongs {_PLACES[model]}, and stands where {section} are named",
+                "indent it further, below the one that it is for",
+            )
 
 
 def _find_conflicts(document: Document) -> None:
@@ -142,6 +162,8 @@ def _find_conflicts(document: Document) -> None:
     flows = _each(document, "flows", FlowSettings)
     group_id = document.data.get("group.id") if isinstance(document.data, dict) else None
     for conflict in conflicts(clusters, flows, group_id=group_id if isinstance(group_id, str) else ""):
+        if document.is_broken(conflict.path):
+            continue
         line = document.line(conflict.at) if conflict.at and conflict.path not in document.lines else None
         document.add(conflict.path, conflict.problem, conflict.remedy, line)
 

@@ -13,10 +13,11 @@ from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from mirror.service.config.across import ARROW, Conflict, default_group, enabled_conflicts, id_conflicts
+from mirror.service.config.checks.refusal import refused
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path, key_text
 from mirror.service.config.flow import FlowSettings, check_group
-from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds, refused
+from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds
 from mirror.service.config.settings import Settings
 
 CONFLICT = "conflict"

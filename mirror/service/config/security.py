@@ -18,7 +18,8 @@ from mirror.net.security.options import (
     TlsOptions,
     TokenOptions,
 )
-from mirror.service.config.kinds import Choice, FileName, SecretText, Text, Words, refused
+from mirror.service.config.checks.refusal import refused
+from mirror.service.config.kinds import Choice, FileName, SecretText, Text, Words
 from mirror.service.config.settings import Settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

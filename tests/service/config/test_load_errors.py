@@ -305,6 +305,7 @@ def test_all_errors_at_once_in_the_order_of_the_file(loading: Load) -> None:
         "11: flows.source->destination.send.raw.bytes",
         "12: flows.source->destination.offsets",
         "13: flows.source->destination.exclude[0]",
+        "13: flows.source->destination.exclude[1]",
         "13: flows.source->destination.exclude[2]",
         "14: flows.source->sink",
         "15: 1",

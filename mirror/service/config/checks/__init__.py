@@ -1,0 +1,1 @@
+"""Mistakes in one place of the file: entries for topics, topic configs, keys of other programs, YAML."""
