@@ -44,7 +44,7 @@ KNOWN = frozenset(
         "unclean.leader.election.enable",
     }
 )  # fmt: skip
-"""The topic configs of Kafka 4.1 and before (org.apache.kafka.common.config.TopicConfig)."""
+"""The topic configs of Kafka 4.3 and before (org.apache.kafka.common.config.TopicConfig)."""
 VENDORS = ("confluent.", "redpanda.", "automq.", "msk.")
 """How the names of other makers' topic configs begin: any is taken."""
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Literal
 
-from mirror.service.config.flow import SYNCED_TOPIC_CONFIGS
+from mirror.service.config.checks.topic_configs import SYNCED_TOPIC_CONFIGS
 from mirror.service.importing import accounting
 from mirror.service.importing.model import FlowInput, Given, Inputs, Setting
 from mirror.service.importing.settings import flows as names

@@ -3,7 +3,9 @@
 import pytest
 from pydantic_core import PydanticCustomError
 
+from mirror.sandbox.kafka import jars
 from mirror.service.config.checks.topic_configs import KNOWN, NEVER_SYNCED, SYNCED_TOPIC_CONFIGS, check_synced
+from tests.service.importing import java
 
 
 def test_each_known_name_is_copied_or_never() -> None:
@@ -34,3 +36,15 @@ def test_other_names(name: str, remedy: str) -> None:
     with pytest.raises(PydanticCustomError, match="is not the name of a topic config") as told:
         check_synced(name)
     assert (told.value.context or {})["remedy"] == remedy
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["4.3.0", "3.9.2", "2.8.2"])
+def test_kafka_has_no_other(version: str) -> None:
+    """The names are those of Kafka's own class, of the newest version and of earlier ones."""
+    with java.running(jars.classpath_of([("org.apache.kafka", "kafka-clients", version)])) as classes:
+        of = classes.java.lang.Class.forName("org.apache.kafka.common.config.TopicConfig")
+        found = {field.getName(): field.get(None) for field in of.getFields()}
+    names = {value for name, value in found.items() if name.endswith("_CONFIG")}
+    assert len(names) > 20
+    assert sorted(names - KNOWN) == []
