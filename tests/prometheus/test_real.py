@@ -28,8 +28,10 @@ EMPTY = {
     "annotation: Reloads": "nothing was reloaded",
 }
 """Panels that have no data while all is well, each with the reason."""
-PENDING = {"MirrorPartitionNotLocated", "MirrorPartitionStalled", "MirrorPartitionsUnassigned"}
-"""What may hold for a moment, which is what ``for`` is for."""
+PENDING = {
+    "MirrorCpuSaturated", "MirrorPartitionNotLocated", "MirrorPartitionStalled", "MirrorPartitionsUnassigned",
+}  # fmt: skip
+"""What may hold for a moment, on a busy machine, which is what ``for`` is for."""
 
 
 @contextmanager
@@ -67,9 +69,11 @@ def test_a_real_prometheus_answers_every_expression(
     synced = {"sync.group.offsets.enabled": True, "sync.group.offsets.interval.ms": 1_000}
     top = {"group.id": f"group-{topic_name}", "workers": 2}
     text = config_text(source, destination, [topic_name], flow=synced, top=top)
-    with writing(source, topic_name), mirror(tmp_path / "mirror.yaml", text) as process:
+    produce(source, topic_name, 200, partitions=PARTITIONS)
+    with mirror(tmp_path / "mirror.yaml", text) as process:
+        # Before it is written to all the time: on a busy machine, there may always be a lag then.
         process.wait_event("caught_up")
-        with Prometheus(tmp_path, address(process), RULES) as prometheus:
+        with writing(source, topic_name), Prometheus(tmp_path, address(process), RULES) as prometheus:
             wanted = [each for each in shown() if each.panel not in EMPTY]
             left = list(wanted)
 

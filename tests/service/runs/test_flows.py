@@ -126,7 +126,7 @@ def test_one_source_two_destinations(
         assert told.returncode == 1
         assert "name one with --flow (source->destination, source->third)" in told.stderr
         told = cli(process, place.config, "resume", "--flow", "source->third", topic_name)
-        assert (told.returncode, told.stdout) == (0, "nothing is halted\n")
+        assert (told.returncode, told.stdout) == (0, "nothing is halted or paused\n")
 
         with writing(place.at["source"], topic_name, PARTITIONS):
             os.kill(process.of("worker_started")[0]["pid"], signal.SIGKILL)
