@@ -7,7 +7,7 @@ from pathlib import Path
 __all__ = ["ROOT", "copy_to", "environment"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_PARTS = ("mirror", "tests", "bench", "chaos", "lab", "docs", "pyproject.toml", "README.md")
+_PARTS = ("mirror", "tests", "bench", "chaos", "lab", "deploy", "docs", "pyproject.toml", "README.md")
 
 
 def copy_to(folder: Path) -> Path:
