@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import FramePool
+from mirror.net.health.histogram import RequestDurations
 from mirror.relay.fetch import sizes
 from mirror.relay.fetch.backlog import LEAST_SHARE
 from mirror.relay.fetch.fetcher import Fetcher
@@ -113,7 +114,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     owner: Any = SimpleNamespace(
         settings=settings(),
         stats=Stats(),
-        source=SimpleNamespace(name="source"),
+        source=SimpleNamespace(name="source", durations=RequestDurations()),
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
         inner_loop=InnerLoop(9),
         rewriter=Rewriter(),
