@@ -5,7 +5,6 @@ That is written down like any other halt, so it outlives restarts and holds for 
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mirror.net.errors import NetworkError
@@ -179,12 +178,15 @@ class Pausing:
         writing = self._writing.pop(partition, None)
         if writing is not None:
             writing.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(asyncio.gather(writing, return_exceptions=True))
+            await asyncio.gather(writing, return_exceptions=True)
 
     def end_to_resume(self, partition: Partition) -> None:
-        """It is resumed, or not, for whatever reason."""
+        """It is resumed, or not, for whatever reason: then it stays paused, and that is written down if it is not."""
         self._resumed.discard(partition)
+        halted, key = partition.halted, (partition.topic, partition.index)
+        ours = self._relay.partitions.get(key) is partition and not self._relay.draining
+        if halted is not None and halted.reason == PAUSED and ours and not self._is_kept(partition):
+            self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
 
     def _is_kept(self, partition: Partition) -> bool:
         """Returns True if the internal topic has this pause."""

@@ -28,9 +28,9 @@ class Resuming:
         kept_on = {key for key in keys if key in relay.partitions and relay.pausing.give_up(relay.partitions[key])}
         resting = [relay.partitions[key] for key in keys if key in relay.partitions and key not in kept_on]
         paused = [each for each in resting if each.halted is not None and each.halted.reason == PAUSED]
-        for partition in paused:
-            await relay.pausing.begin_to_resume(partition)
         try:
+            for partition in paused:
+                await relay.pausing.begin_to_resume(partition)
             told = await self._resume_resting([key for key in keys if key not in kept_on], **accept)
         finally:
             for partition in paused:

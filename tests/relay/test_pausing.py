@@ -19,6 +19,14 @@ def paused(flow: Flow, index: int = 0) -> bool:
     return halted is not None and halted.reason == "paused"
 
 
+async def under_way(flow: Flow) -> faults.Fault:
+    """Has the source get two batches, of which the first is sent. Its answer comes when the result is opened."""
+    held = flow.destination.next("Produce", faults.held())
+    flow.source.store("t", 0, *batches(2, first=60))
+    await held.came.wait()
+    return held
+
+
 async def test_paused_and_resumed() -> None:
     """
     1. Paused: what the source gets from then on stays there, and the other partition goes on. No halt is counted.
@@ -68,9 +76,7 @@ async def test_what_was_sent_is_waited_for() -> None:
         fill(source)
         async with mirroring(source, destination, max_in_flight=1) as flow:
             await flow.copied()
-            held = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await held.came.wait()
+            held = await under_way(flow)
             pause = asyncio.create_task(flow.relay.pause_all([FIRST]))
             await some_turns()
             assert not pause.done()
@@ -85,9 +91,7 @@ async def test_a_position_that_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch
         fill(source)
         async with mirroring(source, destination, max_in_flight=1) as flow:
             await flow.copied()
-            held = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await held.came.wait()
+            held = await under_way(flow)
             pause = asyncio.create_task(flow.relay.pause_all([FIRST]))
             await some_turns()
             destination.drop(1)
@@ -122,9 +126,7 @@ async def test_a_destination_that_does_not_answer(monkeypatch: pytest.MonkeyPatc
         fill(source)
         async with mirroring(source, destination, max_in_flight=1) as flow:
             await flow.copied()
-            held = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await held.came.wait()
+            held = await under_way(flow)
             told = await flow.relay.pause_all([FIRST])
             assert told[FIRST].startswith("not yet: the destination has not answered")
             held.open()
@@ -167,9 +169,7 @@ async def test_one_that_another_worker_gets_meanwhile() -> None:
             assert flow.relay.assignment is not None
             flow.relay.assignment.assign({FIRST})
             await flow.copied()
-            held = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await held.came.wait()
+            held = await under_way(flow)
             pause = asyncio.create_task(flow.relay.pause_all([FIRST]))
             await some_turns()
             flow.relay.assignment.lose({FIRST})

@@ -20,9 +20,10 @@ from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
 from tests.relay.durable import test_loops as loops
-from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
+from tests.relay.flows import batch, batches, clusters, fill, mirroring
 from tests.relay.holes.test_filling import ANOTHER
 from tests.relay.noting import ledger
+from tests.relay.test_pausing import paused, under_way
 from tests.service.plan import facts
 from tests.service.resume.test_resumption import Workers, row
 from tests.service.telemetry import rows
@@ -32,11 +33,6 @@ from tests.simulation.model.broker import marker_batch
 
 FIRST, SECOND = ("t", 0), ("t", 1)
 MIB = 1 << 20
-
-
-def paused(flow: Flow, index: int = 0) -> bool:
-    halted = flow.partition("t", index).halted
-    return halted is not None and halted.reason == "paused"
 
 
 async def test_a_hole_behind_which_more_waits_than_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +123,7 @@ async def test_resumed_while_it_waits() -> None:
         fill(source)
         async with mirroring(source, destination, max_in_flight=1) as flow:
             await flow.copied()
-            held = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await held.came.wait()
+            held = await under_way(flow)
             pause = asyncio.create_task(flow.relay.pause_all([FIRST]))
             await some_turns()
             told = await flow.relay.resume(FIRST)
@@ -146,9 +140,7 @@ async def test_resumed_while_it_waits_in_doubt() -> None:
         fill(source)
         async with mirroring(source, destination, max_in_flight=2) as flow:
             await flow.copied()
-            one = destination.next("Produce", faults.held())
-            source.store("t", 0, *batches(2, first=60))
-            await one.came.wait()
+            one = await under_way(flow)
             flow.relay.doubt_now(flow.partition(), "test", "test")
             assert flow.partition().phase is Phase.DOUBT
             pause = asyncio.create_task(flow.relay.pause_all([FIRST]))
@@ -330,6 +322,37 @@ async def test_resumed_while_the_pause_is_still_being_written(monkeypatch: pytes
             await until(lambda: flow.partition().phase in (Phase.HALTED, Phase.ACTIVE))
             assert not paused(flow)
             assert not ledger(destination).halts
+
+
+async def test_a_resume_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays paused, and what was not written down of that yet is, once it can be."""
+    monkeypatch.setattr(pausing, "WATCH_S", 0.05)
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            save, look, away = flow.relay.pins.state.save, flow.relay.find_topics, True
+
+            async def saves(entries: Iterable[Any], *, forget: Iterable[bytes] = ()) -> None:
+                if away:
+                    raise NetworkError("away")
+                await save(entries, forget=forget)
+
+            async def looks() -> int:
+                if away:
+                    raise NetworkError("away")
+                return await look()
+
+            monkeypatch.setattr(flow.relay.pins.state, "save", saves)
+            assert (await flow.relay.pause_all([FIRST]))[FIRST].startswith("it has stopped, but that could not be")
+            monkeypatch.setattr(flow.relay, "find_topics", looks)
+            with pytest.raises(NetworkError):
+                await flow.relay.resume(FIRST)
+            assert paused(flow)
+            away = False
+            await until(lambda: [halt.reason for halt in ledger(destination).halts] == ["paused"])
+            assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
+            assert await flow.relay.resume(FIRST) == ""
 
 
 @pytest.mark.parametrize("mapped", [False, True])
