@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos audit-faults audit-large halts events rules dashboards deep fuzz grid mutants clean setup
+.PHONY: demo test check bench bench-downconversion chaos soak audit-faults audit-large halts events rules dashboards deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -12,15 +12,18 @@ $(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay
 	@test -x $(BIN)/python || { python=$${PYTHON:-$$(scripts/fastest-python)} && echo "virtual environment with $$python" && $$python -m venv $(VENV); }
 	@echo "installing packages (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[audit,bench,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[audit,otlp,bench,dev]'
 	@$(BIN)/python -m compileall -q mirror
 	@touch $@
 
 demo: $(READY)
 	$(BIN)/mirror demo
 
+# The suite takes more CPU than waiting: with six at a time, two cores are overloaded, and it is no sooner done.
+TEST_PROCESSES := 3
+
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -39,6 +42,12 @@ bench-downconversion: $(READY)
 chaos: $(READY)
 	$(BIN)/python -m chaos
 
+# A steady load, a worker restarted every minute and the configuration changed every ten seconds, for so many MINUTES: neither
+# memory nor descriptors may grow, and the copy has to be identical. Writes build/soak.
+soak: MINUTES := 60
+soak: $(READY)
+	$(BIN)/python -m chaos.soak $(MINUTES)
+
 # Random faults in logs of real brokers, each of which the audit has to find: COUNT of them, from SEED on.
 COUNT := 10000
 SEED := 1
@@ -54,11 +63,11 @@ audit-large: $(READY)
 
 # docs/HALTS.md, from the one list of reasons (mirror/reasons.py).
 halts: $(READY)
-	$(BIN)/python -m tests.halts_document
+	$(BIN)/python -m tests.project.halts_document
 
 # docs/EVENTS.md, from the code that logs and the list beside the tests.
 events: $(READY)
-	$(BIN)/python -m tests.events_document
+	$(BIN)/python -m tests.project.events_document
 
 # What deploy/ has of the alerts, from mirror/configs/alerts.yaml.
 rules: $(READY)

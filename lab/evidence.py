@@ -68,6 +68,7 @@ def missing(needed: Iterable[Evidence], seen: Counter[str]) -> list[str]:
 
 WORKER_KILLED = Evidence("worker killed", "its supervisor reaped it after our SIGKILL")
 MIRROR_KILLED = Evidence("mirror killed", "its exit status is that of our SIGKILL, and its workers are gone")
+WORKER_ENDED = Evidence("worker ended", "its supervisor reaped it after our SIGTERM, with exit code 0")
 WORKER_FROZEN = Evidence("worker frozen", "the kernel had it stopped until we let it go on")
 TAKEN_OVER = Evidence(
     "partitions taken over", "the group's coordinator gave them to others while the worker was frozen"
@@ -87,6 +88,8 @@ OFFSETS_DELETED = Evidence("committed offsets deleted", "the coordinator had the
 MIRROR_RESTARTED = Evidence("mirror restarted", "it ended at SIGTERM, and another process of it runs")
 SUPERVISOR_FROZEN = Evidence("supervisor frozen", "the kernel had it stopped until we let it go on")
 JOINED_AND_LEFT = Evidence("a mirror joined and left", "the group's coordinator listed it, and does so no more")
+WORKER_REPLACED = Evidence("worker replaced", "the kernel has another process of its number")
+RELOADED = Evidence("configuration reloaded", "the answer of the mirror, its metrics and its status show that change")
 STRUCK = Evidence("nemeses of the schedule", "each by the evidence that it names in chaos/nemeses, on its own record")
 
 # -- brokers -----------------------------------------------------------------------------------------------------------

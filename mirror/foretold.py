@@ -92,6 +92,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.NOT_A_COPY: Line.PREFIX,
     _R.MID_BATCH: Line.PREFIX,
     _R.FOREIGN_WRITER: Line.PREFIX,
+    _R.FOREIGN_BEFORE: Line.PREFIX,
     _R.OVERFILLED: Line.PREFIX,
     _R.FILLED_RECORD: Line.PREFIX,
     _R.UNPROVEN: Line.UNPROVEN,

@@ -3,7 +3,7 @@
 A halt has a stable reason, which metrics, alerts and logs carry, a detail with the values at hand, and a remedy. Some
 reasons have several members here, because the remedy depends on the case; the members of one reason have one ``slug``.
 Commands in a remedy are written with TOPIC and PARTITION; ``service.commands`` completes them where they are shown.
-``docs/HALTS.md`` is made from this module (``python -m tests.halts_document``).
+``docs/HALTS.md`` is made from this module (``python -m tests.project.halts_document``).
 """
 
 from enum import Enum
@@ -22,6 +22,16 @@ _RESUME = "`mirror resume TOPIC PARTITION`"
 _UNPROVEN = "`mirror resume TOPIC PARTITION --accept-unproven`"
 _WITHOUT_GAP = "`mirror resume TOPIC PARTITION --accept-gap`"
 
+_PREPARED_AGAIN = (
+    "run the command again that prepared the way back (mirror cutover --reverse, with the certificate of that time), "
+    f"then {_RESUME}"
+)
+_STOP_WRITER = (
+    "stop that writer (a mirror of the same topic the other way is one). Its records are at the destination only, and "
+    "so are those copied before that the source has deleted since (compare where both logs begin): save what is "
+    f"needed. Records of the flow behind the foreign ones are at wrong offsets. Only then {RECOPY}; or exclude the "
+    "topic"
+)
 _DEEP = (
     "set deep.path.enable: true for this flow (with identity: stamped) and restart the mirror: it "
     "copies the records in other batches"
@@ -225,10 +235,15 @@ class HaltReason(Enum):
     FOREIGN_WRITER = (
         "foreign_writer",
         "Somebody else writes to the destination topic.",
-        "stop that writer (a mirror of the same topic the other way is one). Its records are at the destination only, "
-        "and so are those copied before that the source has deleted since (compare where both logs begin): save what "
-        f"is needed. Records of the flow behind the foreign ones are at wrong offsets. Only then {RECOPY}; or exclude "
-        "the topic",
+        _STOP_WRITER,
+        None,
+    )
+    FOREIGN_BEFORE = (
+        "foreign_writer",
+        "The destination topic holds what others wrote, and nothing is written down of the partition.",
+        "if the flow leads back from a cutover, nobody has to write there: what the former source had is in its place, "
+        "and the internal topic that said so was lost. Then "
+        f"{_PREPARED_AGAIN}. Otherwise {_STOP_WRITER}",
         None,
     )
     OVERFILLED = (
@@ -343,7 +358,8 @@ class HaltReason(Enum):
         "exclude the topic in one of these flows (with offsets: mapped, topic.rename can give the copy another name "
         f"instead), restart that mirror, then run {_UNPROVEN} for those that are to continue (nothing shows that the "
         "other one has ended: if it still copies, records go round without end). If a flow that is named exists no "
-        "more, the same command accepts that",
+        "more, the same command accepts that. If the flow leads back from a cutover, and the internal topic that said "
+        f"so was lost, {_PREPARED_AGAIN} instead",
         None,
     )
     LOOP_RENAMED = (

@@ -11,6 +11,7 @@ every five minutes from then on. A test whose records are of long ago would lose
 PATIENT: Mapping[str, str] = {
     **KEEPING,
     "broker.session.timeout.ms": "20000",
+    "broker.heartbeat.interval.ms": "2000",
     "zookeeper.session.timeout.ms": "20000",
 }
 """And for brokers that no test kills: on a busy machine a broker may stand still for seconds, and where it is alone and

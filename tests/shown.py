@@ -1,6 +1,7 @@
 """Commands as documents show them, compared with the command line."""
 
 import re
+import shlex
 
 import click
 
@@ -11,12 +12,20 @@ def console(text: str) -> list[list[str]]:
     """The words of each command in a document's console blocks, without comments."""
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    return [line.removeprefix("$ ").split(" # ")[0].split() for line in lines]
+    return [shlex.split(line.removeprefix("$ ").split(" # ")[0].rstrip("\\")) for line in lines]
 
 
 def inline(text: str) -> list[list[str]]:
     """The words of each command of ours in backticks."""
-    return [each.split() for each in re.findall(r"`((?:mirror|make) [^`]+)`", text)]
+    return [shlex.split(each) for each in re.findall(r"`((?:mirror|make) [^`]+)`", text)]
+
+
+def cut_off(text: str) -> list[str]:
+    """What a shell would take for a redirection in a document's commands of ours, and is meant as a flow's name."""
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    typed = [line.split(" # ")[0] for block in blocks for line in block.splitlines() if line.startswith("$ mirror ")]
+    typed += re.findall(r"`(mirror [^`]+)`", text)
+    return [each for each in typed if "->" in re.sub(r"'[^']*'|\"[^\"]*\"", "", each)]
 
 
 def parse(words: list[str]) -> None:
@@ -30,8 +39,12 @@ def parse(words: list[str]) -> None:
     # With its own settings: a command remembers the names of its help option from the first context that it is given.
     context = click.Context(command, info_name="mirror", **command.context_settings)
     rest = words[1:]
-    while isinstance(command, click.Group) and not rest[0].startswith("-"):
-        found = command.get_command(context, rest.pop(0))
+    while isinstance(command, click.Group) and (
+        rest[:1] == [] or not rest[0].startswith("-") or "show" in command.commands
+    ):
+        # Without a sub-command, a group shows something, if it does.
+        name = rest.pop(0) if rest and rest[0] in command.list_commands(context) else "show"
+        found = command.get_command(context, name)
         assert found is not None, words
         command, context = found, click.Context(found, parent=context, info_name=found.name, **found.context_settings)
     command.make_parser(context).parse_args(rest)

@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mirror.audit import command as audit_command
+from mirror.audited import read
 from mirror.cli import main
 from mirror.relay.hot.native import loop_form
 from mirror.service import supervisor
@@ -25,7 +26,7 @@ from mirror.service.offsets import translate
 from mirror.service.worker_settings import Supervision
 from tests.service.config.loading import base
 from tests.service.config.test_across import text
-from tests.service.running import MIRROR, Mirror
+from tests.service.stage.running import MIRROR, Mirror
 
 
 @pytest.fixture
@@ -159,6 +160,29 @@ def test_one_of_several_flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     assert asked == ["x"]
 
 
+def test_an_audit_that_cannot_be_made_says_so_in_the_file(tmp_path: Path) -> None:
+    """Nobody answers. A wrong path is told first, and nobody is asked."""
+    cluster = {"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": 500}
+    config, file = tmp_path / "mirror.yaml", tmp_path / "audit.prom"
+    config.write_text(json.dumps({"clusters": {"a": cluster, "b": cluster | {"bootstrap.servers": "127.0.0.1:2"}},
+                                  "flows": {"a->b": {"topics": ["t"]}}}))  # fmt: skip
+    found = CliRunner().invoke(
+        main, ["audit", "-c", str(config), "--metrics-file", str(tmp_path / "absent" / "x.prom")]
+    )
+    assert (found.exit_code, "127.0.0.1" in found.stderr) == (1, False)
+    assert "cannot write" in found.stderr
+    assert CliRunner().invoke(main, ["audit", "-c", str(config), "--metrics-file", str(file)]).exit_code == 1
+    last = read(file)
+    assert last is not None
+    assert (last.flow, last.verdict, last.success_at_s) == ("a->b", "unfinished", None)
+    # Or the configuration names it, from its own folder.
+    file.unlink()
+    config.write_text(config.read_text().replace('"topics"', '"audit.metrics.file": "audit.prom", "topics"'))
+    assert CliRunner().invoke(main, ["audit", "-c", str(config)]).exit_code == 1
+    assert read(file) is not None
+    assert supervision(load(config)).audit_files == {"a->b": str(file)}
+
+
 def test_validate_names_each_flow(tmp_path: Path) -> None:
     path = tmp_path / "mirror.yaml"
     path.write_text(text({"west->east": {}, "west->hub": {}}))
@@ -178,8 +202,8 @@ def test_workers_that_nobody_shares(tmp_path: Path) -> None:
 def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None) -> None:
     seen: list[Supervision] = []
 
-    def become(told: Supervision, *, commands: Commands) -> NoReturn:
-        assert commands.config == str(config)
+    def become(told: Supervision, *, commands: Commands, control: str) -> NoReturn:
+        assert (commands.config, control) == (str(config), "")
         seen.append(told)
         raise SystemExit(2)  # its end is this process's
 

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.reasons import ELSEWHERE, GAPS, PAUSED, REASONS, UNPLACED, HaltReason, Heals, heals, is_durable
 from mirror.relay.topics.verdicts import RESTS_ON_CONFIGS
-from tests.halts_document import FILE, document
+from tests.project.halts_document import FILE, document
 
 PACKAGE = Path(__file__).parent.parent / "mirror"
 ONE_LIST = {"reasons.py", "foretold.py"}
@@ -72,4 +72,4 @@ def test_a_reason_of_a_later_version() -> None:
 
 
 def test_the_document() -> None:
-    assert FILE.read_text() == document(), "python -m tests.halts_document"
+    assert FILE.read_text() == document(), "python -m tests.project.halts_document"

@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bench import procfs
 from bench.cases import exactness, latency
 from bench.copiers.copying import Job, follow
 from bench.copiers.programs import Program, Programs, python_module
@@ -23,6 +22,7 @@ from bench.data.stored import Stored
 from bench.measure import Interval, Window
 from bench.plan import Case
 from bench.report.results import Cost
+from lab import procfs
 
 __all__ = ["MEASURED_S", "measure"]
 

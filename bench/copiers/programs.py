@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import procfs
 from bench.errors import BenchError
 from bench.plan import ROOT
+from lab import procfs
 from mirror.sandbox.children.process import Process, Processes
 
 __all__ = ["Program", "Programs", "programs", "python_module", "wait_for"]

@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from bench import procfs
 from bench.downconversion.conversion import send
 from bench.downconversion.streamed import FETCH_VERSION, Incoming, parts, request
+from lab import procfs
 from mirror.legacy import ConvertedChunk, cut, down_convert
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import MOST_OPENED

@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import procfs
 from bench.downconversion.plan import WHOLE
+from lab import procfs
 from mirror.legacy import cut, down_convert
 from mirror.legacy.downward import OldMagic
 from mirror.records.content.opening import MOST_OPENED

@@ -8,9 +8,12 @@ from typing import Any
 
 from mirror.service.exits import EXIT_HALTED, EXIT_OK
 
-__all__ = ["Conduct"]
+__all__ = ["BY_ITSELF", "BY_SIGKILL", "Conduct"]
 
-_BY_SIGKILL = "ended by SIGKILL"
+BY_SIGKILL = "ended by SIGKILL"
+"""How the supervisor describes a worker's end by it."""
+BY_ITSELF = "ended with exit code 0"
+"""Likewise, of a worker that has drained and ended after SIGTERM."""
 _SHOWN = 300
 
 
@@ -23,7 +26,7 @@ class Conduct:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self._ordered: set[int] = set()
+        self._ordered: dict[int, str] = {}
         self._torn = False
         self._allowed: set[str] = set()
 
@@ -31,9 +34,9 @@ class Conduct:
         """Allow this event from now on, though it is an error: the act may cause it for a while."""
         self._allowed.add(event)
 
-    def order(self, pid: int) -> None:
-        """Note that we are about to kill this process (SIGKILL): its death is no problem."""
-        self._ordered.add(pid)
+    def order(self, pid: int, end: str = BY_SIGKILL) -> None:
+        """Note that we are about to end this process: its death is no problem if the supervisor describes it so."""
+        self._ordered[pid] = end
 
     def torn(self) -> None:
         """Note that our kill cut its log within a line: the one line that is no event is what is left of that."""
@@ -56,11 +59,11 @@ class Conduct:
         self.problems.append(f"stray output: {line[:_SHOWN]}")
 
     def event(self, event: Mapping[str, Any]) -> bool:
-        """Note one event; returns True if it is the death of a worker that we killed."""
+        """Note one event; returns True if it is the death of a worker that we ended, as we ended it."""
         what = str(event["event"])
         if what == "worker_died":
-            if event.get("pid") in self._ordered and event.get("detail") == _BY_SIGKILL:
-                self._ordered.discard(event["pid"])
+            if (pid := event.get("pid")) in self._ordered and event.get("detail") == self._ordered[pid]:
+                del self._ordered[pid]
                 return True
             self.problems.append(f"worker {event.get('pid')} died, {event.get('detail')}: nobody ordered it")
         elif what in ("worker_killed", "worker_failed", "failed", "killed", "log_lines_lost"):

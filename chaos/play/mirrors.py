@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.errors import ChaosError
-from chaos.play.conduct import Conduct
+from chaos.play.conduct import BY_ITSELF, BY_SIGKILL, Conduct
 from chaos.play.sides import Name
 from chaos.waiting import until
 from chaos.witness import kernel
-from lab.evidence import MIRROR_KILLED, REFUSED, WORKER_FROZEN, WORKER_KILLED, Evidence, Record
+from lab.evidence import MIRROR_KILLED, REFUSED, WORKER_ENDED, WORKER_FROZEN, WORKER_KILLED, Evidence, Record
 from mirror.demo.watch import events
 from mirror.demo.watch.events import Follower, HaltEvent
 from mirror.sandbox.children.process import Process, Processes
@@ -79,6 +79,7 @@ class MirrorProcess:
         name: in the name of its log.
 
     Attributes:
+        config: its configuration file.
         record: evidence of the faults that struck it.
         conduct: checks what it must not do.
         pid: of the process that was started last: the supervisor.
@@ -92,7 +93,7 @@ class MirrorProcess:
     """
 
     def __init__(self, config: Path, *, processes: Processes, name: str = "mirror") -> None:
-        self._config = config
+        self.config = config
         self._processes = processes
         self.log = processes.folder / f"{name}-{next(_numbers)}.log"
         self._follower = Follower(self.log)
@@ -131,7 +132,7 @@ class MirrorProcess:
         assert not self.running
         self.look()  # what it said last is not forgotten with its halts
         self.wanted = True
-        command = [sys.executable, "-m", "mirror", "run", "-c", str(self._config)]
+        command = [sys.executable, "-m", "mirror", "run", "-c", str(self.config)]
         self.halts = {}
         self.copied = 0
         self._process = self._processes.spawn(command, self.log)
@@ -186,6 +187,12 @@ class MirrorProcess:
         self.conduct.order(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+    def end_worker(self, pid: int) -> None:
+        """End a worker as an operator would (SIGTERM): it drains and leaves, and its supervisor starts another."""
+        self.conduct.order(pid, BY_ITSELF)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
     def freeze(self, pid: int | None = None) -> int:
         """Freeze a worker (SIGSTOP; the first by default); returns its process id."""
@@ -256,7 +263,7 @@ class MirrorProcess:
             for name in [name for name, worker in self._halted_by.items() if worker == event.get("worker")]:
                 self.halts.pop(name, None)
         if self.conduct.event(event):
-            self.record.note(WORKER_KILLED)
+            self.record.note(WORKER_KILLED if event["detail"] == BY_SIGKILL else WORKER_ENDED)
         if "Connection refused" in str(event.get("detail")):
             self.record.note(REFUSED)
         if progress := events.progress(event):

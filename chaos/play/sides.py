@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -79,6 +80,10 @@ class Side:
         if self._network is not None:
             return self._network.bootstrap_servers
         return self.cluster.servers(self.listener) if self.listener else self.bootstrap_servers
+
+    def broker_logs(self) -> dict[int, Path]:
+        """Returns the file that each broker writes its log to, by node id."""
+        return {broker.node_id: broker.log_path for broker in self.cluster.brokers}
 
     @property
     def network(self) -> Proxy:

@@ -2,7 +2,8 @@
 
 Rows are kept in ``build/chaos.json`` from the first on, so that an interrupted run can go on. ``docs/failures.md``, and
 the rows that it was made from in ``chaos/out/chaos.json``, change only when a complete run has come to its end, or when
-a scenario that was played again has a row beside a complete run's.
+a scenario that was played again has a row beside a complete run's. Where that run's rows are not at hand, because it
+was on another machine, the row goes into its report all the same (``report.beside``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,5 +55,22 @@ class Publishing:
         if self._is_public and {row.scenario for row in known if not row.again} >= self._scenarios.keys():
             self.report, self.rows = self._published
             results.save(known, self.rows)
+        elif self._is_public and self._beside(known):
+            return
         self.report.parent.mkdir(parents=True, exist_ok=True)
         self.report.write_text(report.markdown(known, self._scenarios))
+
+    def _beside(self, known: Sequence[Row]) -> bool:
+        """Write the rows of what was played by itself into the report of a complete run without rows, if there is one.
+        Returns True if there is."""
+        document, rows = self._published
+        again = [row for row in known if row.again and row.tries]
+        if len(again) < len(known) or not document.exists():
+            return False
+        text = report.beside(document.read_text(), again)
+        if text is None:
+            return False
+        self.report, self.rows = self._published
+        results.save(again, rows)
+        document.write_text(text)
+        return True

@@ -1,12 +1,13 @@
 """Writes docs/failures.md from the rows of what was run."""
 
+import re
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from statistics import median
 
 from chaos.suite.results import Row
 
-__all__ = ["markdown", "recovery"]
+__all__ = ["beside", "markdown", "recovery"]
 
 _HEAD = """\
 # Failures
@@ -37,6 +38,11 @@ timestamps, and the logs have to end at the same offset. After that `mirror audi
 """
 
 
+_AGAIN = "## Played by itself"
+_COMPLETE = re.compile(r"^\*\*\d+ of \d+ scenarios held\*\*", re.MULTILINE)
+_SECTION = re.compile(rf"^{_AGAIN}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
 def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
     """Returns the whole document. ``names``: of all scenarios that there are."""
     whole, again = [row for row in rows if not row.again], [row for row in rows if row.again]
@@ -46,7 +52,7 @@ def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
         parts.append(f"## {group}\n\n{_table(list(members))}")
     if again:
         parts.append(
-            "## Played by itself\n\nAfter the complete run, or without one; it replaces nothing of it.\n\n"
+            f"{_AGAIN}\n\nAfter the complete run, or without one; it replaces nothing of it.\n\n"
             f"{_table(again, runs=True)}"
         )
     if failed := [row for row in rows if not row.held]:
@@ -56,6 +62,21 @@ def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
     parts.append("## What shows that the faults struck\n\n" + "\n".join(map(_evidence, rows)) + "\n")
     parts.append(_provenance(rows))
     return "\n".join(parts)
+
+
+def beside(document: str, rows: Sequence[Row]) -> str | None:
+    """Returns the report of a complete run with these rows, of scenarios that were played by themselves, in it; None if
+    it is no such report. For where the complete run's own rows are not at hand: nothing else of it changes."""
+    if not _COMPLETE.search(document) or not rows:
+        return None
+    parts = [f"{_AGAIN}\n\nAfter the complete run; it replaces nothing of it.\n\n{_table(list(rows), runs=True)}"]
+    parts.extend("\n".join(map(tell, rows)) + "\n" for tell in (_evidence, _measured))
+    parts.append(_provenance(rows).replace("## ", "### ", 1))
+    section = "\n".join(parts) + "\n"
+    without = _SECTION.sub("", document)
+    place = next((at for name in ("What did not hold", "Figures", "What shows that the faults struck")
+                  if (at := without.find(f"## {name}\n")) >= 0), len(without))  # fmt: skip
+    return without[:place] + section + without[place:]
 
 
 def recovery(row: Row) -> str:

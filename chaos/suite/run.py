@@ -226,7 +226,7 @@ class _Suite:
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
-        """Keep the mirrors' logs of a stage, for questions that come later."""
+        """Keep the mirrors' logs of a stage, for questions that come later, and the brokers' if there was a problem."""
         folder = self._plan.out / "chaos" / stage.prefix
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -237,6 +237,11 @@ class _Suite:
         for path in [*stage.processes.folder.glob("*.log"), *stage.processes.folder.glob("*.yaml")]:
             with suppress(OSError):
                 shutil.copy(path, folder)
+        if stage.outcome.problems:
+            for side in stage.pair.sides:
+                for node_id, log in side.broker_logs().items():
+                    with suppress(OSError):
+                        shutil.copy(log, folder / f"{side.name}-{node_id}.log")
 
     def _audit(self, clusters: Clusters) -> None:
         """Audit everything that was copied since the last time; then delete the topics."""

@@ -40,8 +40,11 @@ def alive(pid: int) -> bool:
 
 
 def stopped(pid: int) -> bool:
-    """Returns True if it is stopped by a signal."""
-    return _state(pid) == "T"
+    """Returns True if it is stopped by a signal: each of its threads, which do not stop at once."""
+    with suppress(OSError):
+        threads = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        return all(_state(thread) == "T" for thread in threads)
+    return False
 
 
 def await_stopped(pid: int) -> None:

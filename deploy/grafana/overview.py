@@ -11,6 +11,7 @@ from deploy.grafana.panels import (
     graph,
     limit,
     or_zero,
+    quantile,
     rate,
     row,
     rows,
@@ -22,7 +23,18 @@ VARIABLES = ("source", "target")
 
 LAG_RECORDS = f"max {BY_PARTITION} (mirror_replication_lag_records{{{FLOW}}})"
 BY_FLOW = "{{source}} → {{target}}"
+OF_FLOW = "source, target"
+AGE, LATENCY = "mirror_record_age_seconds", "mirror_replication_latency_seconds"
+DURATION = "mirror_request_duration_seconds"
+PARTS = ((0.5, "50 %"), (0.99, "99 %"))
 ERRORS = rate("mirror_request_errors_total", JOB)
+
+
+def mean(metric: str) -> str:
+    """Returns a histogram's mean by flow; none while nothing is counted."""
+    total, count = (f"sum by ({OF_FLOW}) ({rate(f'{metric}_{end}', FLOW)})" for end in ("sum", "count"))
+    return f"{total} / ({count} > 0)"
+
 
 PANELS = (
     row("Now"),
@@ -101,6 +113,31 @@ PANELS = (
         Query(f"sum by (cluster) ({rate('mirror_throttled_seconds_total', JOB)})", "{{cluster}}"),
         text="Seconds in each second that a cluster's quotas make the mirror wait, over all connections.",
     ),
+    row("How long it takes"),
+    graph(
+        "Record age", "s", *(Query(quantile(part, AGE, FLOW, OF_FLOW), f"{name}, {BY_FLOW}") for part, name in PARTS),
+        text="Of records when they are sent, by their timestamps. By buckets, so that it is rough.",
+    ),
+    graph(
+        "Replication latency", "s",
+        *(Query(quantile(part, LATENCY, FLOW, OF_FLOW), f"{name}, {BY_FLOW}") for part, name in PARTS),
+        text="The same when the destination has acknowledged them: how long after its timestamp a record is there.",
+    ),
+    graph(
+        "Mean record age and latency", "s",
+        Query(f"{mean(AGE)}", f"age, {BY_FLOW}"), Query(f"{mean(LATENCY)}", f"latency, {BY_FLOW}"),
+        text="What lies between them is sending and acknowledging; the age itself is what waited at the source.",
+    ),
+    graph(
+        "Requests, 50 % are shorter than", "s",
+        Query(quantile(0.5, DURATION, JOB, "cluster, api"), "{{cluster}} {{api}}"), width=HALF,
+        text="From a request to its answer. Fetch waits for records, up to fetch.max.wait.ms.",
+    ),
+    graph(
+        "Requests, 99 % are shorter than", "s",
+        Query(quantile(0.99, DURATION, JOB, "cluster, api"), "{{cluster}} {{api}}"), width=HALF,
+        text="A slow broker shows here first. By buckets, so that it is rough.",
+    ),
     row("What fails"),
     graph(
         "Failed requests per second", "reqps",
@@ -145,5 +182,24 @@ PANELS = (
             "{{cluster}} {{subject}}",
         ),
         text="Days, for clusters with TLS. MirrorCertificateExpiry fires 14 days before.",
+    ),
+    row("Audits"),
+    graph(
+        "Last audit that passed", "s",
+        Query(f"time() - max by (source, target) (mirror_audit_last_success_timestamp_seconds{{{FLOW}}})", BY_FLOW),
+        text="Seconds ago. With audit.metrics.file, or from node_exporter.", alert="MirrorAuditStale",
+    ),
+    graph(
+        "Differences at the last audit", "short",
+        Query(f"sum by ({OF_FLOW}) (max by ({OF_FLOW}, topic) (mirror_audit_differences{{{FLOW}}}))", BY_FLOW),
+        text="As the last audit with a verdict found them.", alert="MirrorAuditFailed",
+    ),
+    graph(
+        "What the last audit said", "short",
+        Query(
+            f"max by (source, target, verdict) (mirror_audit_verdict{{{FLOW}}}) > 0",
+            BY_FLOW + ": {{verdict}}",
+        ),
+        text="unfinished: it ended without a verdict. Absent: no audit, or its file says nothing about this flow.",
     ),
 )  # fmt: skip

@@ -40,6 +40,13 @@ def rate(metric: str, labels: str) -> str:
     return f"rate({metric}{{{labels}}}[$__rate_interval])"
 
 
+def quantile(part: float, metric: str, labels: str, by: str) -> str:
+    """Returns the value below which this part of a histogram's values is, by these labels (``"cluster, api"``).
+    There is none while nothing is counted."""
+    counted = f"sum by ({by}) ({rate(f'{metric}_count', labels)}) > 0"
+    return f"histogram_quantile({part}, sum by ({by}, le) ({rate(f'{metric}_bucket', labels)})) and on ({by}) {counted}"
+
+
 def or_zero(expression: str) -> str:
     """Returns an expression that is 0 where nothing has been counted yet, while a mirror answers."""
     # Whatever labels it has: without "on", 0 would be one more series for good.

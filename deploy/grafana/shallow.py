@@ -1,6 +1,6 @@
 """The shallow path: how much is copied without being opened, and what that costs (KIP-712's chart)."""
 
-from deploy.grafana.panels import FLOW, HALF, JOB, Query, figure, graph, rate, row
+from deploy.grafana.panels import FLOW, HALF, JOB, Query, figure, graph, quantile, rate, row
 
 TITLE = "shallow path"
 TEXT = "How many batches are copied without being opened, and what a gibibyte costs in CPU."
@@ -75,6 +75,23 @@ PANELS = (
             BY_FLOW,
         ),
         text="As producers made them.",
+    ),
+    graph(
+        "Batch size, 50 % and 99 %", "bytes",
+        *(
+            Query(quantile(part, "mirror_batch_size_bytes", FLOW, "source, target"), f"{name}, {BY_FLOW}")
+            for part, name in ((0.5, "50 %"), (0.99, "99 %"))
+        ),
+        text="As stored; of one batch of a request. By buckets, so that it is rough.",
+    ),
+    graph(
+        "Produce request size, mean", "bytes",
+        Query(
+            f"sum by (source, target) ({rate('mirror_produce_request_size_bytes_sum', FLOW)}) / "
+            f"(sum by (source, target) ({rate('mirror_produce_request_size_bytes_count', FLOW)}) > 0)",
+            BY_FLOW,
+        ),
+        text="All batches of a request together. Small ones under load: few partitions have something to send at once.",
     ),
     row("Overhead"),
     graph(

@@ -94,6 +94,11 @@ PANELS = (
         text="Nobody reads them, or the disk is full. Copying goes on.", width=QUARTER + 2,
     ),
     graph(
+        "Exports to OpenTelemetry per second", "cps",
+        Query(f"sum by (instance, result) ({rate('mirror_otlp_exports_total', PROCESS)})", "{{instance}} {{result}}"),
+        text="With otel.exporter.otlp.endpoint. Failed: metrics_not_exported in the log says why.",
+    ),
+    graph(
         "Flows that are ready", "bool_yes_no",
         Query(f"min by (source, target) (mirror_flow_ready{{{ON}}})", "{{source}} → {{target}}"),
         text="On every host.",

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from mirror.audit.errors import AuditError, interrupted
 from mirror.audit.folder import prepare
-from mirror.audit.model import AuditRequest, Verdict
+from mirror.audit.last import LastRun
+from mirror.audit.model import AuditRequest, AuditResult, Verdict
+from mirror.audit.remedies import remedies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +41,7 @@ _EXIT_CODES = {
     Verdict.IDENTICAL: ExitCode.IDENTICAL,
     Verdict.ACCEPTED: ExitCode.IDENTICAL,
     Verdict.DIFFERENT: ExitCode.DIFFERENT,
+    Verdict.INCOMPLETE: ExitCode.NOT_FINISHED,
     Verdict.UNVERIFIABLE: ExitCode.UNVERIFIABLE,
     Verdict.OVERSIZE: ExitCode.UNVERIFIABLE,
 }
@@ -48,6 +51,7 @@ def audit_flow(
     request: AuditRequest,
     *,
     out: Path | None = None,
+    metrics: Path | None = None,
     limit: int | None = None,
     console: Console | None = None,
     errors: Console | None = None,
@@ -61,6 +65,7 @@ def audit_flow(
     Args:
         request: what to audit.
         out: folder for the result files; without it none are written.
+        metrics: file for what it said, for Prometheus (``mirror.audited``); without it none is written.
         limit: number of findings shown on the terminal; None for the default.
         console: for the result; stdout by default.
         errors: for progress and failures; stderr by default.
@@ -70,16 +75,30 @@ def audit_flow(
         conf: settings for that cluster, as for ``spark-submit --conf``.
 
     Returns:
-        0 identical or accepted, 1 no verdict (the reason and a remedy were printed), 2 different, 3 no difference but
-        no proof either, or nothing but records that were passed over as too large.
+        0 identical or accepted; 1 no verdict, or none on a topic that the configuration names (the reason and a remedy
+        were printed); 2 different; 3 no difference but no proof either, or nothing but records that were passed over as
+        too large.
     """
     console = console or for_stdout()
     errors = errors or Console(stderr=True)
+    last: LastRun | None = None
+    if metrics is not None:
+        try:
+            last = LastRun(metrics, f"{request.source.alias}->{request.destination.alias}")
+        except AuditError as error:
+            tell(errors, error, typed)
+            return ExitCode.NOT_FINISHED
+        if last.remark:
+            errors.print(f"audit: {last.remark}", markup=False, highlight=False, soft_wrap=True)
+    code = ExitCode.NOT_FINISHED
     # py4j logs a traceback for each failed call. All that matters also arrives as an exception.
     logging.getLogger().addHandler(_UNHEARD)
     try:
         with _terminated_as_interrupted():
-            return _audit(request, out, limit, console, errors, spark, master, conf or {})
+            result = _audit(request, out, limit, console, errors, spark, typed, master, conf or {})
+        code = _EXIT_CODES[result.verdict]
+        if last is not None:
+            last.result = result
     except (Exception, KeyboardInterrupt) as error:
         if interrupted(error):
             errors.print("audit: interrupted; nothing was proved", markup=False, highlight=False)
@@ -89,7 +108,20 @@ def audit_flow(
             raise
     finally:
         logging.getLogger().removeHandler(_UNHEARD)
-    return ExitCode.NOT_FINISHED
+        # Whatever became of it, a bug included: it was tried.
+        if last is not None and not _left(last, errors, typed):
+            code = ExitCode.NOT_FINISHED
+    return code
+
+
+def _left(last: LastRun, errors: Console, typed: Callable[[str], str]) -> bool:
+    """Writes what the audit said for Prometheus. Returns False, and says why, if that cannot be done."""
+    try:
+        last.leave()
+    except AuditError as error:
+        tell(errors, error, typed)
+        return False
+    return True
 
 
 @contextmanager
@@ -123,9 +155,10 @@ def _audit(
     console: Console,
     errors: Console,
     spark: "SparkSession | None",
+    typed: Callable[[str], str],
     master: str | None,
     conf: Mapping[str, str],
-) -> ExitCode:
+) -> AuditResult:
     if out is not None:
         prepare(out)
     missing = [name for name in NEEDED if find_spec(name) is None]
@@ -144,11 +177,12 @@ def _audit(
         session = partial(ClusterSession, master, conf)
     with report.BarProgress(errors) as progress:
         result = job.run(request, spark=spark, session=session, progress=progress)
-    report.print_result(result, console, limit=report.MOST_SHOWN if limit is None else limit)
+    advice = remedies(result.findings, request, typed)
+    report.print_result(result, console, limit=report.MOST_SHOWN if limit is None else limit, remedies=advice)
     if out is not None:
         export.write(result, out)
         console.print(f"written to {out}", markup=False, highlight=False)
-    return _EXIT_CODES[result.verdict]
+    return result
 
 
 def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:

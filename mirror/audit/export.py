@@ -188,6 +188,10 @@ def summary(result: AuditResult) -> dict[str, Any]:
             }
             for each in result.undecided
         ],
+        "adopted": [
+            {"topic": key.topic, "partition": key.partition, "end": one.end, "leader_epoch": one.leader_epoch}
+            for key, one in sorted(result.adopted.items())
+        ],
         "notes": list(result.notes),
         "elapsed_s": round(result.elapsed_s, 3),
     }

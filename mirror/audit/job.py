@@ -17,14 +17,24 @@ from mirror.audit.judge.drill import drill_down
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.mapped import at_destination
 from mirror.audit.judge.regions import of_bounds, regions
-from mirror.audit.model import AuditRequest, AuditResult, Bounds, Coverage, Finding, Kind, Side, TopicPartition
+from mirror.audit.model import (
+    Adopted,
+    AuditRequest,
+    AuditResult,
+    Bounds,
+    Coverage,
+    Finding,
+    Kind,
+    Side,
+    TopicPartition,
+)
 from mirror.audit.prepare.bounds import Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler
 from mirror.audit.prepare.moving import MOST_ROUNDS, LogsMoved, Scope, Starts, besides, found_starts, together
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import ReadingEstimate, Task, bundled, plan
-from mirror.audit.prepare.skipped import Decisions, skipped
+from mirror.audit.prepare.skipped import Decisions, decided, skipped
 from mirror.audit.spark.compare import Compared
 from mirror.audit.spark.looking import Looking, cluster_ids
 from mirror.audit.spark.options import CHUNKS
@@ -102,7 +112,7 @@ def run(
         outcome = JobOutcome([], [], EndsLookedAt({}, set()), [])
         if tasks and spark is not None:
             outcome = _Audit(request, prepared, scope, spark, slots, progress).run(tasks)
-            findings += outcome.findings
+            findings += [*outcome.findings, *asyncio.run(scope.lost())]
     for known in frozen.bounds:
         findings += outside(
             known, request.source.alias, request.destination.alias, outcome.ends.shifts.get(known.key, 0),
@@ -130,6 +140,7 @@ def run(
             [
                 *filter(None, [prepared.decisions.unknown]),
                 *_alone(frozen.alone, request),
+                *_before(prepared.decisions.adopted, request),
                 *scope.notes,
                 *outcome.notes,
                 *_notes(scope.frozen.bounds, request),
@@ -139,6 +150,7 @@ def run(
         reencoded=tuple(joined(anew)),
         skipped=prepared.decisions.ranges,
         undecided=frozen.undecided,
+        adopted=prepared.decisions.adopted,
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
         offsets=request.offsets,
@@ -201,6 +213,20 @@ def _alone(topics: Sequence[str], request: AuditRequest) -> list[str]:
     ]
 
 
+def _before(adopted: Mapping[TopicPartition, Adopted], request: AuditRequest) -> list[str]:
+    """Returns notes on what the destination had before the flow."""
+    there, here = request.destination.alias, request.source.alias
+    aborted = " and what they have aborted" if request.committed else ""
+    notes = [
+        f"{there}: {request.destination_of(key.topic)} partition {key.partition} was adopted up to offset {one.end}: "
+        f"it was there before the flow. Markers of its producers{aborted} are no difference where {here} has markers"
+        for key, one in sorted(adopted.items())
+    ]
+    if len(notes) > MOST_NOTES:
+        notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES:,} more partitions of {there} that were adopted"]
+    return notes
+
+
 def _notes(bounds: Iterable[Bounds], request: AuditRequest) -> list[str]:
     older = [known for known in bounds if known.source.start > known.destination.start]
     if not older:
@@ -229,7 +255,10 @@ class _Audit:
         self.passed = prepared.decisions.passed
         self.scope = scope
         self.progress = progress
-        self.looking = Looking(request, scope, prepared.estimates, spark, slots, progress)
+        self.looking = Looking(
+            request, scope, prepared.estimates, spark, slots, progress,
+            decided(prepared.decisions.adopted, prepared.frozen.undecided, request),
+        )  # fmt: skip
         self._endpoints = ((Side.SOURCE, request.source), (Side.DESTINATION, request.destination))
 
     @property
@@ -283,8 +312,8 @@ class _Audit:
             read = compared.coverage[side]
             coverage += cover.coverage_of(side, cluster_id, self.frozen.bounds, self.scope.ranges, read)
             broken += cover.broken_logs(side, endpoint.alias, read)
+            cover.check_transactions(endpoint.alias, self.scope.ranges, read)
             if side is Side.SOURCE:
-                cover.check_transactions(endpoint.alias, self.scope.ranges, read)
                 findings += cover.causeless_gaps(endpoint.alias, read, self.frozen.compacted[side])
         findings = at_destination([*findings, *broken], self.frozen.mapped)
         told, ends = self._differences(compared, broken)

@@ -1,6 +1,6 @@
 """The data types of an audit: the request, what was read, and what differs. No I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -127,6 +127,20 @@ class OldRange(NamedTuple):
         return Span(starts, max(starts, ends))
 
 
+class Adopted(NamedTuple):
+    """The part of a destination's log that was there before the flow, which leads back to where its source was copied
+    from (``Pin.adopted``): others' batches and markers, in their places all the same.
+
+    ``end``: the first offset that is not of it. ``leader_epoch``: of the destination's leader when that was certified:
+    a batch of a later one was written since; -1: not known. ``committed``: of its aborted data nothing is due at the
+    source (``isolation.level: read_committed``).
+    """
+
+    end: int
+    leader_epoch: int = -1
+    committed: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one partition's two logs, frozen before anything was read."""
@@ -155,7 +169,7 @@ class What(IntEnum):
     CONTROL = 1
     """A transaction marker; at the destination, a marker that the mirror wrote."""
     ABORTED = 2
-    """Data of an aborted transaction."""
+    """Data of an aborted transaction; at the destination, of one that was there before the flow (``Adopted``)."""
     EMPTY = 3
     """A batch from which compaction removed every record."""
     GAP = 4
@@ -180,6 +194,8 @@ class Hole(NamedTuple):
 class Kind(Enum):
     """The kind of a finding. The values are stable: files and scripts contain them."""
 
+    ABSENT = "absent"
+    """A topic that the configuration names, and that one side does not have, or does not show."""
     MISSING = "missing"
     EXTRA = "extra"
     DUPLICATE = "duplicate"
@@ -221,7 +237,8 @@ class RecordRow(NamedTuple):
     """One record as a reader saw it.
 
     ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
-    False if the row stands for a batch that cannot be opened; then only the offset has a meaning.
+    False if the row stands for a batch that cannot be opened; then only the offset has a meaning. ``mistimed``: it is
+    the first record of a batch whose header has a max timestamp that is not that of its records.
     """
 
     offset: int
@@ -230,6 +247,7 @@ class RecordRow(NamedTuple):
     size: int = 0
     digest: bytes = b""
     whole: bool = True
+    mistimed: bool = False
 
 
 class RecordDifference(NamedTuple):
@@ -237,13 +255,17 @@ class RecordDifference(NamedTuple):
 
     ``at``: the side that has a record there; None if both have different records, or if a batch could not be opened.
     ``excused``: the other side's log cleaner may have removed the record (``by_record`` has the rules). ``size``: bytes
-    of its key, value and headers.
+    of its key, value and headers. ``digests``: of what source and destination have there; empty where one has nothing,
+    or where nobody asked for them. ``mistimed``: this says nothing of the record, which may be the same. At the
+    destination it is the first one of a batch whose max timestamp is not that of its records.
     """
 
     offset: int
     at: Side | None
     excused: bool
     size: int
+    digests: tuple[bytes, bytes] = (b"", b"")
+    mistimed: bool = False
 
 
 OLD_FORMAT, UNREAD, STRADDLES = 0x4000, 0x2000, 0x1000
@@ -350,8 +372,9 @@ class Coverage:
     """Counts of what was actually read of one partition on one side: batches of records, and offsets by their nature.
 
     ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
-    batch at all) count holes; at the destination, ``control`` counts filled holes. ``odd`` counts offsets of control
-    batches that do not belong at the destination. ``stamped`` counts batches with the time of their append.
+    batch at all) count holes; at the destination, ``control`` counts filled holes, and ``aborted`` what was there
+    before the flow (``Adopted``). ``odd`` counts offsets of control batches that do not belong at the destination.
+    ``stamped`` counts batches with the time of their append.
     """
 
     side: Side
@@ -378,6 +401,11 @@ class Coverage:
         """The number of offsets at which no record is due."""
         return self.control + self.aborted + self.empty + self.gaps
 
+    @property
+    def filled(self) -> int:
+        """At the destination: the number of offsets in which consumers get nothing, as it should be."""
+        return self.control + self.aborted
+
 
 class Verdict(Enum):
     """The outcome of an audit. The values are stable: files contain them."""
@@ -391,6 +419,8 @@ class Verdict(Enum):
     OVERSIZE = "oversize"
     """Nothing differs but what the flow has passed over as too large for the destination."""
     DIFFERENT = "different"
+    INCOMPLETE = "incomplete"
+    """A topic that the configuration names could not be audited; the others were."""
 
 
 class SkippedRange(NamedTuple):
@@ -419,7 +449,8 @@ class AuditResult:
 
     ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``skipped`` and
     ``notes`` hold what is not a difference but worth knowing. ``accepted``: kinds of findings that the configuration
-    accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited.
+    accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: what
+    the destination had before the flow.
     """
 
     flow: str
@@ -434,6 +465,7 @@ class AuditResult:
     reencoded: tuple[Finding, ...] = field(default=())
     skipped: tuple[SkippedRange, ...] = field(default=())
     undecided: tuple[Undecided, ...] = field(default=())
+    adopted: Mapping[TopicPartition, Adopted] = field(default_factory=dict)
     elapsed_s: float = 0.0
     isolation_level: str = "read_committed"
     offsets: str = "exact"
@@ -456,6 +488,8 @@ class AuditResult:
     def verdict(self) -> Verdict:
         """The verdict that follows from the worst finding."""
         kinds = {finding.kind for finding in self.findings}
+        if Kind.ABSENT in kinds:
+            return Verdict.INCOMPLETE
         if kinds - PROVED_OTHERWISE:
             return Verdict.DIFFERENT
         left = {kind for kind in kinds if kind.value not in self.accepted}

@@ -1,6 +1,7 @@
 """The result of an audit on a terminal: coverage, findings, verdict. No Spark."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -15,7 +16,9 @@ from mirror.audit.spark.progress import JobProgress
 
 MOST_SHOWN = 20
 """Default number of findings in the table; the files have all of them."""
-_STYLES = dict.fromkeys((Kind.CORRUPT, Kind.MISSING, Kind.VALUE_CHANGED, Kind.WHOLESALE, Kind.OVERFILLED), "red")
+_STYLES = dict.fromkeys(
+    (Kind.ABSENT, Kind.CORRUPT, Kind.MISSING, Kind.VALUE_CHANGED, Kind.WHOLESALE, Kind.OVERFILLED), "red"
+)
 
 
 def size_text(size: int) -> str:
@@ -70,7 +73,7 @@ def coverage_table(result: AuditResult) -> Table:
             size_text(sum(row.bytes for row in ours)),
             size_text(sum(row.bytes for row in theirs)),
             f"{sum(row.holes for row in ours):,}",
-            f"{sum(row.control for row in theirs):,}",
+            f"{sum(row.filled for row in theirs):,}",
             "all" if complete else "[red]in part[/red]",
         )
     return table
@@ -107,8 +110,10 @@ def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Ta
     return table
 
 
-def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHOWN) -> None:
-    """Prints coverage, findings, skipped ranges, open transactions, notes and verdict."""
+def print_result(
+    result: AuditResult, console: Console, *, limit: int = MOST_SHOWN, remedies: Sequence[str] = ()
+) -> None:
+    """Prints coverage, findings, skipped ranges, open transactions, notes, what to do and the verdict."""
     if result.coverage:
         console.print(coverage_table(result))
     if result.findings:
@@ -125,6 +130,10 @@ def print_result(result: AuditResult, console: Console, *, limit: int = MOST_SHO
         console.print(f"{len(result.undecided) - limit:,} more open transactions; --out DIR writes all of them")
     for note in result.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
+    if remedies:
+        console.print("what to do:")
+    for line in remedies:
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     console.print(verdict(result), soft_wrap=True)
 
 
@@ -189,7 +198,7 @@ def verdict(result: AuditResult) -> str:
         )
     if result.identical:
         batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
-        markers = sum(row.control for row in theirs)
+        markers = sum(row.filled for row in theirs)
         filled = f", and {markers:,} holes filled" if markers and result.offsets == "exact" else ""
         but = " (but for those that were written anew)" if result.reencoded else ""
         where = "at the same offsets" if result.offsets == "exact" else "in the same order"
@@ -198,7 +207,12 @@ def verdict(result: AuditResult) -> str:
             f"byte for byte{but} {where}{filled} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
         )
     kinds = Counter(finding.kind.value for finding in result.findings)
+    absent = kinds.pop(Kind.ABSENT.value, 0)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    if absent:
+        topics = f"{_many(absent, 'topic')} that the configuration names could not be audited"
+        others = f"of the others: {counts}" if counts else "nothing differs in the others"
+        return f"[bold red]incomplete[/bold red]: {names}: {topics}; {others} ({read}){_but(result)}"
     return f"[bold red]different[/bold red]: {names}: {counts} ({_many(len(ours), 'partition')}, {read}){_but(result)}"
 
 

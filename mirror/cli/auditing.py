@@ -36,6 +36,13 @@ class _Command(click.Command):
     type=click.Path(path_type=Path, file_okay=False),
     help="Also write findings and coverage to this folder, as Parquet and JSON.",
 )
+@click.option(
+    "--metrics-file",
+    "metrics",
+    type=click.Path(path_type=Path),
+    help="Also write what the audit said to this file (NAME.prom), as metrics for node_exporter's textfile collector; "
+    "by default audit.metrics.file.",
+)
 @click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
 @click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
 @click.option("--master", metavar="URL", help="A Spark cluster, as spark-submit takes it; by default this machine.")
@@ -44,6 +51,7 @@ def audit(
     path: Path,
     name: str,
     out: Path | None,
+    metrics: Path | None,
     digest: str,
     limit: int | None,
     master: str | None,
@@ -53,6 +61,12 @@ def audit(
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference, 3 no difference, but something that cannot be proved
     any more (audit.accept).
+
+    \b
+        mirror audit -c mirror.yaml
+        mirror audit -c mirror.yaml --out /var/tmp/audit
+        mirror audit -c mirror.yaml --metrics-file /var/lib/prometheus/node-exporter/mirror-audit.prom
+        mirror audit -c mirror.yaml --master spark://spark:7077 --conf spark.executor.memory=4g
     """
     from mirror.audit.command import audit_flow
     from mirror.audit.model import AuditRequest, Endpoint
@@ -95,6 +109,7 @@ def audit(
         audit_flow(
             request,
             out=out,
+            metrics=metrics or (Path(at) if (at := flow.settings.audit_metrics_file) else None),
             limit=limit,
             typed=replace(Commands.of(path), flow=name).rendered,
             master=master,

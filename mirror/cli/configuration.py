@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mirror.cli import formats
+from mirror.cli.formats import SHAPES
 from mirror.cli.options import CONFIG, fail, load
 from mirror.service.exits import EXIT_CONFIG
 
@@ -25,13 +27,21 @@ def config() -> None:
 
 @config.command()
 def example() -> None:
-    """Print the smallest configuration that works."""
+    """Print the smallest configuration that works.
+
+    \b
+        mirror config example > mirror.yaml
+    """
     click.echo(_shipped("example"), nl=False)
 
 
 @config.command()
 def reference() -> None:
-    """Print a configuration with every key, its default, unit and meaning."""
+    """Print a configuration with every key, its default, unit and meaning.
+
+    \b
+        mirror config reference | less
+    """
     click.echo(_shipped("reference"), nl=False)
 
 
@@ -44,7 +54,11 @@ def reference() -> None:
     help="Where your operators find the pages of docs/runbooks: each rule's runbook_url is this with /ALERT.md.",
 )
 def alerts(runbooks: str) -> None:
-    """Print alert rules for Prometheus."""
+    """Print alert rules for Prometheus.
+
+    \b
+        mirror config alerts --runbooks https://YOUR-SITE/runbooks > mirror-alerts.yaml
+    """
     if not re.fullmatch(r"https?://[^\s\"'{}]+", runbooks):
         raise click.BadParameter(f"{runbooks!r} is no address that begins with https://", param_hint="--runbooks")
     click.echo(_shipped("alerts").replace(f"{RUNBOOKS}/", f"{runbooks.rstrip('/')}/"), nl=False)
@@ -54,20 +68,32 @@ def alerts(runbooks: str) -> None:
 @CONFIG
 @click.option("--given", is_flag=True, help="Only the keys that the file has; the others are marked as default.")
 @click.option(
-    "--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The notation."
+    "--format",
+    "shape",
+    type=click.Choice(SHAPES),
+    default="yaml",
+    show_default=True,
+    help="yaml, as the file, or json; table (or wide): a line for each key.",
 )
-def show(path: Path, given: bool, form: str) -> None:
+def show(path: Path, given: bool, shape: str) -> None:
     """Print the configuration in effect: every key and its value.
 
     Secrets, and whatever came out of ${env:NAME} or ${file:PATH}, are shown as ***. Nothing is connected to.
+
+    \b
+        mirror config show -c mirror.yaml
+        mirror config show -c mirror.yaml --given
+        mirror config show -c mirror.yaml --format table | grep linger
+
+    Exit codes: 0 it is shown, 78 it is wrong.
     """
-    from mirror.cli.effective import as_yaml, in_effect
+    from mirror.cli.effective import as_table, as_yaml, in_effect
 
     found = load(path)
-    if form == "json":
-        click.echo(json.dumps(in_effect(found, given=given), indent=2))
+    if shape == "yaml":
+        click.echo(as_yaml(found, given=given), nl=False)  # with the comments that mark defaults
     else:
-        click.echo(as_yaml(found, given=given), nl=False)
+        formats.show(shape, in_effect(found, given=given), lambda _: as_table(found, given=given))
 
 
 @config.command("import")
@@ -96,6 +122,8 @@ def import_(file: Path, form: "Format", offsets: "Offsets | None") -> None:
         mirror config import mm2.properties > mirror.yaml
         mirror validate -c mirror.yaml
         mirror plan -c mirror.yaml
+
+    Exit codes: 0 a configuration was printed, whatever is left to decide, 78 FILE cannot be read as either format.
     """
     from mirror.service.config import ConfigError
     from mirror.service.importing.command import read
@@ -112,7 +140,11 @@ def import_(file: Path, form: "Format", offsets: "Offsets | None") -> None:
 
 @config.command()
 def schema() -> None:
-    """Print the JSON Schema of the configuration, for editors that complete and check YAML files."""
+    """Print the JSON Schema of the configuration, for editors that complete and check YAML files.
+
+    \b
+        mirror config schema > mirror.schema.json
+    """
     from mirror.service.config.load import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
@@ -127,7 +159,13 @@ def _shipped(name: str) -> str:
 @click.command()
 @CONFIG
 def validate(path: Path) -> None:
-    """Check the configuration file, without connecting to anything."""
+    """Check the configuration file, without connecting to anything. Every mistake is told at once, with file and line.
+
+    \b
+        mirror validate -c mirror.yaml
+
+    Exit codes: 0 it is valid, 78 it is wrong.
+    """
     for flow in load(path).enabled_flows():
         click.echo(f"{path}: flow {flow.name} is valid")
 

@@ -1,13 +1,14 @@
 """``mirror describe``: everything that the running mirror knows of one topic's partitions."""
 
-import json
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mirror.cli.formats import FORMAT, show
 from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, mirror_of
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.telemetry.status import time_text
@@ -24,18 +25,22 @@ _SKIPPED = ("first", "next", "records", "why", "at_ms")
 @ONLY_FLOW
 @click.argument("topic")
 @click.argument("number", metavar="[PARTITION]", type=click.IntRange(min=0), required=False)
-@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def describe(path: Path, at: str | None, name: str, topic: str, number: int | None, shape: str) -> None:
     """Show everything about a topic's partitions, or one of them: where it is copied to, state, offsets, lag, what it
     waits for, why it halted, and what was skipped.
 
     It knows the partitions that are copied here. Exit codes: 0 found, 1 no mirror answers or nothing here has it, 2 one
     of them has halted.
+
+    \b
+        mirror describe -c mirror.yaml orders
+        mirror describe -c mirror.yaml orders 3 --format yaml
     """
     from mirror.service.http import client
 
     try:
-        address, flows = mirror_of(path, at, name)
+        address, flows, _ = mirror_of(path, at, name)
         now = client.fetch_status(address, flows=flows, flow=name)
     except client.NotAnswered as error:
         fail(str(error), EXIT_FAILED)
@@ -46,7 +51,7 @@ def describe(path: Path, at: str | None, name: str, topic: str, number: int | No
             f"no worker here has {which}; `mirror status` shows what is copied here, and `mirror plan` what would be",
             EXIT_FAILED,
         )
-    click.echo(json.dumps(found, indent=2) if shape == "json" else "\n\n".join(map(as_lines, found)))
+    show(shape, found, lambda width: "\n\n".join(as_lines(each, width=width) for each in found))
     sys.exit(EXIT_HALTED if any(one["reason"] for one in found) else EXIT_OK)
 
 
@@ -73,15 +78,23 @@ def _range(skipped: Mapping[str, Any]) -> dict[str, Any]:
     return {name: skipped[name] for name in _SKIPPED}
 
 
-def as_lines(one: Mapping[str, Any]) -> str:
-    """Returns a partition as text, a line for each thing that is known of it."""
+def as_lines(one: Mapping[str, Any], *, width: int = 0) -> str:
+    """Returns a partition as text, a line for each thing that is known of it. ``width``: lines are wrapped to so many
+    columns; 0: not at all."""
     lines = [f"{one['topic']}-{one['partition']}"]
     for name, value in one.items():
         if name in ("topic", "partition", "skipped") or value is None:
             continue
         lines.append(f"  {name.replace('_', ' ') + ':':22}{_shown(name, value)}")
     lines += _skipped(one["skipped"])
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in (_wrapped(line, width) if width else [line]))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    # The value stays beneath itself.
+    return textwrap.wrap(
+        line, max(width, 48), subsequent_indent=" " * 24, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _shown(name: str, value: Any) -> str:

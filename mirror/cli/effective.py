@@ -2,8 +2,9 @@
 whatever came out of ``${env:…}`` or ``${file:…}``, are hidden."""
 
 import io
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -12,6 +13,7 @@ from ruamel.yaml.comments import CommentedMap
 from mirror.service.config.kinds import Size, format_size
 from mirror.service.config.model import Config
 from mirror.service.config.settings import Settings
+from mirror.service.texts import aligned
 
 HIDDEN = "***"
 _DEFAULT = "default"
@@ -38,6 +40,28 @@ def as_yaml(config: Config, *, given: bool = False) -> str:
     yaml.width = 1 << 16
     yaml.dump(_mapping(config, config, "", given=given), text)
     return text.getvalue()
+
+
+def as_table(config: Config, *, given: bool = False) -> str:
+    """Returns ``in_effect`` as a line for each key: where it is, its value, and whether that is its default."""
+    file = in_effect(config, given=True)
+    rows = [("SECTION", "KEY", "VALUE", "")]
+    for section, key, value in _leaves(in_effect(config, given=given)):
+        its: Any = file
+        for part in section:
+            its = its.get(part, {})
+        shown = value if isinstance(value, str) else json.dumps(value)
+        rows.append((" ".join(section[1:]) or "-", key, shown, "" if key in its else _DEFAULT))
+    return "\n".join(aligned(rows))
+
+
+def _leaves(found: Mapping[str, Any], section: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Yields section, key and value of every key: those of clusters and flows are in sections of their names."""
+    for key, value in found.items():
+        if (not section and key in _SECTIONS) or section in {(name,) for name in _SECTIONS}:
+            yield from _leaves(value, (*section, key))
+        else:
+            yield section, key, value
 
 
 def _mapping(config: Config, settings: Settings, flow: str, *, given: bool) -> CommentedMap:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mirror import DISTRIBUTION
-from mirror.service.exits import EXIT_FAILED, EXIT_USAGE
+from mirror.service.exits import EXIT_FAILED, EXIT_USAGE, in_words
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Main, epilog=in_words(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -113,8 +113,4 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof.
-
-    Exit codes: 0 success; 1 it failed, or the mirror is not ready; 2 a difference, or a halted partition; 3 the audit
-    found no difference, but could not prove everything; 64 wrong usage; 78 the configuration is wrong.
-    """
+    """Copies Kafka topics to another cluster: raw batches, the same offsets, exactly once, with a proof."""

@@ -6,13 +6,30 @@ from pathlib import Path
 
 import click
 
+from mirror.cli.formats import FORMAT, show
+from mirror.cli.moving.offsets import show_offsets
 from mirror.cli.options import CONFIG, FLOW, chosen, fail, load
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
 
-@click.group()
+class _Offsets(click.Group):
+    """Takes what is no sub-command for the arguments of ``show``: ``mirror offsets -c mirror.yaml FLOW``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] not in ([], ["-h"], ["--help"], *([name] for name in self.commands)):
+            args = [show_offsets.name or "", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Offsets)
 def offsets() -> None:
-    """Translate offsets between source and destination (offsets: mapped)."""
+    """Show offsets at both clusters: how far partitions are copied, and where groups would go on. Or translate some.
+
+    `mirror offsets -c FILE FLOW` is short for `mirror offsets show -c FILE FLOW`.
+    """
+
+
+offsets.add_command(show_offsets)
 
 
 @offsets.command()
@@ -46,6 +63,13 @@ def translate(
     """Translate one offset, or those of a consumer group.
 
     An offset without a record on the other side becomes that of the next record, as a consumer would find it.
+
+    \b
+        mirror offsets translate -c mirror.yaml --topic orders --partition 3 --offset 12345
+        mirror offsets translate -c mirror.yaml --group billing
+        mirror offsets translate -c mirror.yaml --group billing --apply
+
+    Exit codes: 0 translated, 1 it could not be.
     """
     import asyncio
 
@@ -76,7 +100,7 @@ def translate(
 @CONFIG
 @FLOW
 @click.option("--dry-run", is_flag=True, help="Change nothing, and show both, whether they are enabled or not.")
-@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
     """Carry consumer groups' offsets over to the destination, and create the ACLs of mirrored topics there: once, what
     mirror run does regularly.
@@ -84,9 +108,12 @@ def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
     It does what sync.group.offsets.enabled and sync.topic.acls.enabled say. It may run beside the mirror.
 
     Exit codes: 0 done, 1 something could not be done.
+
+    \b
+        mirror sync -c mirror.yaml --dry-run
+        mirror sync -c mirror.yaml
     """
     import asyncio
-    import json
 
     from mirror.net.errors import NetworkError
     from mirror.service.commands import Commands
@@ -107,8 +134,6 @@ def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
         groups, acls = asyncio.run(look_once(resolve.flow_sides(flow), settings, dry_run=dry_run))
     except NetworkError as error:
         fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
-    if shape == "json":
-        click.echo(json.dumps(report.as_data(groups, acls, applied=not dry_run), indent=2))
-    else:
-        click.echo(report.as_text(groups, acls, applied=not dry_run))
+    data = report.as_data(groups, acls, applied=not dry_run)
+    show(shape, data, lambda _: report.as_text(groups, acls, applied=not dry_run))
     sys.exit(EXIT_FAILED if report.failed(groups, acls) else EXIT_OK)

@@ -2,8 +2,10 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
@@ -70,18 +72,57 @@ def chosen(config: "Config", name: str) -> "ResolvedFlow":
         raise click.UsageError(str(error)) from error
 
 
-def mirror_of(path: Path, at: str | None, name: str) -> tuple[tuple[str, int], dict[str, str]]:
-    """Returns the (host, port) at which the mirror of this configuration listens, and its flows: name -> id.
-    ``name``: the only one of them that matters; empty: all."""
-    config = load(path)
+class Running(NamedTuple):
+    """The mirror that runs with a configuration.
+
+    Attributes:
+        address: host and port at which it listens.
+        flows: those of its flows that matter: name -> id.
+        token: what it wants to be shown before it changes something (``http.token``); empty: nothing.
+    """
+
+    address: tuple[str, int]
+    flows: dict[str, str]
+    token: str
+
+
+def mirror_of(path: Path, at: str | None, name: str) -> Running:
+    """Returns the mirror of this configuration. ``name``: the only flow that matters; empty: all.
+
+    A file that is wrong does not hinder whoever looks after a mirror that runs, if its address is given with ``at``:
+    then any flow matters, and no token is known.
+    """
+    from mirror.service.config import ConfigError
+    from mirror.service.config import load as read
+
+    try:
+        config = read(path)
+    except ConfigError as error:
+        if at is None:
+            fail(f"{error}\na mirror that runs can be asked without the file: give its address with --at", EXIT_CONFIG)
+        click.echo(f"{error}\nthe mirror at {at} is asked all the same", err=True)
+        return Running(_address(at), {}, "")
     wanted = (chosen(config, name),) if name else config.enabled_flows()
     flows = {flow.name: flow.id for flow in wanted}
-    if at is None:
-        return config.http_listen, flows
+    token = config.http_token.value
+    return Running(config.http_listen if at is None else _address(at), flows, token)
+
+
+def _address(at: str) -> tuple[str, int]:
     host, _, port = at.rpartition(":")
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
-    return (host.strip("[]") or "127.0.0.1", int(port)), flows
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def adding(message: str) -> Iterator[None]:
+    """Says it on stderr, too, if what is done here exits with an error: what that error means for what runs."""
+    try:
+        yield
+    except SystemExit:
+        click.echo(message, err=True)
+        raise
 
 
 def terminal_width() -> int:

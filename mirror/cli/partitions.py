@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, mirror_of
+from mirror.cli.options import AT, CONFIG, ONLY_FLOW, Running, fail, mirror_of
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -31,12 +31,17 @@ def pause(path: Path, at: str | None, name: str, topic: str | None, number: int 
     source has to keep its records meanwhile: what it deletes is not copied.
 
     Exit codes: 0 all of them are paused, 1 none of them, 2 some are not.
+
+    \b
+        mirror pause -c mirror.yaml orders
+        mirror pause -c mirror.yaml orders 3
+        mirror pause -c mirror.yaml --all
     """
     from mirror.service.http import client
 
     found = _asked(
         "paused", path, at, name, topic, everything,
-        lambda address, flows: client.pause(address, topic, number, flows=flows, flow=name),
+        lambda it: client.pause(it.address, topic, number, flows=it.flows, flow=name, token=it.token),
     )  # fmt: skip
     _tell(found, "paused", "there is nothing to pause", one=number is not None)
 
@@ -76,13 +81,20 @@ def resume(
     """Resume paused partitions, and halted ones once their reason is dealt with: one, those of a topic, or --all.
 
     Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
+
+    \b
+        mirror resume -c mirror.yaml orders 3
+        mirror resume -c mirror.yaml orders 3 --accept-gap
+        mirror resume -c mirror.yaml --all
     """
     from mirror.service.http import client
 
     accept = [each for each, wanted in accepted.items() if wanted]
     found = _asked(
         "resumed", path, at, name, topic, everything,
-        lambda address, flows: client.resume(address, topic, number, accept=accept, flows=flows, flow=name),
+        lambda it: client.resume(
+            it.address, topic, number, accept=accept, flows=it.flows, flow=name, token=it.token
+        ),
     )  # fmt: skip
     _tell(found, "resumed", "nothing is halted or paused", one=number is not None)
 
@@ -94,7 +106,7 @@ def _asked(
     name: str,
     topic: str | None,
     everything: bool,
-    ask: "Callable[[tuple[str, int], dict[str, str]], Resumed]",
+    ask: "Callable[[Running], Resumed]",
 ) -> "Resumed":
     """Returns the mirror's answer, or exits with what is wrong."""
     from mirror.service.http import client
@@ -102,7 +114,7 @@ def _asked(
     if everything is (topic is not None):
         raise click.UsageError("give TOPIC, TOPIC and PARTITION, or --all")
     try:
-        return ask(*mirror_of(path, at, name))
+        return ask(mirror_of(path, at, name))
     except (client.NotAnswered, client.NotDone) as error:
         fail(f"nothing is {done}: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
 

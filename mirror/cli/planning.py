@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from mirror.cli.formats import FORMAT, show
 from mirror.cli.options import CONFIG, ONLY_FLOW, Bytes, chosen, fail, load
 
 
@@ -12,7 +13,7 @@ from mirror.cli.options import CONFIG, ONLY_FLOW, Bytes, chosen, fail, load
 @CONFIG
 @ONLY_FLOW
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic, by its name at the source.")
-@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.option("--all", "everything", is_flag=True, help="Show every row and every topic, also those that are well.")
 @click.option(
     "--sample-bytes",
@@ -38,6 +39,11 @@ def plan(
     Nothing is changed without --fix, and a mirror that runs is not disturbed.
 
     Exit codes: 0 nothing is refused, 1 something could not be asked, 2 some partition would halt, or nothing be copied.
+
+    \b
+        mirror plan -c mirror.yaml
+        mirror plan -c mirror.yaml --topic orders --all
+        mirror plan -c mirror.yaml --fix --dry-run
     """
     from mirror.service.commands import Commands
     from mirror.service.plan import command
@@ -52,11 +58,10 @@ def plan(
             flows=[chosen(config, name)] if name else config.enabled_flows(),
             topics=topics,
             sample_bytes=sample_bytes,
-            shape=shape,
-            everything=everything,
+            everything=everything or shape == "wide",
             fix=fix,
             dry_run=dry_run,
-            tell=click.echo,
+            tell=lambda data, text: show(shape, data, lambda _: text),
         )
     except command.NotMirrored as error:
         raise click.BadParameter(str(error), param_hint="--topic") from error

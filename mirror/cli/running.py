@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from mirror.cli.options import AT, CONFIG, ONLY_FLOW, fail, load, mirror_of, terminal_width
+from mirror.cli.formats import FORMAT, show
+from mirror.cli.options import AT, CONFIG, ONLY_FLOW, adding, fail, load, mirror_of
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -32,12 +33,20 @@ NARROW, LONG = 80, 1_000
     help="For scripts: do not wait. Exit with code 1 at the first obstacle to starting, and with 2 once every "
     "partition has halted.",
 )
-def run(path: Path, workers: int | None, fail_fast: bool) -> None:
+@click.option("--background", is_flag=True, hidden=True, help="Of mirror start: it has a control socket.")
+def run(path: Path, workers: int | None, fail_fast: bool, background: bool) -> None:
     """Mirror in the foreground until SIGTERM or SIGINT; a second signal does not wait for the drain.
 
     What can heal is waited for: a cluster that cannot be reached, a pattern that no topic matches yet, a missing right.
     A second machine that runs the same configuration joins: the partitions are shared out among all workers. SIGHUP
     reloads the configuration: flows are added, removed and restarted, and those that did not change go on untouched.
+
+    \b
+        mirror run -c mirror.yaml
+        mirror run -c mirror.yaml --workers 4
+
+    Exit codes: 0 stopped as told, 1 it could not run, 2 stopped as told, with halted partitions, 78 the configuration
+    is wrong.
     """
     from mirror.service import first
 
@@ -45,20 +54,29 @@ def run(path: Path, workers: int | None, fail_fast: bool) -> None:
     from mirror.service import supervisor
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
+    from mirror.service.instance import announcing, place
     from mirror.service.log.outlet import keep_standard_descriptors
 
     keep_standard_descriptors()
     told = resolve.supervision(load(path), workers=workers, fail_fast=fail_fast)
     if workers and all(flow.own_workers for flow in told.flows):
         raise click.UsageError("--workers is for flows that share workers, and here each has workers of its own")
-    supervisor.become(told, commands=Commands.of(path))
+    kept = announcing.announce(path)
+    try:
+        control = str(place.place_of(path).folder) if background else ""
+        supervisor.become(told, commands=Commands.of(path), control=control)
+    except place.Failed as error:
+        fail(str(error), error.code)
+    finally:
+        if kept is not None:  # what follows has not begun
+            kept.close()
 
 
 @click.command()
 @CONFIG
 @AT
 @ONLY_FLOW
-@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.option("--watch", is_flag=True, help="Show it live, until Ctrl-C: lag, rates, halted partitions.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Of --watch, in seconds."
@@ -72,15 +90,18 @@ def status(path: Path, at: str | None, name: str, shape: str, watch: bool, inter
     is not copied is known to wait.
 
     Exit codes: 0 all is well, 1 no mirror answers or it is not ready, 2 a partition is halted.
-    """
-    import json
 
+    \b
+        mirror status -c mirror.yaml
+        mirror status -c mirror.yaml --watch
+        mirror status -c mirror.yaml --format json | jq .lag_records
+    """
     from mirror.service.http import client
     from mirror.service.telemetry.status import as_text
 
-    if watch and shape == "json":
-        raise click.UsageError("--watch shows text: it does not go with --format json")
-    address, flows = mirror_of(path, at, name)
+    if watch and shape != "table":
+        raise click.UsageError(f"--watch has a table of its own: it does not go with --format {shape}")
+    address, flows, _ = mirror_of(path, at, name)
     if watch:
         try:
             _watch(lambda: client.fetch_status(address, flows=flows, flow=name), interval)
@@ -90,9 +111,7 @@ def status(path: Path, at: str | None, name: str, shape: str, watch: bool, inter
         now = client.fetch_status(address, flows=flows, flow=name)
     except client.NotAnswered as error:
         fail(str(error), EXIT_FAILED)
-    click.echo(
-        json.dumps(now, indent=2) if shape == "json" else as_text(now, width=terminal_width()), nl=shape == "json"
-    )
+    show(shape, now, lambda width: as_text(now, width=width))
     if any(one["reason"] for one in now["partitions"]):
         sys.exit(EXIT_HALTED)
     sys.exit(EXIT_OK if now["ready"] else EXIT_FAILED)
@@ -108,14 +127,21 @@ def reload(path: Path, at: str | None) -> None:
     mirror was started with; -c says at which address it listens.
 
     Exit codes: 0 reloaded, 1 no mirror answers, 78 the configuration is wrong.
+
+    \b
+        mirror reload -c mirror.yaml
     """
     from mirror.service.http import client
 
-    address, _ = mirror_of(path, at, "")
+    with adding("not reloaded: the mirror goes on under the former configuration"):
+        load(path)
+        running = mirror_of(path, at, "")
     try:
-        changed = client.reload(address)
+        changed = client.reload(running.address, token=running.token)
     except client.NotAnswered as error:
         fail(str(error), EXIT_FAILED)
+    except client.NotAllowed as error:
+        fail(f"not reloaded: {error}", EXIT_FAILED)
     except client.NotDone as error:
         fail(f"not reloaded: {error}", EXIT_CONFIG)
     if changed is None:

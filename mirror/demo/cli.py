@@ -9,11 +9,9 @@ import click
 
 from mirror.demo.data.topics import parse_size
 from mirror.demo.errors import DemoError
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 __all__ = ["demo"]
-
-EXIT_FAILED = 1
-EXIT_DIFFERENT = 2
 
 
 class _Size(click.ParamType[int]):
@@ -40,6 +38,10 @@ def demo(size: int, keep: bool) -> None:
     `mirror run` while they go on writing, then `mirror audit` over everything. Leaves nothing behind.
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference.
+
+    \b
+        mirror demo
+        mirror demo --size 1GB --keep
     """
     from mirror.demo.demo import Demo, Options
     from mirror.demo.show.screen import open_screen
@@ -59,7 +61,7 @@ def demo(size: int, keep: bool) -> None:
             screen.close()
             click.echo("mirror demo: interrupted; everything it started has been ended and removed", err=True)
             sys.exit(EXIT_FAILED)
-    sys.exit(0 if identical else EXIT_DIFFERENT)
+    sys.exit(EXIT_OK if identical else EXIT_HALTED)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.relay.topics.pairing import Pair
     from mirror.relay.topics.verdicts import Verdicts
     from mirror.relay.watch.expiry import ProducerExpiry
+    from mirror.relay.watch.tracing import Tracer
 
 
 class Orchestrator(Protocol):
@@ -47,6 +48,7 @@ class Orchestrator(Protocol):
     expiry: "ProducerExpiry"
     limits: "Limits"
     replicas: "Replicas"
+    tracer: "Tracer"
 
     @property
     def inner_loop(self) -> "InnerLoop":

@@ -59,6 +59,7 @@ from mirror.relay.watch.idle import Idle
 from mirror.relay.watch.renewal import Renewal
 from mirror.relay.watch.rights import Rights
 from mirror.relay.watch.stalls import Stalls
+from mirror.relay.watch.tracing import TracedLog, Tracer
 
 SHARE_EVERY_S = 1.0
 LEAST_TO_WRITE_S = 1.0
@@ -89,12 +90,15 @@ class Relay:
         *,
         assigned: bool = False,
         state: Memory | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        """``state``: used instead of the internal topic at the destination."""
+        """``state``: used instead of the internal topic at the destination. ``tracer``: follows partitions for whoever
+        asks for it; None: nobody does."""
         self.source = source
         self.destination = destination
         self.settings = settings
-        self.log = log
+        self.tracer = tracer or Tracer()
+        self.log: EventLog = TracedLog(log, self.tracer)
         self.stats = Stats()
         self.partitions: dict[Key, Partition] = {}
         self.assignment = Assignment(self) if assigned else None
@@ -110,7 +114,7 @@ class Relay:
         self.rewriter = Rewriter()
         self.durable = DurableState(self, state)
         self.pins = self.durable.pins
-        self.topics = PairedTopics(source, destination, settings, self.durable.state, log)
+        self.topics = PairedTopics(source, destination, settings, self.durable.state, self.log)
         self.loops = Loops(self, self.durable.state)
         self.locator = self._make_locator()
         self._holes = HoleFilling(self)
@@ -125,9 +129,9 @@ class Relay:
         self.refresh = TopicRefresh(self)
         self._resuming = Resuming(self, partial(self._look_for, takeover=True))
         self.pausing = Pausing(self)
-        self.expiry = ProducerExpiry(destination, log)
+        self.expiry = ProducerExpiry(destination, self.log)
         self.replicas = Replicas(
-            source, settings.client_rack, log, detach=self.brokers.stop_fetching, attach=self.brokers.fetch
+            source, settings.client_rack, self.log, detach=self.brokers.stop_fetching, attach=self.brokers.fetch
         )
         self._draining = False
         self._nothing_pending = asyncio.Event()
@@ -256,6 +260,8 @@ class Relay:
         partition.judge_by(pair.terms)
         partition.inherit(committed, inherited(committed, pair.source.topic_id))
         self.partitions[key] = partition
+        if self.tracer.on:
+            self.tracer.adopted(partition)
         halted = pair.halt_of(key[1])
         if halted is not None:
             self.halt(partition, halted)
@@ -268,6 +274,7 @@ class Relay:
         self.stop_fetching(partition)
         self.tasks.cancel(partition)
         partition.stop()
+        self.tracer.released(partition)
         del self.partitions[partition.topic, partition.index]
         self.ending.release(partition)
         self.pausing.released(partition)
@@ -362,6 +369,7 @@ class Relay:
         for partition in self.partitions.values():
             if partition.phase is not Phase.STOPPED:
                 partition.stop()
+            self.tracer.released(partition)
 
     # -- reports of its parts ------------------------------------------------------------------------------------------
 
@@ -493,6 +501,8 @@ class Relay:
     def jump(self, partition: Partition) -> None:
         """See ``Orchestrator``. Passes offsets that are not copied, once everything before them is acknowledged."""
         while (jump := partition.queue.pass_jump()) is not None:
+            if partition.trace is not None:
+                partition.trace.note("passed", offset=jump.start, next=jump.end, cause=jump.cause.value)
             if jump.cause is Cause.ACCEPTED:
                 self._given_up(partition, jump.start, jump.end, ON_GAP)
                 self.durable.skip(partition.subject, jump.start, jump.end)

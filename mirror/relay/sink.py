@@ -246,7 +246,9 @@ class Lane(Link):
             self._relay.fill(queue.partition)
         self._under_way.extend(requests)
         self._times.sent(requests)
-        connection.expect(first, self, self._answer_timeout_s, count=len(requests))
+        tracer = self._relay.tracer
+        waiter = tracer.sent(self, self._version, first, requests) if tracer.on else self
+        connection.expect(first, waiter, self._answer_timeout_s, count=len(requests))
         self._relay.stats.produce_requests += len(requests)
         return pieces
 

@@ -9,6 +9,10 @@ from mirror.offsetmap.entries.passed import PassedOverOffsets
 
 AGE_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3_600.0, 86_400.0)
 """Upper bounds of the buckets for records' ages, in seconds."""
+SIZE_BOUNDS_BYTES = tuple(float(1 << power) for power in (8, 10, 12, 14, 16, 18, 20, 22, 24))
+"""Upper bounds of the buckets for sizes of batches and requests: 256 bytes, four times as much, and so on."""
+BATCHES_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
+"""Upper bounds of the buckets for the number of batches of a request."""
 
 
 class GivenUp(NamedTuple):
@@ -61,6 +65,12 @@ class Stats:
     """Seconds from a record's timestamp until it was sent to the destination; one batch of a request."""
     replication_latency: Histogram = field(default_factory=lambda: Histogram(AGE_BOUNDS_S))
     """Seconds from a record's timestamp until the destination had acknowledged it; the same batches."""
+    batch_bytes: Histogram = field(default_factory=lambda: Histogram(SIZE_BOUNDS_BYTES))
+    """Sizes of these batches, as stored."""
+    request_bytes: Histogram = field(default_factory=lambda: Histogram(SIZE_BOUNDS_BYTES))
+    """Sizes of their Produce requests: the batches with their heads."""
+    request_batches: Histogram = field(default_factory=lambda: Histogram(BATCHES_BOUNDS))
+    """Numbers of batches of these requests."""
 
     def throttled(self, cluster: str, throttle_ms: int) -> None:
         """Counts a pause that the cluster asked for."""

@@ -1,7 +1,9 @@
-"""How long Produce requests take, and how old records are when they are sent and when the destination has them.
+"""How long Produce requests take, how large they are, and how old records are when they are sent and when the
+destination has them.
 
-One batch of a request is looked at, its newest record by the header: nothing is opened, and a request costs about a
-microsecond. Records' times are their producers' (or the source broker's): a clock that is wrong there is wrong here.
+Of requests that are sent together the last one is looked at, and one batch of it, by its header: nothing is opened, and
+that costs a few microseconds. Records' times are their producers' (or the source broker's): a clock that is wrong there
+is wrong here.
 """
 
 import time
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 
 from mirror.net.health.histogram import RequestDurations
 from mirror.relay.hot.gather import SentRequest
+from mirror.relay.partition.tally import size_of
 from mirror.relay.stats import Stats
 from mirror.wire.produce import max_timestamp_of
 
@@ -34,10 +37,15 @@ class SentTimes:
             return
         now = time.monotonic()
         self._sent.extend([(now, _UNKNOWN)] * (len(requests) - 1))
-        taken, _, _ = requests[-1]
-        newest = max_timestamp_of(taken[0].in_flight[-1][0])
+        taken, size, _ = requests[-1]
+        batch = taken[0].in_flight[-1]
+        stats = self._stats
+        stats.batch_bytes.note(size_of(batch))
+        stats.request_bytes.note(size)
+        stats.request_batches.note(len(taken))
+        newest = max_timestamp_of(batch[0])
         if newest >= 0:
-            self._stats.record_age.note(_since(newest))
+            stats.record_age.note(_since(newest))
         self._sent.append((now, newest))
 
     def answered(self) -> None:

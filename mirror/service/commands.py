@@ -17,14 +17,19 @@ from typing import Any, Self
 from mirror.foretold import beforehand
 from mirror.reasons import Heals, heals
 
-_COMMAND = re.compile(r"\bmirror (pause|resume|status|audit|plan|run|sync)\b( TOPIC\b)?( PARTITION\b)?( --all\b)?")
+_COMMAND = re.compile(
+    r"\bmirror (pause|resume|status|audit|plan|run|sync|cutover)\b(?! -c )( TOPIC\b)?( PARTITION\b)?( --all\b)?"
+)
+"""A command that has its options already is left as it is: a text may be rendered twice."""
 _RESUME = "resume"
 _ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
 _BY_ITSELF = (
     "; it then goes on by itself at the next look for topics (refresh.topics.interval.ms), or at once with "
     f"`mirror {_RESUME} TOPIC PARTITION`"
 )
-_ASKS = frozenset({_RESUME, "pause", "status"})
+_CUTOVER = "cutover"
+"""Takes its flow without an option."""
+_ASKS = frozenset({_RESUME, "pause", "status", _CUTOVER})
 """Commands that ask the running mirror, and have to know its address."""
 
 _ABOUT_ONE = frozenset({_RESUME, "pause", "audit"})
@@ -61,6 +66,7 @@ class Commands:
             words += ["-c", shlex.quote(self.config)] if self.config else []
             words += ["--at", self.at] if self.at and command in _ASKS else []
             words += ["--flow", shlex.quote(self.flow)] if self.flow and command in _ABOUT_ONE else []
+            words += [shlex.quote(self.flow)] if self.flow and command == _CUTOVER else []
             if every:
                 words.append("--all")
             elif command == _RESUME and topic:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mirror.service import channel as say
@@ -25,17 +26,22 @@ from mirror.service.child import Child, ending, program
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
+from mirror.service.flows.draining import Draining
 from mirror.service.flows.flow import RunningFlow, told_of
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import Reloading
+from mirror.service.http.guard import Guard
 from mirror.service.http.routes import Pages
 from mirror.service.http.server import ListenFailed, Server
 from mirror.service.log import logs
+from mirror.service.telemetry.audits import Audits
+from mirror.service.telemetry.otlp.exporting import Exporting
 from mirror.service.worker_settings import Handover, Supervision
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+    from mirror.service.instance.control import Control
     from mirror.service.notify import ServiceManager
 
 WATCH_S = 0.5
@@ -57,12 +63,15 @@ class Supervisor:
         *,
         commands: Commands = Commands(),  # noqa: B008 (frozen)
         manager: "ServiceManager | None" = None,
+        control: "Control | None" = None,
         alone: bool = False,
     ) -> None:
         """``commands``: the mirror's commands as they are typed here. ``manager``: the service manager, if it wants to
-        be told how the service does. ``alone``: nothing else runs in this process."""
+        be told how the service does. ``control``: the socket by which ``mirror stop`` asks it to stop, if it has one.
+        ``alone``: nothing else runs in this process."""
         self.settings = told
         self._manager = manager
+        self._control = control
         self.commands = commands
         self._fail_fast = told.fail_fast
         self._alone = alone
@@ -83,7 +92,10 @@ class Supervisor:
         """True once any flow has started: from then on, the service ends only if it is told to."""
         self._digests = False
         self._drained = True
+        self._draining = Draining(())
         self.reloading = Reloading(self, manager)
+        self._exporting = Exporting(self)
+        self._audits = Audits(self)
         for handover in told.flows:
             self._add(handover)
         self._show_commands()
@@ -105,20 +117,30 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         first.let_signals()
         self.digest()
-        server = Server(self.settings.http_listen, Pages(self).answer, loop)
+        listen = self.settings.http_listen
+        server = Server(listen, Guard(Pages(self), host=listen[0], token=lambda: self.settings.http_token))
         try:
             server.open()
             self.address = server.address
             self._show_commands()
             self.log.info("listening", address=self.address)
-            return await self._run()
+            if self._control is not None:
+                await self._control.open(self)
+            return await self._run(server)
         except ListenFailed as error:
             self.log.error("failed", reason="ListenFailed", detail=str(error))
             return EXIT_FAILED
         finally:
+            if self._control is not None:
+                await self._control.close()
             server.close()
             for number in first.STOPPING:
                 loop.remove_signal_handler(number)
+
+    @property
+    def _watchers(self) -> "list[ServiceManager | Control]":
+        """Those who are told that it is ready, and that it stops."""
+        return [each for each in (self._manager, self._control) if each is not None]
 
     def _show_commands(self) -> None:
         """Shares the commands with the flows: with the address if the port is any free one, and with the flow if there
@@ -134,23 +156,27 @@ class Supervisor:
         for flow in self.flows.values() if self._digests else ():
             flow.digest()
 
-    async def _run(self) -> int:
+    async def _run(self, server: Server) -> int:
         self._running = True
         for child in self._children.values():
             self._start(child)
         loop = asyncio.get_running_loop()
+        serving = loop.create_task(server.serve())
         reloading = loop.create_task(self.reloading.keep())
+        exporting = loop.create_task(self._exporting.keep())
+        auditing = loop.create_task(self._audits.keep())
         telling = [] if self._manager is None else [loop.create_task(self._manager.keep(self))]
         try:
-            await self._watch(reloading, *telling)
+            await self._watch(reloading, exporting, auditing, *telling)
             reloading.cancel()
-            if self._manager is not None:
-                self._manager.stopping(self._stop_s)
+            for each in self._watchers:
+                each.stopping(self._stop_s)
+            self._draining = Draining(self.flows.values())
             for child in self._children.values():
                 child.send(say.STOP)
             await self._wait_ended()
         finally:
-            tasks = [reloading, *telling, *self._keeping.values()]
+            tasks = [serving, reloading, exporting, auditing, *telling, *self._keeping.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,13 +188,14 @@ class Supervisor:
         if self._failed is not None:
             return EXIT_CONFIG if self._failed["reason"] in MISCONFIGURED else EXIT_FAILED
         flows = self.flows.values()
-        halted = sum(len(flow.fleet.halted) for flow in flows)
         for flow in flows:
             if flow.started:
                 flow.reports.progress()
-        drained = self._drained and all(flow.drained for flow in flows)
-        self.log.info(logs.STOPPED, drained=drained, pending=sum(flow.pending for flow in flows), halted=halted)
-        return EXIT_HALTED if halted else EXIT_OK
+        result = self._draining.over(flows, drained=self._drained)
+        result.log(self.log)
+        if self._control is not None:
+            self._control.ended(asdict(result))
+        return EXIT_HALTED if result.halted else EXIT_OK
 
     async def _watch(self, *tasks: "asyncio.Task[None]") -> None:
         """Waits until there is a reason to stop; logs reports meanwhile. Raises what one of the tasks, or of those that
@@ -337,8 +364,9 @@ class Supervisor:
             if child.number in flow.children:
                 flow.begun(child)
         self.log.info("worker_started", worker=child.number, pid=child.pid)
-        if self._manager is not None and self.processes.workers.keys() >= self._children.keys():
-            self._manager.ready()
+        if self.processes.workers.keys() >= self._children.keys():
+            for each in self._watchers:
+                each.ready()
 
     def _hear(self, child: Child, message: Message) -> None:
         self.processes.heard(child.number, message)
@@ -384,8 +412,13 @@ class Supervisor:
                 child.kill()
             logs.flush()
             os._exit(EXIT_FAILED)
-        self.log.info("stopping", signal=number.name)
-        self._stop.set()
+        self.stop(number.name)
+
+    def stop(self, asked: str) -> None:
+        """Asks for a clean stop, once. ``asked``: the signal or the command, for the log."""
+        if not self._stop.is_set():
+            self.log.info("stopping", signal=asked)
+            self._stop.set()
 
     def _hung_up(self) -> None:
         """Handles SIGHUP, from an operator who wants a reload, or from a terminal that is closed: with the same
@@ -393,18 +426,19 @@ class Supervisor:
         self.reloading.ask()
 
 
-def become(told: Supervision, *, commands: Commands) -> NoReturn:
+def become(told: Supervision, *, commands: Commands, control: str = "") -> NoReturn:
     """Replaces this program by the supervisor, in the same process. The new program has not read the configuration: the
     memory that this takes (YAML, pydantic) would stay for as long as the service runs.
 
     Args:
         told: the supervisor's settings.
         commands: the mirror's commands as they are typed here.
+        control: the folder in which it has a control socket; empty: it has none.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an event loop that can log it
     descriptor = os.memfd_create("supervision", 0)
     with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
-        json.dump({"told": told.pack(), "commands": asdict(commands)}, file)
+        json.dump({"told": told.pack(), "commands": asdict(commands), "control": control}, file)
     typed = f"mirror run -c {commands.config}"
     os.execv(sys.executable, program("mirror.service.supervisor", descriptor, name=typed))
 
@@ -421,8 +455,15 @@ def main(descriptor: int) -> NoReturn:
         from mirror.service.notify import ServiceManager
 
         manager = ServiceManager.taken_from(os.environ)
+    control = None
+    if data.get("control"):
+        from mirror.service.instance.control import Control
+        from mirror.service.instance.place import Place
+
+        control = Control(Place(Path(commands.config), Path(data["control"])))
     try:
-        code = asyncio.run(Supervisor(told, commands=commands, manager=manager, alone=True).run())
+        supervisor = Supervisor(told, commands=commands, manager=manager, control=control, alone=True)
+        code = asyncio.run(supervisor.run())
     finally:
         logs.flush()
     sys.exit(code)

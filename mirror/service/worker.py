@@ -21,6 +21,7 @@ from mirror.parent import die_with
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
+from mirror.service.flows.collector import sweep
 from mirror.service.flows.run import CURRENT, FlowFailure, FlowRun, Join, join_group
 from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.service.worker_settings import Handover
@@ -111,6 +112,8 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._ended.done():
             self._ended.set_exception(error)
+        if not self._stopping:  # soon: until this has returned, the task still holds its flow
+            asyncio.get_running_loop().call_soon(sweep)
 
     # -- commands ----------------------------------------------------------------------------------------------------
 

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from mirror.net.options import ClusterOptions, ConnectionOptions
-from mirror.net.security.options import SecurityOptions
+from mirror.net.security.options import Secret, SecurityOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection, topic_pattern
 from mirror.service.sync.settings import SyncSettings
+from mirror.service.telemetry.otlp.settings import OtlpSettings
 
 _MADE_HERE = ("selects", "wanted", "destination_of", "topic_rate")
 """Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
@@ -146,6 +147,10 @@ class Supervision:
         flows: the settings of each flow, for any worker.
         pool: number of processes that flows without workers of their own share.
         http_listen: host and port of the HTTP server.
+        http_token: what its clients have to show to change something; empty: see ``service.http.guard``.
+        audit_files: flow -> the file of its last audit, for flows that have one.
+        otlp: where metrics are sent; None: nowhere.
+        metrics_granularity: whether metrics have the label partition: partition or topic.
         log_level: least level that is logged.
         progress_interval_ms: time between two lines about progress.
         drain_timeout_ms: time that workers have to drain.
@@ -159,19 +164,26 @@ class Supervision:
     log_level: str
     progress_interval_ms: int
     drain_timeout_ms: int
+    http_token: Secret = field(default_factory=Secret)
+    audit_files: Mapping[str, str] = field(default_factory=dict)
+    otlp: OtlpSettings | None = None
+    metrics_granularity: str = "partition"
     workers_option: int | None = None
     fail_fast: bool = False
 
     def pack(self) -> dict[str, Any]:
         """Returns the settings as plain data, for JSON."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain, "flows": [flow.pack() for flow in self.flows]}
+        otlp = None if self.otlp is None else asdict(self.otlp)
+        secret = asdict(self.http_token)
+        return {**plain, "http_token": secret, "flows": [flow.pack() for flow in self.flows], "otlp": otlp}
 
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> "Supervision":
         """Restores what ``pack`` returned, also through JSON."""
         flows = tuple(Handover.unpack(flow) for flow in data["flows"])
-        return cls(**{**_tuples(data), "flows": flows})
+        otlp = None if data["otlp"] is None else OtlpSettings.unpack(data["otlp"])
+        return cls(**{**_tuples(data), "http_token": Secret(**data["http_token"]), "flows": flows, "otlp": otlp})
 
 
 def selecting(selection: Selection) -> dict[str, Any]:

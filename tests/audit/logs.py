@@ -157,7 +157,7 @@ class Logs:
         return where.end - where.start
 
     def records(
-        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         """Where a cleaner works, batches that differ have the same records: it has written them anew."""
         if self.cleaners:
@@ -171,7 +171,13 @@ class Logs:
         sides = {(True, False): Side.SOURCE, (False, True): Side.DESTINATION}
         return {
             KEY: [
-                RecordDifference(at, sides.get((at in ours, at in theirs)), excused=False, size=1)
+                RecordDifference(
+                    at,
+                    sides.get((at in ours, at in theirs)),
+                    excused=False,
+                    size=1,
+                    digests=(ours.get(at, b""), theirs.get(at, b"")) if digests else (b"", b""),
+                )
                 for at in sorted(inside)
                 if ours.get(at) != theirs.get(at)
             ]

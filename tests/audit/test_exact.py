@@ -17,8 +17,8 @@ from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, delete_before, endpoint
 from tests.audit.exact import Batch, Change, Markers, Step, copy_exact, steps_of, transactions
-from tests.service.running import config_text, mirror
-from tests.service.runs.test_holes import wait_for_equal_ends
+from tests.service.runs.holes.test_holes import wait_for_equal_ends
+from tests.service.stage.running import config_text, mirror
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -19,6 +19,7 @@ from mirror.audit.command import _EXIT_CODES, for_stdout
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import SUMMARY, prepare
 from mirror.audit.model import (
+    Adopted,
     AuditRequest,
     AuditResult,
     Coverage,
@@ -28,6 +29,7 @@ from mirror.audit.model import (
     Side,
     SkippedRange,
     Span,
+    TopicPartition,
     Undecided,
     Verdict,
 )
@@ -90,6 +92,29 @@ def test_an_identical_result() -> None:
     assert [cell.strip() for cell in text.splitlines()[4].split("│")[-4:-1]] == ["20", "20", "all"]
     assert "6.0 MB read in 2.5 s" in text
     assert "[red]t" in text
+
+
+def test_a_topic_that_is_named_and_not_there() -> None:
+    """The others were audited, and it is no pass, whatever is accepted: exit code 1."""
+    absent = finding(Kind.ABSENT, 0, partition=None, source=None, batches=0, records=0)
+    for others, told in (
+        ((), "nothing differs in the others"),
+        ((finding(Kind.MISSING, 5),), "of the others: 1 missing"),
+    ):
+        shown = replace(result(absent, *others), accepted=frozenset({"unverifiable", "oversize"}))
+        assert (shown.verdict, _EXIT_CODES[shown.verdict], shown.identical) == (Verdict.INCOMPLETE, 1, False)
+        assert f"1 topic that the configuration names could not be audited; {told} (" in report.verdict(shown)
+        assert export.summary(shown)["verdict"] == "incomplete"
+
+
+def test_what_to_do_stands_before_the_verdict() -> None:
+    out = io.StringIO()
+    advice = ["missing ([t] partition 0): copy it again", "  a command"]
+    report.print_result(result(finding(Kind.MISSING, 5)), Console(file=out, width=200), remedies=advice)
+    lines = out.getvalue().splitlines()
+    assert lines[-4:-1] == ["what to do:", *(f"  {line}" for line in advice)]
+    assert lines[-1].startswith("different: ")
+    assert "what to do" not in printed(result())
 
 
 def test_what_was_skipped_is_in_the_verdict() -> None:
@@ -191,6 +216,7 @@ def test_sizes_and_spans() -> None:
 
 def test_the_files_hold_everything(tmp_path: Path) -> None:
     shown = result(finding(Kind.CORRUPT, 20), finding(Kind.MISSING, 0, partition=None, source=None))
+    shown = replace(shown, adopted={TopicPartition("t", 1): Adopted(9)})
     folder = tmp_path / "new" / "folder"
     prepare(folder)
     written = export.write(shown, folder)
@@ -205,6 +231,7 @@ def test_the_files_hold_everything(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["identical"], summary["findings"]) == (False, {"corrupt": 1, "missing": 1})
     assert summary["verdict"] == "different"
+    assert summary["adopted"] == [{"topic": "t", "partition": 1, "end": 9, "leader_epoch": -1}]
     assert len(json.loads((folder / "coverage.json").read_text())) == 4
     assert (summary["flow"], summary["version"], summary["source"]["cluster_id"]) == (
         shown.flow, version(DISTRIBUTION), shown.source_cluster_id,

@@ -51,6 +51,9 @@ class FakeSide:
     def starts(self, names: Iterable[Name]) -> dict[Name, int]:
         return {name: self.start[name] for name in names}
 
+    def broker_logs(self) -> dict[int, Path]:
+        return {}
+
     def died(self) -> list[str]:
         return self.dead
 

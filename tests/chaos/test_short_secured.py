@@ -17,7 +17,7 @@ from chaos.producers.topics import USUAL
 from chaos.scenario import SCENARIOS
 from chaos.suite.clusters import PROPERTIES
 from tests import secured
-from tests.service.rights import AUTHORIZER, GROUP, Principals, Right, listed
+from tests.service.stage.rights import AUTHORIZER, GROUP, Principals, Right, listed
 
 pytestmark = pytest.mark.broker
 PREFIX = "short-secured"

@@ -12,8 +12,8 @@ from mirror.cli.describing import as_lines, described
 from mirror.relay.stats import GivenUp
 from mirror.service.http import client
 from tests.service.config.loading import base
-from tests.service.telemetry.fleets import NOW_MS, fleet, snapshot, told
-from tests.service.telemetry.rows import row
+from tests.service.telemetry.stage.fleets import NOW_MS, fleet, snapshot, told
+from tests.service.telemetry.stage.rows import row
 
 
 def now() -> Any:

@@ -12,8 +12,8 @@ from mirror.cli import main, running
 from mirror.cli.live import as_screen
 from mirror.service.http import client
 from tests.service.config.loading import base
-from tests.service.telemetry.fleets import fleet, snapshot, told
-from tests.service.telemetry.rows import row, stint
+from tests.service.telemetry.stage.fleets import fleet, snapshot, told
+from tests.service.telemetry.stage.rows import row, stint
 
 
 def at(seconds: float, *rows: Any, built: float = 0) -> Any:

@@ -17,8 +17,8 @@ from mirror.demo.show.screen import Screen, open_screen
 from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import SASL_TLS, USER
-from tests.service.rights import AUTHORIZER, Principals, listed
-from tests.service.running import config_text
+from tests.service.stage.rights import AUTHORIZER, Principals, listed
+from tests.service.stage.running import config_text
 
 FLOW_ID = "demo"
 """By which its rights are named: one without an arrow is the same in the name of each resource."""

@@ -17,7 +17,7 @@ import pytest
 
 from tests.deploy import dockerfile, manifests
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, Instruction
-from tests.service.running import Mirror, config_text, get
+from tests.service.stage.running import Mirror, config_text, get
 
 HADOLINT = Path(sys.executable).parent / "hadolint"
 TEXT = DOCKERFILE.read_text()

@@ -20,10 +20,10 @@ from mirror.service.config import Config
 from mirror.service.exits import EXIT_CONFIG
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.http.routes import Pages
-from mirror.service.http.server import HttpRequest
 from mirror.service.supervisor import STOP_MARGIN_S
 from tests.deploy import dockerfile, manifests, rules
 from tests.deploy.manifests import CREDENTIALS, OLDEST, OVERLAYS, ROOT, Manifest, kustomized, newest, of_kind
+from tests.service.http.asking import asked
 
 PRODUCTION = "overlays/production"
 KINDS = {
@@ -156,12 +156,11 @@ def test_the_pod_is_restricted(found: list[Manifest]) -> None:
 # It fits the mirror.
 
 
-def answer(path: str) -> HTTPStatus:
+def answer(path: str) -> int:
     """How a mirror without flows answers this path."""
-    reloading = SimpleNamespace(successful=True, succeeded_at=0.0)
+    reloading = SimpleNamespace(successful=True, succeeded_at=0.0, granularity="partition")
     served: Any = SimpleNamespace(flows={}, processes=WorkerProcesses(), address="", reloading=reloading)
-    request = HttpRequest("GET", tuple(path.strip("/").split("/")), {})
-    return asyncio.run(Pages(served).answer(request)).status
+    return asyncio.run(asked(Pages(served), "GET", path)).status
 
 
 def test_probes_ask_for_what_is_there(found: list[Manifest]) -> None:

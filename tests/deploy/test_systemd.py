@@ -11,7 +11,7 @@ import pytest
 from mirror.service.config.model import Config
 from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from mirror.service.supervisor import STOP_MARGIN_S
-from tests.service.running import MIRROR, Mirror, config_text
+from tests.service.stage.running import MIRROR, Mirror, config_text
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "mirror@.service"

@@ -360,7 +360,7 @@ def _fetched_partition(
     nodes: dict[int, Any],
 ) -> Any:
     one = FetchResponse.FetchableTopicResponse.PartitionData
-    index = asked.partition
+    told, index = one.AbortedTransaction, asked.partition
     code = fault.error if hits(fault, topic, index) else 0
     epoch = asked.current_leader_epoch if request.version >= 9 else -1
     code = code or cluster.judge(broker, topic, index, epoch=epoch, by_id=request.version >= 13)
@@ -383,7 +383,10 @@ def _fetched_partition(
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         elif diverging is None and preferred < 0:
             most = min(asked.partition_max_bytes, left)
-            records = log.read(asked.fetch_offset, most, whole_first=whole_first, slices=cluster.slices)
+            committed = bool(request.isolation_level)
+            records = log.read(
+                asked.fetch_offset, most, whole_first=whole_first, slices=cluster.slices, committed=committed
+            )
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and log is not None and request.version >= 16:
         leader = one.LeaderIdAndEpoch(leader_id=log.leader, leader_epoch=log.epoch)
         nodes[log.leader] = FetchResponse.NodeEndpoint(
@@ -397,7 +400,7 @@ def _fetched_partition(
         log_start_offset=log.start if log and not code else -1,
         diverging_epoch=diverging,
         current_leader=leader,
-        aborted_transactions=None,
+        aborted_transactions=[told(producer_id=who, first_offset=first) for who, first in (log.aborted if log else ())],
         preferred_read_replica=preferred if not code else -1,
         records=records,
     )

@@ -35,6 +35,8 @@ class FakeLog:
     hidden: int = 0
     open_from: int | None = None
     """A transaction that is open begins here: consumers get nothing from there on."""
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    """What consumers of what is decided are told of: (producer id, first offset)."""
     max_batch_size: int = DEFAULT_MAX_BATCH
     batches: list[bytes] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
@@ -157,18 +159,21 @@ class FakeLog:
 
     # -- fetch ---
 
-    def read(self, offset: int, most: int, *, whole_first: bool, slices: bool = False) -> bytes:
-        """What a Fetch from ``offset`` brings: cut by bytes, from the batch that holds the offset, below the watermark.
+    def read(self, offset: int, most: int, *, whole_first: bool, slices: bool = False, committed: bool = True) -> bytes:
+        """What a Fetch from ``offset`` brings: cut by bytes, from the batch that holds the offset, below the watermark;
+        ``committed``: below the last stable offset.
 
         ``whole_first``: at least one whole batch whatever its size (KIP-74). Otherwise a first batch that does not fit
         is left out, as brokers do since Fetch v3; with ``slices`` the part that fits comes all the same.
         """
         out = bytearray()
+        until = self.last_stable if committed else self.high_watermark
         for batch in self.batches:
-            header = BatchHeader.read(batch)
-            if header.last_offset < offset or (out and header.base_offset >= self.last_stable):
+            base = _base(batch)
+            last = BatchHeader.read(batch).last_offset if batch[16] == 2 else base
+            if last < offset or (out and base >= until):
                 continue
-            if header.base_offset >= self.last_stable:
+            if base >= until:
                 break
             if not out and whole_first and len(batch) > most:
                 return batch

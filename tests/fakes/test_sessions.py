@@ -11,7 +11,7 @@ from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.test_fakes import Client, batch
-from tests.net.real import create, records
+from tests.net.stage.real import create, records
 
 VERSION = 12
 """The last one that names topics."""

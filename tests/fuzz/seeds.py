@@ -8,7 +8,7 @@ from mirror.records.content.building import compressed
 from mirror.records.content.opening import Record
 from mirror.records.header import CONTROL, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec
 from tests.legacy.samples import OLD_CODECS, messages_of, records_from, wrapper_of
-from tests.net.sockets import response
+from tests.net.stage.sockets import response
 from tests.records.builders import RECORDS, kafka_batch, raw_batch
 from tests.wire.frames import FETCH_RANGE, PRODUCE_RANGE, Values, fetch_frame, produce_frame
 from tests.wire.produce_frames import plain, rich

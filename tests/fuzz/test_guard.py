@@ -43,6 +43,22 @@ def test_what_is_freed_meanwhile_hides_nothing() -> None:
         guard(bytes(100))
 
 
+def test_what_malloc_keeps_hides_nothing() -> None:
+    """What was freed amid the heap is still the process's, for the kernel: whoever takes it makes nothing grow."""
+
+    def fill(data: bytes) -> None:
+        _fill(len(data) * MIB)
+
+    held = [_fill(30 * MIB)]
+    held.clear()  # malloc learns: blocks up to this size come from its heap, not each from the kernel
+    held = [_fill(20 * MIB) for _ in range(10)]
+    end = _fill(MIB)
+    held.clear()
+    with pytest.raises(TooMuchMemory, match="for 100 bytes; 32 MiB allowed"):
+        Guard(Target(fill, most_bytes=32 * MIB))(bytes(100))
+    assert len(end) == MIB
+
+
 CHILD = f"""
 from tests.fuzz.guard import Guard, TooMuchMemory
 from tests.fuzz.source import Target

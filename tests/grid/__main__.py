@@ -19,8 +19,8 @@ from mirror.sandbox.cluster import start_together
 from tests.grid.kinds import KINDS, Kind, Place
 from tests.legacy.logs import consumed
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic
-from tests.service.running import config_text, mirror, status
+from tests.service.stage.kafka_side import create_topic
+from tests.service.stage.running import config_text, mirror, status
 from tests.vectors.load import CODECS
 
 DOCUMENT = Path("docs/GRID.md")

@@ -5,7 +5,7 @@ import pytest
 from mirror.legacy import CHUNK_BYTES
 from mirror.records.content.opening import MOST_OPENED
 from mirror.records.header import Codec
-from tests.bombs import bomb
+from tests.records.bombs import bomb
 from tests.records.content.test_bombs import EXPANDS
 
 CODECS = [codec for codec in EXPANDS if codec is not Codec.ZSTD]

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient
 from mirror.parent import death_signal
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
-from tests.service.kafka_side import create_topic
 from tests.service.plan.planning import plan
-from tests.service.running import config_text, mirror
+from tests.service.stage.kafka_side import create_topic
+from tests.service.stage.running import config_text, mirror
 
 TANSU = os.environ.get("TANSU") or shutil.which("tansu") or ""
 PATIENCE_S = 60.0

@@ -26,7 +26,7 @@ from mirror.wire.fetch import Node
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.net.sockets import deaf
+from tests.net.stage.sockets import deaf
 
 
 def free_port() -> int:

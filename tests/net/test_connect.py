@@ -27,7 +27,7 @@ from mirror.wire.versions import FETCH_KEY, PRODUCE_KEY
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.net.sockets import deaf
+from tests.net.stage.sockets import deaf
 
 METADATA = MetadataRequest(topics=[], allow_auto_topic_creation=False)
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -11,7 +11,7 @@ from mirror.net.errors import ConnectionLost, Unsupported
 from mirror.net.security.options import SaslOptions, Secret, SecurityOptions
 from mirror.wire.versions import VersionRange
 from tests.fakes.loop import some_turns, until
-from tests.net.sockets import Waiter, connected, response
+from tests.net.stage.sockets import Waiter, connected, response
 
 METADATA = MetadataRequest.API_KEY
 REQUEST_SIZE = 4

@@ -11,7 +11,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
-from tests.net.real import consumed, create, log_of, opened, records, transaction
+from tests.net.stage.real import consumed, create, log_of, opened, records, transaction
 
 pytestmark = pytest.mark.broker
 

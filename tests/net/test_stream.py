@@ -11,7 +11,7 @@ from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from mirror.net.stream import LOW_WATER, MAX_RESPONSE, SIZE_ONLY, WORTH_GATHERING
 from tests.fakes.loop import some_turns, until
 from tests.memory import Peak
-from tests.net.sockets import Waiter, connected, response
+from tests.net.stage.sockets import Waiter, connected, response
 
 FOUR = [b"", b"first", b"b" * 90, b"end"]
 """Bodies: empty, small, larger than a read-ahead of 64, small."""

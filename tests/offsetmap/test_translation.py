@@ -12,7 +12,7 @@ from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import translation
 from mirror.records.header import BatchHeader
 from mirror.relay.mapped.copied import CopiedRuns, OpenMap, Unwritten
-from tests.net.scripted import FIRST, OWN, Scripted
+from tests.net.stage.scripted import FIRST, OWN, Scripted
 from tests.offsetmap.compare.test_pieces import BEHIND, HALF, LARGE, SPARSE, copies, pieces
 
 SIDE = Subject("t", 0, "t")

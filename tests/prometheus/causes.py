@@ -48,6 +48,20 @@ class Cause(NamedTuple):
     """An evaluation at which it does not fire any more."""
 
 
+def of_topic(cause: Cause) -> Cause:
+    """The same cause as a mirror with ``metrics.granularity: topic`` shows it."""
+
+    def without(series: Series) -> Series:
+        return {name.replace(',partition="0"', ""): values for name, values in series.items()}
+
+    return cause._replace(
+        series=without(cause.series),
+        labels={name: value for name, value in cause.labels.items() if name != "partition"},
+        summary=cause.summary.replace("t-0", "t"),
+        healthy=tuple(map(without, cause.healthy)),
+    )
+
+
 READY = steady(("mirror_ready", 1))
 """For alerts on series that a healthy mirror does not have."""
 AUTH = 'mirror_request_errors_total{cluster="a",api="Connect",error="authentication_failed"}'
@@ -58,6 +72,14 @@ LAG, AGE, END, HALTED = (
     f"mirror_target_end_offset{{{PARTITION}}}",
     f'mirror_partition_halted{{{PARTITION},reason="corrupt"}}',
 )
+DIFFERENCES = f'mirror_audit_differences{{{FLOW},topic="t"}}'
+PASSED, AUDITED, USABLE = (
+    f"mirror_audit_last_success_timestamp_seconds{{{FLOW}}}",
+    f"mirror_audit_last_run_timestamp_seconds{{{FLOW}}}",
+    f"mirror_audit_file_usable{{{FLOW}}}",
+)
+DAY_S = 86_400
+STALE = "No audit of a and b has passed for two days, as far as is known here."
 LOCATING = f'mirror_partitions{{{FLOW},state="locating"}}'
 CPU = f"process_cpu_seconds_total{{{WORKER}}}"
 FDS, MOST_FDS = f"process_open_fds{{{WORKER}}}", f"process_max_fds{{{WORKER}}}"
@@ -164,6 +186,35 @@ CAUSES = (
         (growing(SYNCED, EVERY_S),),
     ),
     Cause(
+        # Told by node_exporter, too.
+        "MirrorAuditFailed", steady((DIFFERENCES, 1), (of("two", DIFFERENCES), 1)), 0, FLOW_LABELS,
+        "The audit of a and b has found differences.",
+        (steady((DIFFERENCES, 0)), READY),
+    ),
+    Cause(
+        "MirrorAuditStale", steady((PASSED, -2 * DAY_S)), EVERY_S + 3_600, FLOW_LABELS, STALE,
+        (
+            # Up to two days ago; or one of those who tell it knows of a later one.
+            steady((PASSED, 5_400 - 2 * DAY_S)),
+            steady((PASSED, -3 * DAY_S), (of("two", PASSED), 0)),
+            # Set up just now: no audit has ended, or none has passed.
+            steady((USABLE, 0)),
+            steady((USABLE, 1), (AUDITED, 0)),
+            # Never set up.
+            READY,
+        ),
+    ),
+    Cause(
+        # No audit was ever made, or the file is damaged; over when the key is taken away.
+        "MirrorAuditStale", {USABLE: "0x5900 stale"}, 2 * DAY_S + 3_600, FLOW_LABELS, STALE, (READY,),
+        ends_at_s=5_901 * EVERY_S,
+    ),
+    Cause(
+        # Every night it could not audit; over with the first that passes.
+        "MirrorAuditStale", {AUDITED: "0x6000", PASSED: f"_x5900 {2 * DAY_S}x99"}, 2 * DAY_S + 3_600, FLOW_LABELS,
+        STALE, (READY,), ends_at_s=5_900 * EVERY_S,
+    ),
+    Cause(
         "MirrorPartitionNotLocated", steady((LOCATING, 2)), 600,
         FLOW_LABELS | {"state": "locating"},
         "Where 2 partitions go on cannot be found out; their lag may be unknown.",
@@ -206,3 +257,5 @@ CAUSES = (
         (steady((FDS, 80), (MOST_FDS, 100)),),
     ),
 )  # fmt: skip
+BY_TOPIC = tuple(of_topic(cause) for cause in CAUSES if "partition" in cause.labels)
+"""What of them is told of topics with ``metrics.granularity: topic``."""

@@ -18,6 +18,7 @@ SYNTHETIC = {"up"}
 ASKED_FOR = {
     *("Partitions by state", "Longest wait", "Records that wait", "Records per second", "Bytes per second"),
     *("Failed requests per second", "Hosts up", "Versions", "CPU", "Memory", "File descriptors", "Restarts"),
+    *("Requests, 50 % are shorter than", "Requests, 99 % are shorter than", "Record age", "Replication latency"),
     *("Part of the time in pauses", "Shallow", "CPU-seconds per GiB", "CPU and throughput"),
 }
 
@@ -51,6 +52,14 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
     assert (code, f"{len(rules)} rules found" in told) == (0, True), told
     path.write_text(path.read_text().replace("sum(", "sum((", 1))
     assert promtool("check", "rules", str(path))[0] == 1
+
+
+def test_expressions_do_without_the_label_partition() -> None:
+    """With ``metrics.granularity: topic`` there is none: what is grouped by it is grouped by topic then. Nothing is
+    selected, matched or shown by it."""
+    for each in shown():
+        grouped = re.sub(r"by \([^)]*\)", "", each.expression)
+        assert "partition" not in re.sub(r"mirror_\w+", "", grouped), each
 
 
 def test_dashboards_are_alike() -> None:

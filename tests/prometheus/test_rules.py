@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from mirror.cli.configuration import RUNBOOKS
-from tests.prometheus.causes import CAUSES, EVERY_S, Cause, Series
+from tests.prometheus.causes import BY_TOPIC, CAUSES, EVERY_S, Cause, Series
 from tests.prometheus.tools import tool
 
 RULES = Path(__file__).resolve().parents[2] / "mirror" / "configs" / "alerts.yaml"
@@ -81,7 +81,7 @@ def file_of(cause: Cause) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.alert)
+@pytest.mark.parametrize("cause", [*CAUSES, *BY_TOPIC], ids=lambda cause: cause.alert)
 def test_an_alert(cause: Cause, tmp_path: Path) -> None:
     path = tmp_path / f"{cause.alert}.yaml"
     path.write_text(json.dumps(file_of(cause)))

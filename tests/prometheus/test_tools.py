@@ -9,12 +9,15 @@ from tests.prometheus import tools
 APT = """#!/bin/sh
 echo "$*" >> {folder}/asked
 case "$*" in
+  *--simulate*) echo "Reading lists"; echo "Inst liba (1 Debian)"; echo "Inst chromium-headless-shell (2 Debian)" ;;
+  *"download liba"*) : > liba_1.deb; : > chromium-headless-shell_2.deb ;;
   *update) mkdir -p {folder}/listed ;;
   *download*) test -d {folder}/listed || {{ echo "E: no candidate" >&2; exit 100; }}; : > prometheus_1_all.deb ;;
 esac
 """
 DPKG = """#!/bin/sh
 mkdir -p "$3/usr/bin" && : > "$3/usr/bin/promtool" && chmod +x "$3/usr/bin/promtool"
+mkdir -p "$3/usr/lib/chromium" "$3/usr/lib/x86_64-linux-gnu" && : > "$3/usr/lib/chromium/chromium-headless-shell"
 """
 
 
@@ -60,6 +63,17 @@ def test_lists_of_packages_are_fetched_if_there_are_none(programs: Path) -> None
     assert update.endswith(" update")
     assert again.endswith(" download prometheus")
     assert update.count(f"={tools.FOLDER}") == again.count(f"={tools.FOLDER}") == 3
+
+
+def test_the_browser_is_fetched_with_what_it_needs(programs: Path) -> None:
+    """What the system does not have; where its libraries are is said to it."""
+    found, environment = tools.browser()
+    assert Path(found).exists()
+    assert (programs / "asked").read_text().splitlines()[-1] == "download liba chromium-headless-shell"
+    folder = tools.FOLDER / "chromium-headless-shell/usr/lib/x86_64-linux-gnu"
+    assert environment == {"LD_LIBRARY_PATH": f"{folder}:{folder}/pulseaudio"}
+    there = program(programs, "chromium", "#!/bin/sh\n")
+    assert tools.browser() == (str(there), {})
 
 
 def test_no_apt(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

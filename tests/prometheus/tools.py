@@ -1,4 +1,4 @@
-"""``prometheus`` and ``promtool``: those on PATH, or Debian's package, unpacked in the project's build folder.
+"""``prometheus``, ``promtool`` and a browser: those on PATH, or Debian's packages, unpacked in the build folder.
 
 Nothing is installed or started, and no rights are needed: ``apt-get download`` and ``dpkg -x``.
 ``python -m tests.prometheus.tools`` fetches them ahead of the tests.
@@ -18,6 +18,8 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "tools"
 PACKAGE = "prometheus"
+BROWSER = "chromium-headless-shell"
+"""The package, and the program in it; what it needs is fetched with it, as far as the system does not have it."""
 FETCH_S = 150
 """Time limit of each command that may use the network."""
 
@@ -32,13 +34,32 @@ def tool(name: str) -> str:
     if found := shutil.which(name):
         return found
     fetched = FOLDER / PACKAGE / "usr" / "bin" / name
-    if not fetched.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            pytest.skip(f"no {name} on PATH, and no apt to fetch it: install Prometheus")
-        with _alone():
-            if not fetched.exists():
-                _fetch()
+    _have(fetched, PACKAGE, f"no {name} on PATH, and no apt to fetch it: install Prometheus")
     return str(fetched)
+
+
+def browser() -> tuple[str, dict[str, str]]:
+    """Returns the path of a Chromium without a screen, and the environment variables that it needs. Fetched, skipped
+    and failed as ``tool``."""
+    for name in (BROWSER, "chromium"):
+        if found := shutil.which(name):
+            return found, {}
+    fetched = FOLDER / BROWSER / "usr" / "lib" / "chromium" / BROWSER
+    _have(fetched, BROWSER, "no chromium on PATH, and no apt to fetch it: install Chromium", needs=True)
+    libraries = sorted((FOLDER / BROWSER / "usr" / "lib").glob("*-linux-gnu*"))
+    return str(fetched), {"LD_LIBRARY_PATH": ":".join(f"{each}:{each / 'pulseaudio'}" for each in libraries)}
+
+
+def _have(fetched: Path, package: str, otherwise: str, *, needs: bool = False) -> None:
+    """Sees to it that this file of a package is there. ``needs``: with what the package needs. ``otherwise``: why the
+    test is skipped, where there is no apt."""
+    if fetched.exists():
+        return
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        pytest.skip(otherwise)
+    with _alone():
+        if not fetched.exists():
+            _fetch(package, needs=needs)
 
 
 @contextmanager
@@ -50,26 +71,34 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _fetch() -> None:
+def _fetch(package: str, *, needs: bool) -> None:
     with TemporaryDirectory(dir=FOLDER) as made:
         folder = Path(made)
-        if why := _download(folder, []):
+        if why := _download(folder, package, [], needs=needs):
             # No package lists here, or old ones. Fresh ones are kept beside the package, for which nobody needs to be
             # root, and the system's stay as they are.
             lists = _lists(folder / "apt")
-            why = _run(folder, "apt-get", *lists, "update") or _download(folder, lists)
+            why = _run(folder, "apt-get", *lists, "update") or _download(folder, package, lists, needs=needs)
             if why:
-                raise RuntimeError(f"apt-get cannot fetch the package {PACKAGE}: {why}; or install it yourself")
-        (package,) = folder.glob(f"{PACKAGE}_*.deb")
-        if why := _run(folder, "dpkg", "-x", str(package), "unpacked"):
-            raise RuntimeError(f"dpkg cannot unpack {package.name}: {why}")
-        shutil.rmtree(FOLDER / PACKAGE, ignore_errors=True)
+                raise RuntimeError(f"apt-get cannot fetch the package {package}: {why}; or install it yourself")
+        for each in folder.glob("*.deb"):
+            if why := _run(folder, "dpkg", "-x", str(each), "unpacked"):
+                raise RuntimeError(f"dpkg cannot unpack {each.name}: {why}")
+        shutil.rmtree(FOLDER / package, ignore_errors=True)
         # In one step: what is there is whole.
-        (folder / "unpacked").rename(FOLDER / PACKAGE)
+        (folder / "unpacked").rename(FOLDER / package)
 
 
-def _download(folder: Path, options: list[str]) -> str:
-    return _run(folder, "apt-get", *options, "download", PACKAGE)
+def _download(folder: Path, package: str, options: list[str], *, needs: bool) -> str:
+    """Downloads a package. ``needs``: with those that it needs and this system does not have. Returns what went wrong;
+    empty: nothing."""
+    packages = [package]
+    if needs:
+        wanted = _ran(folder, "apt-get", *options, "install", "--simulate", "--no-install-recommends", package)
+        if wanted.returncode:
+            return _complaint(wanted)
+        packages = [line.split()[1] for line in wanted.stdout.splitlines() if line.startswith("Inst ")]
+    return _run(folder, "apt-get", *options, "download", *packages)
 
 
 def _lists(folder: Path) -> list[str]:
@@ -82,12 +111,20 @@ def _lists(folder: Path) -> list[str]:
 
 def _run(folder: Path, *command: str) -> str:
     """Runs it there. Returns the end of what it complained of; empty: it succeeded."""
-    told = subprocess.run(
+    told = _ran(folder, *command)
+    return "" if told.returncode == 0 else _complaint(told)
+
+
+def _ran(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
         command, cwd=folder, env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True, check=False,
         timeout=FETCH_S,
     )  # fmt: skip
-    return "" if told.returncode == 0 else (told.stderr or told.stdout or f"exit code {told.returncode}")[-1_000:]
+
+
+def _complaint(told: "subprocess.CompletedProcess[str]") -> str:
+    return (told.stderr or told.stdout or f"exit code {told.returncode}")[-1_000:]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{tool('promtool')}\n{tool('prometheus')}\n")
+    sys.stdout.write(f"{tool('promtool')}\n{tool('prometheus')}\n{browser()[0]}\n")

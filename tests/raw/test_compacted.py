@@ -11,8 +11,8 @@ from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.patience import PATIENT
 from tests.raw.real import PATIENCE_S, consumed, raw_consumer, records_in, to_the_end
-from tests.service.kafka_side import CODECS
 from tests.service.runs.rewriting.test_deep_path import keyed, sparse_in
+from tests.service.stage.kafka_side import CODECS
 
 pytestmark = pytest.mark.broker
 

@@ -23,7 +23,7 @@ from mirror.raw.errors import (
 from mirror.records.header import BatchHeader, Codec
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import CODECS, batches_of, create, delete_before, fill
-from tests.net.real import transaction
+from tests.net.stage.real import transaction
 from tests.raw.real import PATIENCE_S, batch, consumed, polled, raw_consumer, records_in, to_the_end
 
 broker = pytest.mark.broker

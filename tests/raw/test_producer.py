@@ -23,7 +23,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.audit.clusters import CODECS, batches_of, create, fill
-from tests.net.real import transaction
+from tests.net.stage.real import transaction
 from tests.raw.real import PATIENCE_S, batch, consumed, polled, raw_consumer, records_in, to_the_end
 from tests.records.builders import RECORDS, kafka_batch
 from tests.secured import SASL_TLS, Files

@@ -7,7 +7,7 @@ import pytest
 from mirror.raw import RawProducer, TopicPartition, sendable
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create
-from tests.net.real import transaction
+from tests.net.stage.real import transaction
 from tests.patience import PATIENT
 from tests.raw.real import PATIENCE_S, batch, consumed, polled, raw_consumer, records_in, to_the_end
 

@@ -12,7 +12,7 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import Flow, batches, clusters, copies, fill, mirroring
+from tests.relay.stage.flows import Flow, batches, clusters, copies, fill, mirroring
 
 FIRST, SECOND = ("t", 0), ("t", 1)
 

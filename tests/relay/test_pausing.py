@@ -9,7 +9,7 @@ from mirror.relay import pausing
 from mirror.relay.partition.phases import Phase
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import Flow, batches, clusters, fill, mirroring
+from tests.relay.stage.flows import Flow, batches, clusters, fill, mirroring
 
 FIRST, SECOND = ("t", 0), ("t", 1)
 

@@ -14,7 +14,7 @@ from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import FETCH_VERSIONS, PRODUCE_VERSIONS
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import batch, batches, clusters, copies, mirroring
+from tests.relay.stage.flows import batch, batches, clusters, copies, mirroring
 
 # Copying.
 

@@ -18,7 +18,7 @@ from mirror.relay.partition.queue import Queue
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import until
-from tests.relay.flows import batch, batches, clusters, fill, mirroring
+from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring
 
 DATA = 20
 """Batches of three records in most tests."""

@@ -5,7 +5,7 @@ import time
 from mirror.net.health.histogram import Histogram
 from tests.fakes import faults
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, clusters, mirroring
 
 HOUR_AGO_S = 3_600.0
 
@@ -36,6 +36,11 @@ async def test_requests_and_records() -> None:
             stats = flow.relay.stats
             await flow.copied()
             assert counted(stats.record_age) == counted(stats.replication_latency) == 1
+            one = len(batch(0))
+            assert (counted(stats.batch_bytes), stats.batch_bytes.total) == (1, one)
+            assert (counted(stats.request_bytes), counted(stats.request_batches)) == (1, 1)
+            assert one < stats.request_bytes.total < one + 20
+            assert stats.request_batches.total == 1
             assert HOUR_AGO_S <= stats.record_age.total <= stats.replication_latency.total
             sent, took_s = requests(flow, "destination", "Produce")
             assert sent == 1

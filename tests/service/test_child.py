@@ -11,7 +11,7 @@ from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import handover
 from tests.fakes.loop import until
-from tests.service.running import config_text
+from tests.service.stage.running import config_text
 
 
 def worker(folder: Path, hear: Callable[[Child, Message], None]) -> Child:

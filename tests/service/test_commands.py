@@ -20,9 +20,9 @@ from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
 from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from tests.service.config.loading import base
-from tests.service.telemetry.fleets import fleet, snapshot
-from tests.service.telemetry.rows import row
-from tests.service.telemetry.showing import status_of
+from tests.service.telemetry.stage.fleets import fleet, snapshot
+from tests.service.telemetry.stage.rows import row
+from tests.service.telemetry.stage.showing import status_of
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
 
@@ -45,7 +45,7 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "PARTITION" not in shown
     asked: list[tuple[Any, ...]] = []
 
-    def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str) -> Resumed:
+    def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str, token: str) -> Resumed:
         asked.append((*of, *accept))
         return Resumed([ResumeOutcome("orders", 7, "")], [])
 
@@ -155,3 +155,12 @@ def test_the_program(started: str, on_path: str | None, shown: str, monkeypatch:
     commands = Commands.of(Path("mirror.yaml"))
     assert " ".join(shlex.split(commands.program)) == shown
     assert commands.config == str(Path.cwd() / "mirror.yaml")
+
+
+def test_rendered_twice() -> None:
+    """What is rendered stays as it is: a mirror's answer has commands as they are typed, and may go into a message."""
+    here = Commands(program="mirror", config="/a.yaml", at="127.0.0.1:1", flow="a->b")
+    for text in ("`mirror pause --all`", "`mirror cutover --reverse`", "`mirror resume TOPIC PARTITION`"):
+        once = here.rendered(text, "orders", 3)
+        assert here.rendered(once, "orders", 3) == once != text
+    assert here.rendered("`mirror cutover`") == "`mirror cutover -c /a.yaml --at 127.0.0.1:1 'a->b'`"

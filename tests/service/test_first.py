@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.running import Mirror, config_text
+from tests.service.stage.running import Mirror, config_text
 
 AS_FIRST = """
 import os, signal, sys

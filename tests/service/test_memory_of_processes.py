@@ -16,7 +16,7 @@ from mirror.service.commands import Commands
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.worker_settings import Supervision
-from tests.service.running import config_text
+from tests.service.stage.running import config_text
 
 CONFIGURING = {"pydantic", "pydantic_core", "ruamel", "click", "rich"}
 
@@ -34,6 +34,14 @@ def test_the_supervisor() -> None:
     assert not packages & {*CONFIGURING, "kafka", "confluent_kafka"}
     assert not {"mirror.net.cluster", "mirror.relay.relay", "mirror.service.config"} & found
     assert "mirror.service.notify" not in found, "only a service manager that wants to be told needs it"
+
+
+def test_the_http_server() -> None:
+    """Of what uvicorn could use, it takes what needs nothing more; click is uvicorn's own command line."""
+    found = loaded("mirror.service.http.connections", "mirror.service.http.page.document")
+    packages = {name.partition(".")[0] for name in found}
+    assert not packages & (CONFIGURING - {"click"})
+    assert not packages & {"httptools", "uvloop", "websockets", "wsproto", "watchfiles", "dotenv", "yaml", "httpx"}
 
 
 def test_a_worker() -> None:

@@ -17,8 +17,8 @@ from mirror.service.notify import STATUS_MAX, UNSENT_MAX, NotifySocket, ServiceM
 from mirror.service.telemetry.fleet import Fleet
 from tests.fakes.loop import until
 from tests.service.flows.test_flow import Lines
-from tests.service.notices import Listening, listening
-from tests.service.telemetry.showing import flow_of
+from tests.service.stage.notices import Listening, listening
+from tests.service.telemetry.stage.showing import flow_of
 
 WATCHDOG_US = 20_000
 HEADLINE = "not ready: cluster west does not answer (and 1 more); partitions: none; lag: unknown"

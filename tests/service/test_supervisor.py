@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirror.relay.assignment import read_committed
 from mirror.sandbox import SandboxCluster
-from mirror.service.http.server import GUARD
-from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
-from tests.service.running import PATIENCE_S, Mirror, address, cli, config_text, get, mirror, status
+from mirror.service.http.guard import GUARD
+from tests.service.stage.kafka_side import assert_identical, create_topic, end_of, produce, read_log, writing
+from tests.service.stage.running import PATIENCE_S, Mirror, address, cli, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4
@@ -296,12 +296,13 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         told = cli(process, two.folder / "mirror.yaml", "status")
         assert told.returncode == 2
         assert f"{two.topic}-0: foreign_writer" in told.stdout
-        assert "remedy: Somebody else writes to the destination topic" in told.stdout
+        assert "remedy: The destination topic holds what others wrote" in told.stdout
         assert total(process, "mirror_partition_halted", partition="0", reason="foreign_writer") == 1
         # Its last line is the remedy, and the command in it is typed as it stands, wherever one is.
         (remedy,) = [line for line in told.stdout.splitlines() if "remedy:" in line]
         assert process.of("halted")[0]["remedy"] in remedy
-        command, beforehand = re.findall(r"`([^`]+)`", remedy)
+        after_a_cutover, command, beforehand = re.findall(r"`([^`]+)`", remedy)
+        assert after_a_cutover == f"{command} 0", "after a cutover, nothing is deleted"
         assert " plan -c " in beforehand
         typed = subprocess.run(command, shell=True, cwd="/", capture_output=True, text=True, timeout=90, check=False)
         assert typed.returncode == 1, typed

@@ -9,8 +9,8 @@ from mirror.relay.relay import Relay
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
-from tests.relay.flows import clusters
-from tests.service.worker_here import FLOW, Seat, config_for, running, scene
+from tests.relay.stage.flows import clusters
+from tests.service.stage.worker_here import FLOW, Seat, config_for, running, scene
 
 
 async def test_runs_and_stops(tmp_path: Path) -> None:

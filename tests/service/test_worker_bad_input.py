@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
-from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce, read_log
-from tests.service.running import Line, Mirror, config_text, get, mirror, status
+from tests.service.stage.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce, read_log
+from tests.service.stage.running import Line, Mirror, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 

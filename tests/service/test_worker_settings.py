@@ -6,7 +6,7 @@ from pathlib import Path
 from mirror.service.config import load
 from mirror.service.config.resolve import cluster_options, handover, relay_settings
 from mirror.service.worker_settings import Handover
-from tests.service.running import config_text
+from tests.service.stage.running import config_text
 
 
 def test_every_setting_reaches_its_place(tmp_path: Path) -> None:

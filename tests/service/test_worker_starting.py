@@ -7,8 +7,8 @@ import pytest
 
 from tests.fakes import faults
 from tests.fakes.loop import until
-from tests.relay.flows import clusters
-from tests.service.worker_here import config_for, running, scene
+from tests.relay.stage.flows import clusters
+from tests.service.stage.worker_here import config_for, running, scene
 
 
 @pytest.mark.parametrize(

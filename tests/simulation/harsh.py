@@ -20,8 +20,8 @@ from mirror.relay.hot import rebatching
 from tests.simulation.__main__ import main
 from tests.simulation.run import Outcome
 from tests.simulation.source import LEAST_MEMORY, Recipe
-from tests.simulation.test_pieces import play
-from tests.simulation.test_rebatching import Rebatching
+from tests.simulation.sweeps.test_pieces import play
+from tests.simulation.sweeps.test_rebatching import Rebatching
 
 
 def any_of_it(recipe: Recipe, chance: random.Random) -> Recipe:

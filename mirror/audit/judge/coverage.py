@@ -96,7 +96,7 @@ def check_side(
 def check_transactions(
     alias: str, ranges: Mapping[TopicPartition, Sequence[Range]], read: dict[CoverageKey, RangeCoverage]
 ) -> None:
-    """Checks that no marker of the source contradicts data that was taken for committed, across all ranges.
+    """Checks that no marker of a side contradicts data that was taken for committed, across all ranges.
 
     Raises:
         AuditError: a marker does; the error says where.
@@ -167,7 +167,7 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, ma
     told = {(finding.topic, finding.partition) for finding in findings}
     sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
     for row in coverage:
-        holes = row.holes if row.side is Side.SOURCE else row.control
+        holes = row.holes if row.side is Side.SOURCE else row.filled
         counted = (row.records, 0, 0) if mapped else (row.records, row.offsets, holes)
         sides[row.topic, row.partition][row.side] = counted
     for (topic, partition), found in sides.items():

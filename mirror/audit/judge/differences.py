@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.changed.borders import is_overlaid
 from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.drill import by_content
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
@@ -48,6 +49,7 @@ from mirror.audit.model import (
     Hole,
     Kind,
     Pairs,
+    RecordDifference,
     Side,
     Span,
     TopicPartition,
@@ -59,6 +61,8 @@ ROUND_BATCHES = 200_000
 MOST_UNEXPLAINED = 100_000
 """After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
 
+MOST_OPENED = 100_000
+"""Records per round in batches that are opened for no other reason than their borders."""
 MOST_TAIL = 64 << 20
 """A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
 a larger tail is not examined at all."""
@@ -410,19 +414,15 @@ class Differences:
 
     def _name(self, windows: Sequence[Window], places: _Found) -> None:
         """Adds the windows' findings."""
-        compacted: dict[TopicPartition, Pairs] = defaultdict(Pairs)
-        for window in windows:
-            if self._opens(window):
-                compacted[window.region.key].add(window.pairs)
-        shifts = {window.region.key: window.region.shift for window in windows}
-        opened = self.looks.records(compacted, shifts) if compacted else {}
         self._search([window.pairs for window in windows if not window.by_record], places)
+        inside = self._records_inside(windows, places)
         for window in windows:
             key, known = window.region.key, self.bounds[window.region.key]
             if window.by_record:
                 span = Span(max(window.where.start, window.opened_from), min(window.where.end, known.source.end))
                 self._opened[key].append(MovedRun(span, window.region.shift, 0))
             cleaned = self.looks.cleaned(key)
+            opened = inside.get(id(window))
             local = by_content((key, row) for row in window.pairs.source.values())
             found = named(
                 Scene(
@@ -438,7 +438,8 @@ class Differences:
                     equal=window.pairs.equal,
                     looked=[Span(window.where.start, window.where.end)],
                     cleaned=cleaned,
-                    opened=opened.get(key, []) if self._opens(window) else None,
+                    opened=None if opened is None else [one for one in opened if not one.mistimed],
+                    mistimed=[one.offset for one in opened or () if one.mistimed],
                     mapped=self.mapped,
                     shift=window.region.shift,
                     by_record=window.by_record,
@@ -447,6 +448,7 @@ class Differences:
                     codec=self.codec,
                     rebatches=self.rebatches,
                     append_times=self.append_times,
+                    source_end=known.source.end,
                     cut_off_at=known.destination.end - window.region.shift,
                 )
             )
@@ -458,6 +460,27 @@ class Differences:
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self._holes[key] += window.pairs.holes if others and not self.mapped else []
             self._findings += [*folded(explained), *others]
+
+    def _records_inside(self, windows: Sequence[Window], places: _Found) -> dict[int, list[RecordDifference]]:
+        """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""
+        wanted = [window for window in windows if self._opens(window)]
+        asked = {id(window) for window in wanted}
+        room = MOST_OPENED
+        for window in windows:
+            if id(window) not in asked and not window.by_record and _is_overlaid(window.pairs, places):
+                room -= sum(row.records for row in window.pairs.rows)
+                if room >= 0:
+                    wanted.append(window)
+        opened: dict[TopicPartition, list[RecordDifference]] = {}
+        for is_cleaned in (True, False):
+            pairs: dict[TopicPartition, Pairs] = defaultdict(Pairs)
+            for window in wanted:
+                if bool(self.looks.cleaned(window.region.key)) is is_cleaned:
+                    pairs[window.region.key].add(window.pairs)
+            shifts = {window.region.key: window.region.shift for window in wanted if window.region.key in pairs}
+            # What cleaners have taken may be very much, and nobody asks what it was.
+            opened |= self.looks.records(pairs, shifts, digests=not is_cleaned) if pairs else {}
+        return {id(window): opened.get(window.region.key, []) for window in wanted}
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:
         """Returns the batches of the window that may have been written anew."""
@@ -492,6 +515,16 @@ class Differences:
             places.destination.update(by_content(self.looks.in_destination(wanted)))
         asked_source |= strange
         asked_destination |= lost
+
+
+def _is_overlaid(pairs: Pairs, places: _Found) -> bool:
+    """Returns True if batches that are nowhere else overlap, and have other borders."""
+    ours = {row.content for row in pairs.source.values()} | places.source.keys()
+    theirs = {row.content for row in pairs.destination.values()} | places.destination.keys()
+    return is_overlaid(
+        [row for row in pairs.source.values() if row.crc_ok and row.content not in theirs],
+        [row for row in pairs.destination.values() if row.crc_ok and row.content not in ours],
+    )
 
 
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)

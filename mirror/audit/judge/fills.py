@@ -82,7 +82,7 @@ def with_fills(
         here = _moved_by(part, -shift)
         if there.is_marker(part):
             for span in less(clipped(here, looked), hole_spans):
-                detail = "a marker where the source has a record"
+                detail = f"{'aborted data' if part.what is What.ABORTED else 'a marker'} where the source has a record"
                 overfilled.append(_finding(Kind.OVERFILLED, key, None, _moved_by(span, shift), detail))
         elif part.start in extra:
             extra[part.start] = replace(extra[part.start], detail=explained.what_is_there(here))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from mirror.audit.judge.changed.borders import finding_of, overreaching, told_by_borders
 from mirror.audit.judge.changed.cleaned import OpenedBatches, settled
 from mirror.audit.judge.changed.old_formats import beside, in_pieces
 from mirror.audit.judge.changed.reencoded import Reencoded
@@ -51,14 +52,16 @@ class Scene:
     ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: places at the
     destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
     ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works;
-    ``opened``: the records that differ in the batches that were opened; None if none were. ``mapped``: what the
+    ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: the first
+    offsets with a record of the destination's batches, among these, whose max timestamp is not that of their records.
+    ``mapped``: what the
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
     offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
     ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
     offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
     flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``: the
-    destination's broker may have put its own times in. ``cut_off_at``: the end of what is audited of the destination's
-    log (as the offsets of its rows); None: all of it is.
+    destination's broker may have put its own times in. ``source_end``: the end of the source's log; None: not known.
+    ``cut_off_at``: the end of what is audited of the destination's log (as the offsets of its rows); None: all of it.
     """
 
     key: TopicPartition
@@ -74,6 +77,7 @@ class Scene:
     looked: Sequence[Span] = ()
     cleaned: Set[Side] = frozenset()
     opened: Sequence[RecordDifference] | None = None
+    mistimed: Sequence[int] = ()
     mapped: bool = False
     shift: int = 0
     by_record: bool = False
@@ -82,13 +86,24 @@ class Scene:
     codec: int | None = None
     rebatches: bool = False
     append_times: bool = False
+    source_end: int | None = None
     cut_off_at: int | None = None
+
+    @property
+    def ends(self) -> dict[Side, int]:
+        """The ends of what is audited of each log, as the offsets of its rows, where they are known."""
+        ends = {Side.SOURCE: self.source_end, Side.DESTINATION: self.cut_off_at}
+        return {side: end for side, end in ends.items() if end is not None}
 
 
 def named(scene: Scene) -> list[Finding]:
     """Returns the findings, with each row that differs in exactly one. ``joined`` sorts them and merges neighbours."""
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
+    damaged += overreaching(
+        scene.key, source, destination, scene.ends, compacted=Side.DESTINATION in scene.cleaned,
+        rebatches=scene.rebatches,
+    )  # fmt: skip
     broken = _set_aside(source), _set_aside(destination)
     # A larger batch may hold what another batch of the source does: what is in its place is looked at first.
     anew = _anew(scene, source, destination) if scene.rebatches else Reencoded([], [])
@@ -104,7 +119,7 @@ def named(scene: Scene) -> list[Finding]:
         *anew.findings,
         *_cleaned(scene, source, destination, inside),
         *_changed(scene.key, source, destination),
-        *_overlapping(scene, source, destination),
+        *told_by_borders(scene.key, source, destination, scene.opened, scene.cleaned),
     ]
     found = with_fills(
         scene.key,
@@ -127,7 +142,7 @@ def _anew(scene: Scene, source: dict[int, BatchRow], destination: dict[int, Batc
     return settled_anew(
         scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
         passed=scene.passed, codec=scene.codec, rebatches=scene.rebatches, append_times=scene.append_times,
-        cut_off_at=scene.cut_off_at,
+        cut_off_at=scene.cut_off_at, mistimed=scene.mistimed,
     )  # fmt: skip
 
 
@@ -144,26 +159,6 @@ def _shifted(finding: Finding, shift: int) -> Finding:
     return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there and shift else finding
 
 
-def _finding(
-    kind: Kind, key: TopicPartition, source: Sequence[BatchRow], destination: Sequence[BatchRow], detail: str
-) -> Finding:
-    counted = source or destination
-    return Finding(
-        kind=kind,
-        topic=key.topic,
-        partition=key.partition,
-        source=_span(source),
-        destination=_span(destination),
-        batches=len(counted),
-        records=sum(row.records for row in counted),
-        detail=detail,
-    )
-
-
-def _span(rows: Sequence[BatchRow]) -> Span | None:
-    return Span(min(row.base_offset for row in rows), max(row.last_offset for row in rows) + 1) if rows else None
-
-
 def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], list[Hole]]:
     """Takes out the source's batches whose copies are damaged and look like control batches. Returns the findings, and
     what else the destination has that is not a record batch."""
@@ -177,7 +172,7 @@ def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], 
         del source[hole.start]
         sides = "destination" if ours.crc_ok else "source and the destination"
         detail = f"checksum does not match the bytes at the {sides}; at the destination it looks like a control batch"
-        found.append(replace(_finding(Kind.CORRUPT, scene.key, [ours], [], detail), destination=ours.span))
+        found.append(replace(finding_of(Kind.CORRUPT, scene.key, [ours], [], detail), destination=ours.span))
     return found, rest
 
 
@@ -235,7 +230,7 @@ def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[Bat
     unread = any(row.flags & UNREAD for row in (*ours, *theirs) if not row.crc_ok)
     what = "it cannot be opened" if unread else "checksum does not match the bytes"
     detail = f"{what} at the {' and the '.join(where)}"
-    return _finding(Kind.CORRUPT, key, ours, theirs, detail)
+    return finding_of(Kind.CORRUPT, key, ours, theirs, detail)
 
 
 def _elsewhere(
@@ -253,7 +248,7 @@ def _elsewhere(
         if place.key != scene.key:
             topic = f"topic {place.key.topic} " if place.key.topic != scene.key.topic else ""
             detail = f"at the source in {topic}partition {place.key.partition}, offset {place.row.base_offset}"
-            yield _finding(Kind.MISROUTED, scene.key, [], [row], detail)
+            yield finding_of(Kind.MISROUTED, scene.key, [], [row], detail)
             continue
         origin = place.row
         shift = base - origin.base_offset
@@ -261,9 +256,9 @@ def _elsewhere(
             del source[origin.base_offset]  # it is in its place; it only seemed to have moved with others
         elif origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
             source.pop(origin.base_offset, None)
-            yield _finding(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
+            yield finding_of(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
         else:
-            yield _finding(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
+            yield finding_of(Kind.DUPLICATE, scene.key, [origin], [row], "the source has it once, at its own place")
 
 
 def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> PlacedBatch | None:
@@ -310,7 +305,7 @@ def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
             shift = place.row.base_offset - base
             span = place.row.span
             there = place.row._replace(base_offset=span.start - scene.shift, last_offset=span.end - 1 - scene.shift)
-            yield _finding(Kind.MOVED, scene.key, [row], [there], f"by {shift:+,} offsets")
+            yield finding_of(Kind.MOVED, scene.key, [row], [there], f"by {shift:+,} offsets")
 
 
 def _cleaned(
@@ -343,10 +338,10 @@ def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Find
     fields = header_changes(ours, theirs)
     stamped = theirs._replace(flags=theirs.flags ^ LOG_APPEND_TIME, max_timestamp=ours.max_timestamp)
     if theirs.flags & LOG_APPEND_TIME and stamped.content == ours.content:
-        return _finding(Kind.APPEND_TIMES, key, [ours], [theirs], "the destination's broker has put its own times in")
+        return finding_of(Kind.APPEND_TIMES, key, [ours], [theirs], "the destination's broker has put its own times in")
     if ours.digest == theirs.digest:
-        return _finding(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
-    return _finding(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
+        return finding_of(Kind.HEADER_CHANGED, key, [ours], [theirs], ", ".join(fields))
+    return finding_of(Kind.VALUE_CHANGED, key, [ours], [theirs], ", ".join(["the payload's bytes", *fields]))
 
 
 def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
@@ -380,40 +375,6 @@ def codec_name(flags: int) -> str:
     """Returns the name of the codec in these attributes."""
     bits = flags & CODEC_MASK
     return Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}"
-
-
-def _overlapping(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Iterator[Finding]:
-    """Names the remaining rows: offsets that both sides cover with different borders, or that only one side covers."""
-    key = scene.key
-    for ours, theirs in _groups(source.values(), destination.values()):
-        if ours and theirs:
-            yield _finding(
-                Kind.RESEGMENTED, key, ours, theirs,
-                f"{len(ours)} batches at the source, {len(theirs)} at the destination",
-            )  # fmt: skip
-        elif ours:
-            yield _finding(Kind.MISSING, key, ours, [], "")
-        else:
-            for row in theirs:
-                yield _finding(Kind.EXTRA, key, [], [row], "")
-
-
-def _groups(
-    source: Iterable[BatchRow], destination: Iterable[BatchRow]
-) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
-    """Yields groups of rows of both sides whose offsets overlap, directly or through others."""
-    rows = [(row, True) for row in source] + [(row, False) for row in destination]
-    ours: list[BatchRow] = []
-    theirs: list[BatchRow] = []
-    end = -1
-    for row, is_ours in sorted(rows, key=lambda entry: (entry[0].base_offset, entry[1])):
-        if row.base_offset >= end and (ours or theirs):
-            yield ours, theirs
-            ours, theirs = [], []
-        (ours if is_ours else theirs).append(row)
-        end = max(end, row.last_offset + 1)
-    if ours or theirs:
-        yield ours, theirs
 
 
 # -- runs ----------------------------------------------------------------------------------------------------

@@ -49,9 +49,9 @@ class Looks(Protocol):
         """Returns where the destination has these, in the topics that differ."""
 
     def records(
-        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ within these batches, at these shifts."""
+        """Returns the records that differ within these batches, at these shifts; with their ``digests`` if wanted."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """Returns the sides on which a log cleaner works on this partition."""

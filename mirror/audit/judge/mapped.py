@@ -95,6 +95,7 @@ async def freeze_mapped(
                 )
             else:
                 found.findings.extend(_unknown(key, Span(starts[key], end), state))
+        found.findings.extend(await _in_spare(destination, ends, request, homes))
         for key, one in found.partitions.items():
             here = homes[one.topic, key.partition]
             found.partitions[key] = one._replace(sharing=tuple(sorted(here - set(one.own))))
@@ -174,6 +175,33 @@ async def _freeze(
     found.findings.extend(await _strays(key, theirs, Span(log.start, min(first, log.end)), own, alien))
     # What is the flow's own behind the map was looked for above, where the translation ends.
     found.findings.extend(await _strays(key, theirs, Span(read.end, log.end), (), alien))
+
+
+async def _in_spare(
+    destination: Cluster,
+    keys: Iterable[TopicPartition],
+    request: AuditRequest,
+    homes: Mapping[tuple[str, int], set[int]],
+) -> list[Finding]:
+    """Returns findings for batches of the flow in partitions that only the destination has: no copy belongs there. Each
+    is named by the first of the source's topics that are copied into this topic."""
+    topics: dict[str, str] = {}
+    audited: set[tuple[str, int]] = set()
+    for key in sorted(keys):
+        there = request.destination_of(key.topic)
+        topics.setdefault(there, key.topic)
+        audited.add((there, key.partition))
+    everybody = set().union(*homes.values())
+    found: list[Finding] = []
+    for there, topic in topics.items():
+        for partition in sorted(set(destination.topics[there].leaders)):
+            if (there, partition) in audited:
+                continue
+            log = _log(destination, there, partition)
+            span = Span(*await asyncio.gather(log.start(), log.visible_end()))
+            alien = everybody - homes.get((there, partition), set())
+            found += await _strays(TopicPartition(topic, partition), log, span, (), alien)
+    return found
 
 
 def _computed(source: Cluster, key: TopicPartition, request: AuditRequest) -> int:

@@ -8,7 +8,7 @@ source's end *as it is afterwards*.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition, freeze_mapped
@@ -62,17 +62,19 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     """Freezes the bounds of both clusters, in the order that the module's docstring describes.
 
     Raises:
-        AuditError: one cluster on both sides, an unknown topic, nothing selected, a partition without a leader.
+        AuditError: one cluster on both sides, nothing to audit, a partition without a leader.
         NetworkError: a cluster does not answer.
     """
     _check_two(source, destination)
-    names = await selected(source, request)
+    names, absent = await selected(source, request)
     there = {name: request.destination_of(name) for name in names}
     alone = await _alone(destination, request, names) if not request.mapped else ()
     failed = await destination.refresh(sorted(set(there.values())))
-    for name in request.topics:
-        _check_present(destination, there[name], failed)
-    findings: list[Finding] = []
+    for name in sorted({*request.topics} & {*names}):
+        if (error := _absence(destination, there[name], failed)) is not None:
+            absent[name] = error
+    names = _present(names, absent)
+    findings = [_not_there(name, error) for name, error in sorted(absent.items())]
     wanted: list[TopicPartition] = []
     spare: list[TopicPartition] = []
     for name in names:
@@ -82,7 +84,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             findings.append(_absent(name, None, f"{named} is not at {destination.name}"))
         else:
             findings += [_absent(name, p, f"{destination.name} has no such partition") for p in sorted(ours - theirs)]
-            # With offsets: mapped, others may write to the topic too, and partitions may be theirs alone.
+            # With offsets: mapped, others may write to the topic too, and partitions may be theirs alone:
+            # ``freeze_mapped`` looks for the flow's batches there.
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
     high = await list_offsets(source, wanted, LATEST)
@@ -142,11 +145,12 @@ def _check_two(source: Cluster, destination: Cluster) -> None:
         )
 
 
-async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
-    """Returns the topics to audit, sorted. Each of them exists at the source.
+async def selected(cluster: Cluster, request: AuditRequest) -> tuple[list[str], dict[str, AuditError]]:
+    """Returns the topics to audit, sorted, each of which exists at the source; and why others cannot be that the
+    configuration names. Without a finding for each, they would silently go without an audit.
 
     Raises:
-        AuditError: a named topic does not exist, or nothing is selected.
+        AuditError: nothing is selected, or none of it exists.
     """
     names = set(request.topics)
     if request.selects is not None:
@@ -157,9 +161,21 @@ async def selected(cluster: Cluster, request: AuditRequest) -> list[str]:
             f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
         )
     failed = await cluster.refresh(sorted(names))
-    for name in sorted(names):
-        _check_present(cluster, name, failed)
-    return sorted(names)
+    absences = ((name, _absence(cluster, name, failed)) for name in sorted(names))
+    absent = {name: error for name, error in absences if error is not None}
+    return _present(sorted(names), absent), absent
+
+
+def _present(names: Iterable[str], absent: Mapping[str, AuditError]) -> list[str]:
+    """Returns the topics that are not absent.
+
+    Raises:
+        AuditError: all are.
+    """
+    left = [name for name in names if name not in absent]
+    if not left:
+        raise absent[min(absent)]
+    return left
 
 
 def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
@@ -179,27 +195,32 @@ async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[st
     return tuple(sorted(_selected(destination, request.selects) - set(names)))
 
 
-def _check_present(cluster: Cluster, name: str, failed: Mapping[str, int]) -> None:
-    """Refuses a missing topic. Without this check it would silently go without an audit.
+def _not_there(topic: str, error: AuditError) -> Finding:
+    return replace(_absent(topic, None, error.problem), kind=Kind.ABSENT)
+
+
+def _absence(cluster: Cluster, name: str, failed: Mapping[str, int]) -> AuditError | None:
+    """Returns the error for a topic that does not exist, or that this principal may not see; otherwise None.
 
     Raises:
-        AuditError: the topic does not exist, this principal may not see it, or there is another error.
+        AuditError: there is another error.
     """
     code = failed.get(name, ErrorCode.NONE)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        raise AuditError(
+        return AuditError(
             f"topic {name} of cluster {cluster.name} may not be read",
             "grant the audit's principal Read and Describe on it",
         )
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION) or (
         not code and name not in cluster.topics
     ):
-        raise AuditError(
+        return AuditError(
             f"topic {name} is not at cluster {cluster.name}",
             "correct the flow's topics, or exclude it; a topic that the audit's principal may not see looks the same",
         )
     if code:
         raise AuditError(f"topic {name} of cluster {cluster.name}: {error_name(code)}", "run the audit again")
+    return None
 
 
 def partitions(cluster: Cluster, topic: str) -> set[int]:

@@ -1,7 +1,8 @@
 """Handles logs whose beginning is deleted while they are read, by retention or DeleteRecords.
 
 What is gone cannot be compared, so the audited offsets then begin later, on both sides. Ranges before the new start are
-dropped. The range that contains it is read again from there, on both sides. Pure, except for ``Scope.check``.
+dropped. The range that contains it is read again from there, on both sides. What only the destination has deleted is
+missing there. Pure, except for the methods of ``Scope`` that ask a cluster.
 """
 
 from bisect import bisect_left
@@ -13,7 +14,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import CoverageKey, key_of
 from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.judge.spans import overlapping
-from mirror.audit.model import AuditRequest, Bounds, Pairs, Side, Span, TopicPartition
+from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Pairs, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen, cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, LATEST, list_offsets
 from mirror.audit.prepare.patience import patiently
@@ -160,6 +161,25 @@ class Scope:
             ) from error
         return {key: offsets[other] for key, other in there.items()}
 
+    async def lost(self) -> list[Finding]:
+        """Returns what the destination has deleted since the bounds were frozen, and the source still has: nobody
+        compared it, and that it was retention is no proof. What both have deleted is a note only.
+
+        Raises:
+            AuditError: the source does not answer.
+        """
+        there = self._starts[Side.DESTINATION]
+        if not there:
+            return []
+        left = await self._starts_of(Side.SOURCE, list(there))
+        began = {known.key: known.audited for known in self._at_first.bounds}
+        found = []
+        for key, start in sorted(self.at_source(there).items()):
+            lost = Span(max(began[key].start, left[key]), min(start, began[key].end))
+            if lost.offsets:
+                found.append(_lost(key, lost, self._request))
+        return found
+
     @property
     def notes(self) -> list[str]:
         """A line for each log that begins later than at first."""
@@ -175,6 +195,15 @@ class Scope:
             for side, starts in self._starts.items()
             for key, start in sorted(starts.items())
         ]
+
+
+def _lost(key: TopicPartition, span: Span, request: AuditRequest) -> Finding:
+    return Finding(
+        kind=Kind.MISSING, topic=key.topic, partition=key.partition, source=span, destination=None, batches=0,
+        records=0,
+        detail=f"{request.destination.alias} deleted them while the audit ran, before they were compared; "
+        f"{request.source.alias} still has them",
+    )  # fmt: skip
 
 
 def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:

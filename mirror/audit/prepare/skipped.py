@@ -1,15 +1,16 @@
-"""Source offsets that somebody decided to skip, to take on trust, or to pass over. The flow's internal topic has them.
+"""Offsets that somebody decided to skip, take on trust, pass over or adopt. The flow's internal topic has them.
 
 What is skipped or taken on trust is no difference: what the source no longer has cannot be compared. But a verdict is
 incomplete without it. Records that were passed over as too large are still at the source: where the destination has a
-marker in their place, that is a finding of its own kind.
+marker in their place, that is a finding of its own kind. What was adopted was at the destination before the flow
+(``mirror cutover --reverse``): it is compared as all else, but may have been written by others.
 """
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mirror.audit.model import AuditRequest, Bounds, SkippedRange, Span, TopicPartition
+from mirror.audit.model import Adopted, AuditRequest, Bounds, Side, SkippedRange, Span, TopicPartition, Undecided
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
@@ -21,11 +22,13 @@ from mirror.offsetmap.internal.topic import InternalTopic
 
 class Decisions(NamedTuple):
     """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string.
-    ``passed``: the offsets of records that were passed over, each with what became of it, in words."""
+    ``passed``: the offsets of records that were passed over, each with what became of it, in words. ``adopted``: what
+    the destination had before the flow."""
 
     ranges: tuple[SkippedRange, ...] = ()
     unknown: str = ""
     passed: Mapping[TopicPartition, Mapping[int, str]] = MappingProxyType({})
+    adopted: Mapping[TopicPartition, Adopted] = MappingProxyType({})
 
 
 async def skipped(
@@ -35,7 +38,8 @@ async def skipped(
     ids: tuple[Mapping[str, str], Mapping[str, str]] = (MappingProxyType({}), MappingProxyType({})),
 ) -> Decisions:
     """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
-    topics at source and destination, where they have some; what was passed over counts only in these very topics.
+    topics at source and destination, where they have some; what was passed over or adopted counts only in these very
+    topics.
 
     Raises:
         NetworkError: the destination does not answer. Without an answer, records that were passed over would count as
@@ -47,8 +51,8 @@ async def skipped(
             return Decisions()
     except (*UNREADABLE, StateError) as error:
         return Decisions(
-            unknown=f"whether offsets were skipped or taken on trust is not known: topic {state.topic} of cluster "
-            f"{destination.name} cannot be read: {error}"
+            unknown="whether offsets were skipped or taken on trust, or were there before the flow, is not known: "
+            f"topic {state.topic} of cluster {destination.name} cannot be read: {error}"
         )
     audited = {known.key for known in bounds}
     return Decisions(
@@ -63,7 +67,36 @@ async def skipped(
             for key in sorted(audited)
             if (found := _passed(state.ledger, key, request.destination_of(key.topic), ids))
         },
+        adopted={
+            key: before
+            for key in sorted(audited if not request.mapped else ())
+            if (before := _adopted(state.ledger, key, request, ids)) is not None
+        },
     )
+
+
+def _adopted(
+    ledger: Ledger, key: TopicPartition, request: AuditRequest, ids: tuple[Mapping[str, str], Mapping[str, str]]
+) -> Adopted | None:
+    """Returns what the destination had of this partition before the flow; None: nothing."""
+    into = request.destination_of(key.topic)
+    pin = ledger.pin(Subject(*key, into))
+    these = ids[0].get(key.topic), ids[1].get(into)
+    if pin is None or not pin.adopted or (pin.source_id, pin.destination_id) != these:
+        return None
+    return Adopted(pin.adopted, pin.adopted_epoch, request.committed)
+
+
+def decided(
+    adopted: Mapping[TopicPartition, Adopted], undecided: Iterable[Undecided], request: AuditRequest
+) -> dict[TopicPartition, Adopted]:
+    """Returns what the destination had before the flow, each up to the first transaction that is open there: none was,
+    and of what is behind it nothing can be said."""
+    opens = {(one.topic, one.partition): one.span.start for one in undecided if one.side is Side.DESTINATION}
+    return {
+        key: one._replace(end=min(one.end, opens.get((request.destination_of(key.topic), key.partition), one.end)))
+        for key, one in adopted.items()
+    }
 
 
 def _passed(

@@ -4,6 +4,9 @@ At the source, transaction markers, aborted data and empty batches are holes. No
 there, and the destination has only control markers for them. (So it has for gaps between batches: ``read.ranges`` finds
 them, and ``judge.coverage`` says whether they have a cause.) At the destination, an abort marker with the
 mirror's identity fills one offset; anything else that is not a record batch does not belong there.
+
+What the destination had before the flow (``Adopted``) is what its own producers wrote, and the source is a copy of
+that: where they have a marker or aborted data, the copy has markers. So both fill there what they fill.
 """
 
 import json
@@ -14,14 +17,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mirror.audit.model import Side, What
+from mirror.audit.model import Adopted, Side, What
 from mirror.audit.read.units import Row
 from mirror.audit.read.witness import Witness
 from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT
 from mirror.records.restamp import checksum
 from mirror.records.scan import BatchPlace
-from mirror.records.transactions import ABORT, marker_kind
+from mirror.records.transactions import ABORT, COMMIT, marker_kind
 
 Holes = NDArray[np.int64]
 """Rows of start, end and ``What``, in offset order."""
@@ -58,11 +61,11 @@ class Rules:
 
     @property
     def odd(self) -> frozenset[What]:
-        """The natures that are findings by themselves: all except data and markers at a destination that is not mapped;
-        none otherwise."""
+        """The natures that are findings by themselves: all except data, markers and what was aborted before the flow,
+        at a destination that is not mapped; none otherwise."""
         if self.side is Side.SOURCE or self.mapped:
             return frozenset()
-        return frozenset(What) - {What.DATA, What.CONTROL}
+        return frozenset(What) - {What.DATA, What.CONTROL, What.ABORTED}
 
     @property
     def kept_attributes(self) -> int:
@@ -95,6 +98,16 @@ PLAIN = Rules()
 """Every batch with records that is not a control batch is data."""
 
 
+def were_there(headers: NDArray[np.void], adopted: Adopted | None) -> NDArray[np.bool_]:
+    """Returns which of a destination's batches were there before the flow."""
+    if adopted is None:
+        return np.zeros(len(headers), np.bool_)
+    before: NDArray[np.bool_] = headers["base_offset"] + headers["last_offset_delta"].astype(np.int64) < adopted.end
+    if adopted.leader_epoch >= 0:
+        before &= headers["leader_epoch"] <= adopted.leader_epoch
+    return before
+
+
 def judged_batches(
     rules: Rules,
     body: memoryview,
@@ -102,8 +115,11 @@ def judged_batches(
     headers: NDArray[np.void],
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
+    adopted: Adopted | None = None,
 ) -> NDArray[np.int8]:
     """Returns the ``What`` of each batch of a Fetch response. ``aborted``: the response's (producer id, first offset).
+    ``adopted``: of a destination, what was there before the flow. Its transactions have to be over: then their batches
+    lose the bit that says that they are of one, as copies have.
 
     That list has every aborted transaction that reaches into the response, wherever it began, so each response is
     judged by itself. Only ``witness``, which belongs to the range, remembers what came before.
@@ -116,8 +132,15 @@ def judged_batches(
     flags = headers["attributes"].astype(np.int16)
     control = (flags & CONTROL) != 0
     if rules.side is Side.DESTINATION:
-        for index, what in _markers(rules, body, places, headers, control) if control.any() else ():
+        before = were_there(headers, adopted)
+        for index, what in _markers(rules, body, places, headers, control, before) if control.any() else ():
             whats[index] = what
+        decided = before & ((flags & TRANSACTIONAL) != 0)
+        if adopted is not None and adopted.committed:
+            of_transactions = np.flatnonzero(decided & (~control | (whats == What.CONTROL)))
+            for index in _aborted(body, places, headers, of_transactions, control, aborted, witness or Witness()):
+                whats[index] = What.ABORTED
+        headers["attributes"][decided] &= ~TRANSACTIONAL
     else:
         intact = _intact(body, places, headers, control)
         damaged, control = control & ~intact, intact
@@ -152,22 +175,29 @@ def _bytes(body: memoryview, place: Row) -> memoryview:
 
 
 def _markers(
-    rules: Rules, body: memoryview, places: Sequence[Row], headers: NDArray[np.void], control: NDArray[np.bool_]
+    rules: Rules,
+    body: memoryview,
+    places: Sequence[Row],
+    headers: NDArray[np.void],
+    control: NDArray[np.bool_],
+    before: NDArray[np.bool_],
 ) -> list[tuple[int, What]]:
-    """Returns index and ``What`` of each control batch at the destination."""
+    """Returns index and ``What`` of each control batch at the destination. ``before``: which were there before the
+    flow: there, the end of any transaction fills its offset."""
     found = headers[control]
     own = (found["producer_id"] & MIRROR_BIT != 0) & (found["producer_epoch"] % 2 == 1)
-    may_fill = (own | rules.strangers) & (found["last_offset_delta"] == 0)
+    may_fill = (own | rules.strangers | before[control]) & (found["last_offset_delta"] == 0)
     whats = []
     for index, crc, may in zip(np.flatnonzero(control).tolist(), found["crc"].tolist(), may_fill.tolist(), strict=True):
         batch = _bytes(body, places[index])
+        kinds = (ABORT, COMMIT) if before[index] else (ABORT,)
         if checksum(batch) != crc:
             # With offsets of its own, no marker counts: it is a damaged copy if the map has it, else somebody else's.
             whats.append((index, What.DATA if rules.mapped else What.DAMAGED))
         elif not headers["record_count"][index]:
             whats.append((index, What.EMPTY))  # the cleaner keeps a producer's last batch, without what was in it
         else:
-            whats.append((index, What.CONTROL if may and marker_kind(batch) == ABORT else What.FOREIGN))
+            whats.append((index, What.CONTROL if may and marker_kind(batch) in kinds else What.FOREIGN))
     return whats
 
 

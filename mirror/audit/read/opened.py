@@ -23,6 +23,9 @@ from mirror.records.header import HEADER_SIZE, PREFIX_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 
 _FRONT = struct.Struct(">qB")
+NO_TIMESTAMP = -1
+TOMBSTONE, MISTIMED = 1, 2
+"""Flags of a record's row."""
 
 
 def opened_rows(
@@ -41,11 +44,18 @@ def opened_rows(
         if not is_intact(batch):
             yield RecordRow(base, whole=False)
             continue
+        rows: list[RecordRow] = []
+        newest = NO_TIMESTAMP
         try:
             for record in placed_records(header, bytes(batch[HEADER_SIZE:])):
-                yield _row(record if timed else record._replace(timestamp=0), digest)
+                newest = max(newest, record.timestamp)
+                rows.append(_row(record if timed else record._replace(timestamp=0), digest))
         except NotOpened:
-            yield RecordRow(base, whole=False)
+            rows.append(RecordRow(base, whole=False))
+        else:
+            if rows and newest != header.max_timestamp:
+                rows[0] = rows[0]._replace(mistimed=True)
+        yield from rows
 
 
 def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
@@ -73,7 +83,8 @@ def as_units(block: Block, wanted: Span) -> Block:
 
 
 def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordRow]) -> Any:
-    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` is 1 for a tombstone."""
+    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` has ``TOMBSTONE`` and
+    ``MISTIMED``."""
     count = len(rows)
     offsets = pa.array([row.offset for row in rows], pa.int64())
     columns = {
@@ -83,7 +94,7 @@ def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordR
         "part": pa.array([RECORD if row.whole else UNOPENED for row in rows], pa.string()),
         "base_offset": offsets,
         "last_offset": offsets,
-        "flags": pa.array([int(row.tombstone) for row in rows], pa.int16()),
+        "flags": pa.array([TOMBSTONE * row.tombstone | MISTIMED * row.mistimed for row in rows], pa.int16()),
         "size": pa.array([row.size for row in rows], pa.int64()),
         "digest": pa.array([row.digest for row in rows], pa.binary()),
         "note": pa.array([row.key for row in rows], pa.string()),

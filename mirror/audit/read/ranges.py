@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import OLD_FORMAT, Side, What
+from mirror.audit.model import OLD_FORMAT, Adopted, Side, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, judged_batches
 from mirror.audit.read.rows import HEADERS, headers_of
@@ -206,12 +206,14 @@ def cut_records(
     rules: Rules = PLAIN,
     aborted: Iterable[tuple[int, int]] = (),
     witness: Witness | None = None,
+    adopted: Adopted | None = None,
 ) -> RangePiece:
     """Returns the part of the record set ``body[at:end]``, fetched at offset ``due``, that concerns the range.
 
     A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
     those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
     ``aborted``: the response's list of aborted transactions. ``witness``: what the range's markers have said so far.
+    ``adopted``: what a destination had before the flow.
 
     Messages of a format before Kafka 0.11 are units: one for each record. Of many, the last ones may be left out, to be
     fetched again.
@@ -222,7 +224,7 @@ def cut_records(
     flags = OLD_FORMAT if rules.side is Side.DESTINATION else 0
     places, broken = _rows(body, at, end, due, wanted.end, flags)
     headers = headers_of(body, places)
-    whats = judged_batches(rules, body, places, headers, aborted, witness)
+    whats = judged_batches(rules, body, places, headers, aborted, witness, adopted)
     bases = headers["base_offset"].astype(np.int64)
     nexts = bases + headers["last_offset_delta"] + 1
     live = (nexts > due) | (bases >= due)

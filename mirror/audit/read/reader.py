@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, OldRange, Side, Span, TopicPartition
+from mirror.audit.model import Adopted, Endpoint, OldRange, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets
 from mirror.audit.prepare.patience import patiently
@@ -87,9 +87,10 @@ class Reader:
         opens: bool = False,
         cleaned: Collection[str] = (),
         old: Mapping[TopicPartition, Sequence[OldRange]] | None = None,
+        adopted: Mapping[TopicPartition, Adopted] | None = None,
     ) -> None:
         """``old``: where the source has messages of old formats. There, a destination's batches are opened, and their
-        records become rows."""
+        records become rows. ``adopted``: what a destination had before the flow; no transaction is open in it."""
         self.endpoint = endpoint
         self.cluster_id = cluster_id
         self._topic_ids = topic_ids
@@ -99,7 +100,7 @@ class Reader:
         self._opens = opens
         self._cleaned = cleaned
         self._old = old or {}
-        self._isolation = READ_COMMITTED if rules.committed else READ_UNCOMMITTED
+        self._adopted = adopted or {}
         self._cluster: Cluster | None = None
         self._connections: dict[int, Connection] = {}
         # One frame is digested while the next one arrives.
@@ -228,7 +229,7 @@ class Reader:
             try:
                 piece = cut_records(
                     frame.body, fetched.start, fetched.end, _rest(wanted, split), coverage.next_offset, self._rules,
-                    fetched.aborted, witness,
+                    fetched.aborted, witness, self._adopted_at(wanted, coverage.next_offset),
                 )  # fmt: skip
                 if split is not None:
                     piece = split(piece, frame.body, coverage.next_offset)
@@ -240,7 +241,7 @@ class Reader:
             if piece.next_offset > coverage.next_offset or piece.broken:
                 backoff.reset()
                 empty = 0
-            elif (visible := self._visible(fetched)) < wanted.end:
+            elif (visible := self._visible(fetched, wanted, coverage.next_offset)) < wanted.end:
                 low = _Again(f"it shows nothing from {visible} on", moved=True)
                 await self._recover(wanted, coverage, low, backoff)
             else:
@@ -366,9 +367,25 @@ class Reader:
             return block._replace(records=tuple(opened_rows(body, places, headers, self._digest, timed=timed)))
         return block
 
-    def _visible(self, fetched: Fetched) -> int:
+    def _visible(self, fetched: Fetched, wanted: Range, due: int) -> int:
         """Returns the offset from which on the leader shows nothing at this isolation level."""
-        return fetched.last_stable_offset if self._rules.committed else fetched.high_watermark
+        if self._isolation(wanted, due) == READ_UNCOMMITTED:
+            return fetched.high_watermark
+        # From the end of what a destination had before on, it is read uncommitted.
+        is_behind = not self._rules.committed and fetched.last_stable_offset > due
+        return fetched.high_watermark if is_behind else fetched.last_stable_offset
+
+    def _adopted_at(self, wanted: Range, offset: int) -> Adopted | None:
+        """Returns what the destination had before the flow, if that goes beyond this offset."""
+        adopted = self._adopted.get(wanted.key)
+        return adopted if adopted is not None and offset < adopted.end else None
+
+    def _isolation(self, wanted: Range, offset: int) -> int:
+        """Returns the isolation level at which the range is read from an offset on: committed if it has to be known
+        what was aborted there."""
+        adopted = self._adopted_at(wanted, offset)
+        lists = self._rules.committed or (adopted is not None and adopted.committed)
+        return READ_COMMITTED if lists else READ_UNCOMMITTED
 
     async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
         """Waits before the next attempt, and refreshes the metadata if the leader may have changed.
@@ -433,7 +450,7 @@ class Reader:
             client_id=self.endpoint.client_id,
             partition_bytes=self._fetch_bytes,
             response_bytes=self._fetch_bytes,
-            isolation_level=self._isolation,
+            isolation_level=self._isolation(wanted, offset),
         )
 
     async def _receive(self, sent: FetchInFlight, wanted: Range) -> tuple[Frame, Fetched]:

@@ -52,6 +52,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
         opens=options.rows == RECORDS or options.units == OPENED,
         cleaned=options.cleaned,
         old=options.old,
+        adopted=options.adopted,
     )
     try:
         await reader.open({wanted.copied.topic if wanted.copied else wanted.topic for wanted in task})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from mirror.audit.errors import AuditError
 from mirror.records.transactions import ABORT, COMMIT
 
-REMEDY = "check the source's log with kafka-dump-log; its transaction index may be damaged"
+REMEDY = "check that log with kafka-dump-log; its transaction index may be damaged"
 
 
 def contradiction(where: str, offset: int, kind: int, producer: int) -> AuditError:

@@ -18,13 +18,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
+from mirror.audit.read.opened import MISTIMED, TOMBSTONE
 from mirror.audit.spark.compare import dicts, read_side
 from mirror.audit.spark.options import RECORD, RECORDS, UNOPENED, SourceOptions
 
 BLOCK_BITS = 8
-"""Bits of an offset within its block: a block has 256 offsets."""
+"""Least bits of an offset within its block: a block has at least 256 offsets."""
+MOST_BLOCKS = 100_000
+"""Most blocks that all spans together touch, except one for each span: some tens of MB. Otherwise blocks are larger."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
+_DIGESTS = ("s_digest", "d_digest")
 _ENDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "copied": pa.int64()})
 _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
 
@@ -66,6 +70,8 @@ def record_differences(
     destination: SourceOptions,
     looked: Mapping[TopicPartition, Iterable[Span]],
     later: LaterRecords | None,
+    *,
+    digests: bool = False,
 ) -> dict[TopicPartition, list[RecordDifference]]:
     """Returns the offsets within ``looked`` at which the sides do not have the same record, in order.
 
@@ -75,6 +81,7 @@ def record_differences(
         destination: likewise.
         looked: the offsets of the batches that differ.
         later: the first and last records of each key; None: nothing is excused.
+        digests: True if those of the records are wanted.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
@@ -83,22 +90,26 @@ def record_differences(
     spans = [(*key, *span) for key, some in looked.items() for span in some]
     wanted = spark.createDataFrame(pa.table([*zip(*spans, strict=True)], schema=_SPANS))
     joined = _side(spark, source, "s_").join(_side(spark, destination, "d_"), _AT, "full_outer")
-    joined = joined.where(
+    differs = (
         ~F.col("s_digest").eqNullSafe(F.col("d_digest"))
         | (F.col("s_part").eqNullSafe(UNOPENED))
         | (F.col("d_part").eqNullSafe(UNOPENED))
     )
+    joined = joined.withColumn("differs", differs).where(F.col("differs") | _holds(F.col("d_mistimed")))
     inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
     # By blocks of offsets: each record is compared with the few spans of its block, not with all of its partition.
-    blocks = F.sequence(_block(F.col("start")), _block(F.col("end") - 1))
+    bits = block_bits(span for some in looked.values() for span in some)
+    blocks = F.sequence(F.shiftright(F.col("start"), bits), F.shiftright(F.col("end") - 1, bits))
     by_block = wanted.withColumn("block", F.explode(blocks))
-    blocked = joined.withColumn("block", _block(F.col("base_offset")))
+    blocked = joined.withColumn("block", F.shiftright(F.col("base_offset"), bits))
     differing = blocked.join(F.broadcast(by_block), ["topic", "partition", "block"]).where(inside)
     differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
     for latest in later or ():
         differing = differing.join(latest, _KEY, "left")
     table = differing.select(
         *_AT,
+        "differs",
+        _holds(F.col("d_mistimed")).alias("mistimed"),
         F.coalesce("s_size", "d_size").alias("size"),
         _at().alias("at"),
         (
@@ -106,6 +117,7 @@ def record_differences(
             if later is None
             else F.when(F.col("d_digest").isNull(), _excused("s_", "d_")).otherwise(_excused("d_", "s_"))
         ).alias("excused"),
+        *(F.col(name) if digests else F.lit(None).cast("binary").alias(name) for name in _DIGESTS),
     ).toArrow()
     return in_order(dicts(table))
 
@@ -117,30 +129,46 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[Rec
     """
     found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
     for row in rows:
+        key = TopicPartition(row["topic"], row["partition"])
+        if row["mistimed"]:
+            found[key].append(RecordDifference(row["base_offset"], None, False, row["size"], mistimed=True))
+        if not row["differs"]:
+            continue
         at = Side(row["at"]) if row["at"] else None
-        found[TopicPartition(row["topic"], row["partition"])].append(
-            RecordDifference(row["base_offset"], at, at is not None and bool(row["excused"]), row["size"])
-        )
+        digests = (row["s_digest"] or b"", row["d_digest"] or b"")
+        excused = at is not None and bool(row["excused"])
+        found[key].append(RecordDifference(row["base_offset"], at, excused, row["size"], digests))
     for some in found.values():
         some.sort(key=lambda one: (one.offset, one.at.value if one.at else "", one.size))
     return found
 
 
-def _block(offset: Column) -> Column:
-    return F.shiftright(offset, BLOCK_BITS)
+def block_bits(spans: Iterable[Span]) -> int:
+    """Returns the bits of an offset within its block. A header may claim two billion offsets for a few records: the
+    number of blocks that Spark holds must not follow from that."""
+    sizes = [span.offsets for span in spans]
+    bits = BLOCK_BITS
+    while sum(size >> bits for size in sizes) > MOST_BLOCKS:
+        bits += 1
+    return bits
 
 
 def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame:
     rows = read_side(spark, options).where(F.col("part").isin(RECORD, UNOPENED))
-    columns = {"part": "part", "note": "key", "flags": "tombstone", "size": "size", "digest": "digest"}
-    return rows.select(*_AT, *[F.col(name).alias(prefix + alias) for name, alias in columns.items()])
+    columns = {"part": "part", "note": "key", "size": "size", "digest": "digest"}
+    return rows.select(
+        *_AT,
+        *[F.col(name).alias(prefix + alias) for name, alias in columns.items()],
+        F.col("flags").bitwiseAND(TOMBSTONE).alias(prefix + "tombstone"),
+        (F.col("flags").bitwiseAND(MISTIMED) != 0).alias(prefix + "mistimed"),
+    )
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
     """Returns the first and the last offset of each key, and the last one that is a tombstone, before ``copied`` where
     that is known."""
     records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
-    is_tombstone = (F.col(prefix + "tombstone") == 1) & (
+    is_tombstone = (F.col(prefix + "tombstone") == TOMBSTONE) & (
         F.col("copied").isNull() | (F.col("base_offset") < F.col("copied"))
     )
     return records.groupBy(*_KEY).agg(
@@ -163,7 +191,7 @@ def _at() -> Column:
 def _excused(here: str, there: str) -> Column:
     """Returns True for a record that only ``here`` has if the cleaner ``there`` may have removed it."""
     offset = F.col("base_offset")
-    deleted = _holds(F.col(here + "tombstone") == 1) | _holds(F.col(here + "deleted") > offset)
+    deleted = _holds(F.col(here + "tombstone") == TOMBSTONE) | _holds(F.col(here + "deleted") > offset)
     lives_there = _holds(F.col(there + "first") < offset)
     return F.col("key").isNull() | _holds(F.col(there + "last") > offset) | (deleted & ~lives_there)
 

@@ -14,7 +14,7 @@ from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.mapped import placed
 from mirror.audit.judge.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
-from mirror.audit.model import AuditRequest, OldRange, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model import Adopted, AuditRequest, OldRange, Pairs, RecordDifference, Side, Span, TopicPartition
 from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut, plan, task_size
@@ -47,13 +47,16 @@ class Looking:
         spark: SparkSession,
         slots: int,
         progress: JobProgress,
+        adopted: Mapping[TopicPartition, Adopted] = MappingProxyType({}),
     ) -> None:
-        """``slots``: number of tasks that the session runs at the same time."""
+        """``slots``: number of tasks that the session runs at the same time. ``adopted``: what the destination had
+        before the flow."""
         self.request = request
         self.scope = scope
         self.spark = spark
         self.slots = slots
         self.progress = progress
+        self.adopted = adopted
         self.estimates = {estimate.key: estimate for estimate in estimated}
         self.notes: list[str] = []
         self.old: Mapping[TopicPartition, Sequence[Span]] = {}
@@ -167,10 +170,10 @@ class Looking:
         return {side for side, topics in self.frozen.compacted.items() if key.topic in topics}
 
     def records(
-        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ within the batches that differ. In compacted partitions, a later record of
-        the key may excuse one."""
+        """Returns the records that differ within the batches that differ; with their ``digests`` if wanted, which take
+        room. In compacted partitions, a later record of the key may excuse one."""
         looked = {
             key: spans
             for key, pairs in differing.items()
@@ -182,7 +185,9 @@ class Looking:
         some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
         source, destination = (self._records_of(side, some, shifts) for side in Side)
         with self._later([key for key in some if self.cleaned(key)], shifts) as later:
-            found = self._spark(lambda: record_differences(self.spark, source, destination, looked, later))
+            found = self._spark(
+                lambda: record_differences(self.spark, source, destination, looked, later, digests=digests)
+            )
         self._still_there(())
         if not self.request.committed:
             # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
@@ -314,6 +319,7 @@ class Looking:
             units=units,
             cleaned=self.frozen.compacted[side],
             old={} if is_source else {key: self._opens(key) for key in self.old.keys() & _partitions(tasks)},
+            adopted={} if is_source else {key: self.adopted[key] for key in self.adopted.keys() & _partitions(tasks)},
             rules=Rules(
                 side=side,
                 committed=is_source and self.request.committed,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, OldRange, TopicPartition
+from mirror.audit.model import Adopted, Endpoint, OldRange, TopicPartition
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.net.options import address_text
@@ -44,6 +44,8 @@ class SourceOptions:
     """Topics that are compacted on this side, by their names at the source."""
     old: Mapping[TopicPartition, Sequence[OldRange]] = field(default_factory=dict)
     """Where the source has messages of old formats, in order: there, a destination's batches are opened."""
+    adopted: Mapping[TopicPartition, Adopted] = field(default_factory=dict)
+    """What a destination had before the flow."""
 
     def to_options(self) -> dict[str, str]:
         """Returns the options as text, for ``spark.read.options``."""
@@ -63,6 +65,7 @@ class SourceOptions:
             "fetch.max.bytes": str(self.fetch_bytes),
             "cleaned": json.dumps(sorted(self.cleaned)),
             "old": json.dumps([[*key, spans] for key, spans in self.old.items()]),
+            "adopted": json.dumps([[*key, one] for key, one in self.adopted.items()]),
             "ranges": to_json(self.tasks),
         }
 
@@ -90,6 +93,11 @@ class SourceOptions:
             old = {
                 TopicPartition(topic, partition): [OldRange(*span) for span in spans]
                 for topic, partition, spans in json.loads(options.get(name, "[]"))
+            }
+            name = "adopted"
+            adopted = {
+                TopicPartition(topic, partition): Adopted(*one)
+                for topic, partition, one in json.loads(options.get(name, "[]"))
             }
             name = "request.timeout.ms"
             request_timeout_s = int(options.get(name, "30000")) / 1000
@@ -125,4 +133,5 @@ class SourceOptions:
             fetch_bytes=fetch_bytes,
             cleaned=cleaned,
             old=old,
+            adopted=adopted,
         )

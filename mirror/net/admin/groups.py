@@ -110,6 +110,25 @@ class Groups:
             for group in answer.groups
         }
 
+    async def states(self, listed: Mapping[str, Listed], groups: Collection[str]) -> dict[str, str]:
+        """Returns the state of each of these groups that is among the ``listed``. One in a state of ``EMPTY`` has no
+        members.
+
+        Raises:
+            NetworkError: a coordinator cannot be found, or does not answer.
+        """
+        states = {name: listed[name].state for name in groups if name in listed}
+        unknown = [name for name, state in states.items() if not state]
+        if unknown:
+            # Before Kafka 2.6, the list does not say.
+            states |= {name: state for name, (state, _) in (await self.described(unknown)).items()}
+        return states
+
+    async def in_use(self, groups: Collection[str]) -> set[str]:
+        """Returns those of the groups that have members. Raises as ``listed`` and ``states``."""
+        states = await self.states(await self.listed(), groups)
+        return {name for name, state in states.items() if state not in EMPTY}
+
     async def described(self, groups: Collection[str]) -> dict[str, tuple[str, int]]:
         """Returns state and number of members of each group, as its coordinator describes it. Coordinators describe
         classic groups only: one of another kind, or that does not exist, is in state Dead.

@@ -60,6 +60,8 @@ class Alignment:
         source_epoch: leader epoch of the original before; -1 if not known.
         overtaken: the source's deletion reached beyond what was copied, as far as sequences prove.
         passed: copies whose originals are gone.
+        unshown: nothing that the source has shows where it had the last copies, or that it had them: their originals
+            were cleaned away, or were of an end that it has lost.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Alignment:
         self.source_offset = source_offset
         self.source_epoch = source_epoch
         self.passed = 0
+        self.unshown = False
         self._unread: int | None = None
         """Index of an original that could not be read when a copy, or a gap, was sought there: it may be the one."""
         self._fetch = fetch
@@ -144,7 +147,7 @@ class Alignment:
                 if whole is Fit.NONE:
                     await self._match_pieces(found, path, original, cut)
             if self._room(path, original) >= copy.length:
-                put(found, replace(path, used=path.used + copy.length, sure_from=path.place))
+                put(found, replace(path, used=path.used + copy.length, sure_from=path.place, unshown=True))
         if not found and follows:
             for path in self._paths:
                 for at in range(path.at + 1, path.at + 1 + MOST_LEFT_OUT):
@@ -169,7 +172,8 @@ class Alignment:
             step = Step(path.steps, Run(original.header.base_offset, copy.header.base_offset, copy.length), None)
             begun = self._copies if path.begun < 0 else path.begun
             sure_from = (at + 1, 0) if not is_whole else path.sure_from if at == path.at else (at, 0)
-            put(found, Path(at + 1, 0, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
+            matched, whole = path.matched + 1, path.whole + is_whole
+            put(found, Path(at + 1, 0, 0, begun, matched, whole, sure_from, not is_whole, step))
         return fits[at]
 
     async def _match_pieces(self, found: Found, path: Path, original: ComparedBatch, copy: "_Cut") -> None:
@@ -188,7 +192,8 @@ class Alignment:
             begun = self._copies if path.begun < 0 else path.begun
             sure_from = path.sure_from if is_whole else (at, inside)
             step = Step(path.steps, run, None)
-            put(found, Path(at, inside, 0, begun, path.matched + 1, path.whole + is_whole, sure_from, step))
+            matched, whole = path.matched + 1, path.whole + is_whole
+            put(found, Path(at, inside, 0, begun, matched, whole, sure_from, not is_whole, step))
 
     async def skip(self, missing: int, gaps: Iterable[int]) -> bool:
         """Passes over offsets that were copied and whose copies are not there; False if that fits nowhere.
@@ -253,7 +258,8 @@ class Alignment:
                 seen.add(key)
                 header = original.header
                 step = Step(path.steps, None, None if rest is not None else (header.base_offset, header.next_offset))
-                further = Path(path.at + 1, 0, 0, path.begun, path.matched, path.whole, (path.at + 1, 0), step)
+                place = (path.at + 1, 0)
+                further = replace(path, at=path.at + 1, inside=0, used=0, sure_from=place, steps=step)
                 looking.append((further, behind, there if rest is None else rest))
         return found, refused
 
@@ -290,7 +296,7 @@ class Alignment:
             rest = without(gaps, count, whole=False)
             if rest is not None:
                 step = Step(path.steps, None, None)
-                further = Path(at, inside, 0, path.begun, path.matched, path.whole, (at, inside), step)
+                further = replace(path, at=at, inside=inside, used=0, sure_from=(at, inside), steps=step)
                 found.append((further, left - count, rest))
         return found
 
@@ -334,6 +340,7 @@ class Alignment:
         if best.inside and best.inside != self._begins_inside:
             self.source_epoch = self._originals[0].header.leader_epoch
         self.passed = self._copies - best.matched
+        self.unshown = best.unshown
         self.source_offset = self._behind(best)
         return runs[::-1], lost[::-1]
 

@@ -24,7 +24,8 @@ class Path:
     ``used``: offsets of the room before the next record whose originals are gone; ``begun``: index of the first copy
     that has its original, -1 while there is none; ``matched``: number of copies that have their original; ``whole``:
     number of these that fit as a whole; ``sure_from``: the place from which on all did so, and no copy in between has
-    lost its own."""
+    lost its own; ``unshown``: behind the last one that fits as a whole there is another copy, and the source has
+    nothing that shows where its original stood, or that it had one."""
 
     at: int = 0
     inside: int = 0
@@ -33,6 +34,7 @@ class Path:
     matched: int = 0
     whole: int = 0
     sure_from: tuple[int, int] = (0, 0)
+    unshown: bool = False
     steps: Step | None = None
 
     @property
@@ -52,9 +54,9 @@ def put(found: Found, path: Path) -> None:
         found[key] = path
 
 
-def _worth(path: Path) -> tuple[int, int, int, int]:
+def _worth(path: Path) -> tuple[int, int, int, int, int]:
     at, inside = path.sure_from
-    return path.whole, -at, -inside, path.matched
+    return path.whole, -at, -inside, path.matched, not path.unshown
 
 
 def without(gaps: tuple[int, ...] | None, offsets: int, *, whole: bool) -> tuple[int, ...] | None:

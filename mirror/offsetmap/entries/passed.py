@@ -40,6 +40,9 @@ class PassedOverOffsets:
     """``DROPPED`` or ``DEAD_LETTER``."""
     at_ms: int
     """When the last one was added, in ms since 1970."""
+    digests: tuple[str, ...] = ()
+    """One for each record, if these are old messages (leader epoch -1): several may have stood at an offset. Empty: of
+    batches, or written by a version that noted none."""
 
     @property
     def start(self) -> int:
@@ -57,6 +60,7 @@ class PassedOverOffsets:
 
     def value(self) -> bytes:
         """Returns the value, in JSON. ``steps``: from each offset to the next one."""
+        digests = {"digests": list(self.digests)} if self.digests else {}
         return dump(
             {
                 "v": VERSION,
@@ -66,6 +70,7 @@ class PassedOverOffsets:
                 "cause": self.cause,
                 "at_ms": self.at_ms,
             }
+            | digests
         )
 
     @classmethod
@@ -79,6 +84,9 @@ class PassedOverOffsets:
         offsets = tuple(accumulate(steps, initial=fields.number(key, "start")))
         if offsets[-1] >= fields.MOST:
             raise ValueError("steps leads beyond the last offset")
+        digests = value.get("digests", [])
+        if type(digests) is not list or len(digests) not in (0, len(offsets)):
+            raise ValueError("digests is not a list with one for each offset")
         return cls(
             subject=Subject.of(key),
             writer=fields.label(key, "writer"),
@@ -88,4 +96,5 @@ class PassedOverOffsets:
             destination_id=fields.topic_id(value, "destination_id"),
             cause=fields.label(value, "cause"),
             at_ms=fields.at_ms(value),
+            digests=tuple(map(fields.digest, digests)),
         )

@@ -124,6 +124,12 @@ class Pin:
     replaced: bool = False
     """An operator has resumed over a source topic that took another one's place. It has to be shown, not assumed, that
     the destination held a copy of it then."""
+    adopted: int = 0
+    """The batches before this offset are not the flow's, and in their place all the same: the flow leads back to where
+    its source was copied from (``mirror cutover --reverse``)."""
+    adopted_epoch: int = -1
+    """The epoch of the destination's leader when they were certified. A batch of a later one was written since, in the
+    place of something that was lost; -1: not known."""
     at_ms: int = 0
 
     def key(self) -> bytes:
@@ -146,6 +152,8 @@ class Pin:
                 "gaps_to": self.gaps_to,
                 "aborted_to": self.aborted_to,
                 "replaced": self.replaced,
+                "adopted": self.adopted,
+                "adopted_epoch": self.adopted_epoch,
                 "at_ms": self.at_ms,
             }
         )
@@ -155,6 +163,8 @@ class Pin:
         """Reads what ``key`` and ``value`` made. Older versions wrote neither the settings nor the decisions."""
         value = {"offsets": "", "isolation_level": "", "identity": "", "gaps_to": 0, "aborted_to": 0} | dict(value)
         value.setdefault("replaced", False)
+        value.setdefault("adopted", 0)
+        value.setdefault("adopted_epoch", -1)
         return cls(
             subject=Subject.of(key),
             source_id=fields.topic_id(value, "source_id"),
@@ -168,6 +178,8 @@ class Pin:
             gaps_to=fields.number(value, "gaps_to"),
             aborted_to=fields.number(value, "aborted_to"),
             replaced=fields.flag(value, "replaced"),
+            adopted=fields.number(value, "adopted"),
+            adopted_epoch=fields.number(value, "adopted_epoch", least=-1, most=fields.MOST_I32),
             at_ms=fields.at_ms(value),
         )
 

@@ -15,6 +15,7 @@ A record (KIP-98)::
 """
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import NamedTuple
 
 from mirror.records.content.decompressing import NotOpened, plain_chunks
@@ -43,6 +44,14 @@ class RawRecord(NamedTuple):
         """Returns the record as it is stored in a batch in which it has these deltas."""
         front = _ATTRIBUTES[self.attributes] + write_varint(timestamp_delta) + write_varint(offset_delta)
         return write_varint(len(front) + len(self.content)) + front + self.content
+
+
+def record_digest(header: BatchHeader, record: RawRecord) -> str:
+    """Returns a digest of the record, wherever it stands in its batch: of its time, key, value and headers; 16
+    characters."""
+    digest = blake2b(b"%d;" % (header.base_timestamp + record.timestamp_delta), digest_size=8)
+    digest.update(record.content)
+    return digest.hexdigest()
 
 
 def raw_records(header: BatchHeader, records: bytes, *, most: int = MOST_RECORD) -> Iterator[RawRecord]:

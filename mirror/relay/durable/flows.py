@@ -11,14 +11,15 @@ writes down what it copies before its first batch, and looks *behind* that for t
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from mirror.net.admin.names import topic_codes
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
-from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, FlowEntry
+from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, FlowEntry, Note, Pin
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
@@ -243,11 +244,12 @@ def has_copied(ledger: Ledger, subject: Subject) -> bool:
     return has_map(ledger, subject) or bool(ledger.notes(subject)) or (pin is not None and pin.copied is not None)
 
 
-def digest_of(entries: Iterable[Entry | None]) -> str:
-    """Returns the digest of what a flow has written down. It changes whenever the flow has copied more."""
+def digest_of(entries: Iterable[Pin | Checkpoint | Note | None]) -> str:
+    """Returns the digest of what a flow has written down. It changes whenever the flow has copied more, and not if it
+    only says the same again: one that is paused does so when it is stopped."""
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     for entry in entries:
-        digest.update(entry.value() if entry is not None else b"")
+        digest.update(replace(entry, at_ms=0).value() if entry is not None else b"")
     return digest.hexdigest()
 
 

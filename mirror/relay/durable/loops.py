@@ -287,13 +287,21 @@ class Loops:
             if self._stands(feed, partition):
                 continue
             edge = Edge(feed.flow.flow, feed.flow.source_cluster, feed.subject.topic, here.cluster, here.topic)
-            seen = before.get(edge)
-            hops.append(seen if seen is not None and seen.digest == feed.digest else Hop(edge, feed.digest, _now_ms()))
+            seen, digest = before.get(edge), self._digest(feed, partition)
+            hops.append(seen if seen is not None and seen.digest == digest else Hop(edge, digest, _now_ms()))
             further = feed.state.ledger.upstream(feed.subject)
             if further is not None:
                 # Whoever writes into our source is read there. What others say of that may be of flows that are gone.
                 hops += [hop for hop in further.hops if hop.edge.destination_cluster != here.cluster]
         return nearest(newest(hops), here)
+
+    def _digest(self, feed: _Feed, partition: Partition) -> str:
+        """Returns the digest of what a flow has written down: of one that the partition leads back, only what says that
+        it has gone on since."""
+        pin = self._state.ledger.pin(partition.subject)
+        if pin is None or not pin.adopted or feed.subject != _turned(partition.subject):
+            return feed.digest
+        return trace(feed.state.ledger, feed.flow, feed.subject, upto=pin.adopted)
 
     async def _hand_on(self, partitions: Iterable[Partition], *, anew: bool = False) -> None:
         """Writes down the flows that feed these partitions, where that has changed; with ``anew``, also if only these
@@ -418,14 +426,25 @@ def _runs(partition: Partition) -> bool:
     return partition.phase in (Phase.ACTIVE, Phase.DOUBT)
 
 
-def trace(ledger: Ledger, flow: FlowEntry, subject: Subject) -> str:
-    """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it."""
+def trace(ledger: Ledger, flow: FlowEntry, subject: Subject, *, upto: int = 0) -> str:
+    """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it.
+
+    Args:
+        upto: notes that the copy has come to this offset, or not as far, are left out. A flow that has ended there is
+            not known to have gone on by them, and writes the last one up to a minute later, also when it is paused.
+    """
     pin, checkpoint = ledger.pin(subject), ledger.checkpoint(subject)
     if pin is not None and pin.source_cluster not in ("", flow.source_cluster):
         pin = None
     if pin is None and checkpoint is None:
         return ""
-    return digest_of([pin, checkpoint, *(ledger.notes(subject) if pin is not None else ())])
+    notes = [note for note in ledger.notes(subject) if note.copied.offset > upto] if pin is not None else []
+    return digest_of([pin, checkpoint, *notes])
+
+
+def _turned(subject: Subject) -> Subject:
+    """Returns the same partition as a flow the other way has it."""
+    return Subject(subject.destination, subject.partition, subject.topic)
 
 
 def by_of(edge: Edge) -> str:

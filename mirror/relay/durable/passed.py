@@ -24,39 +24,56 @@ class PassedOverRecords:
         self._state = state
         self._writer = uuid.uuid4().hex[:16]
 
-    async def offsets(self, partition: Partition) -> Mapping[int, int]:
-        """Returns offset -> leader epoch of the source's record there, for all that were passed over in the topics of
-        now. What another owner has written since is read first.
+    async def offsets(self, partition: Partition) -> Mapping[int, int | str]:
+        """Returns offset -> leader epoch of the source's record there, or the digest of an old message, for all that
+        were passed over in the topics of now. What another owner has written since is read first.
 
         Raises:
             NetworkError: the internal topic cannot be read now.
         """
         await self._state.load()
-        return {offset: each.leader_epoch for each in self._of(partition) for offset in each.offsets}
+        found: dict[int, int | str] = {}
+        for each in self._of(partition):
+            if each.digests:
+                found.update(zip(each.offsets, each.digests, strict=True))
+            else:
+                found.update(dict.fromkeys(each.offsets, each.leader_epoch))
+        return found
 
-    def known(self, partition: Partition, offset: int, leader_epoch: int) -> PassedOverOffsets | None:
-        """Returns the entry that has this record, if one was written; of several, one that tells of a dead letter."""
-        found = [each for each in self._of(partition) if each.leader_epoch == leader_epoch and offset in each.offsets]
+    def known(self, partition: Partition, offset: int, leader_epoch: int, digest: str = "") -> PassedOverOffsets | None:
+        """Returns the entry that has this record, if one was written; of several, one that tells of a dead letter.
+        ``digest``: of an old message."""
+        found = [
+            each
+            for each in self._of(partition)
+            if each.leader_epoch == leader_epoch
+            and offset in each.offsets
+            and (not each.digests or each.digests[each.offsets.index(offset)] == digest)
+        ]
         return min(found, key=lambda each: each.cause != DEAD_LETTER, default=None)
 
-    async def write(self, partition: Partition, offset: int, leader_epoch: int, cause: str) -> PassedOverOffsets:
-        """Writes down that the record is passed over. Returns the entry that has it.
+    async def write(
+        self, partition: Partition, offset: int, leader_epoch: int, cause: str, digest: str = ""
+    ) -> PassedOverOffsets:
+        """Writes down that the record is passed over. Returns the entry that has it. ``digest``: of an old message.
 
         Raises:
             NetworkError: it is not certain that it was written.
         """
         source_id, destination_id = _ids(partition)
         now_ms = round(time.time() * 1000)
+        digests = (digest,) if digest else ()
+        kind = (self._writer, leader_epoch, cause, bool(digests))
         last = next(
             (
                 each
                 for each in reversed(self._of(partition))
-                if (each.writer, each.leader_epoch, each.cause) == (self._writer, leader_epoch, cause)
+                if (each.writer, each.leader_epoch, each.cause, bool(each.digests)) == kind
             ),
             None,
         )
         if last is not None and last.end <= offset and len(last.offsets) < MOST_OFFSETS:
-            entry = replace(last, offsets=(*last.offsets, offset), at_ms=now_ms)
+            entry = replace(last, offsets=(*last.offsets, offset), digests=last.digests + digests, at_ms=now_ms)
         else:
             entry = PassedOverOffsets(
                 subject=partition.subject,
@@ -67,6 +84,7 @@ class PassedOverRecords:
                 destination_id=destination_id,
                 cause=cause,
                 at_ms=now_ms,
+                digests=digests,
             )
         await self._state.put(entry)
         return entry

@@ -202,6 +202,8 @@ class Pins:
             gaps_to=gaps_to,
             aborted_to=aborted_to,
             replaced=known is not None and same and known.replaced and trusted is None,
+            adopted=known.adopted if known is not None and same else 0,
+            adopted_epoch=known.adopted_epoch if known is not None and same else -1,
             at_ms=_now_ms(),
         )
         if trusted is None and given_up is None:

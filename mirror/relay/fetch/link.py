@@ -250,7 +250,11 @@ class FetchLink(Link):
             if fetch.throttle_ms and self._connection is not None:
                 self._connection.throttle(fetch.throttle_ms)
                 self._relay.stats.throttled(self._relay.source.name, fetch.throttle_ms)
+            tracer = self._relay.tracer
+            followed = tracer.fetched(self.node_id, fetch) if tracer.on else ()
             self._answered(response, fetch)
+            for each in followed:
+                each.done()
         finally:
             self._adapt(size)
             response.release()
@@ -272,6 +276,8 @@ class FetchLink(Link):
         """The connection ended with the fetch unanswered. Nothing is lost: the fetch is sent again."""
         if not self._closed:
             self._relay.source.failed("Fetch", error.slug)
+            if self._relay.tracer.on:
+                self._relay.tracer.unfetched(self.node_id, error)
         self.under_way = False
         self._most = self._least  # over a slow link a full answer may take longer than the request may
         if self._reserved:

@@ -67,6 +67,9 @@ class HoleFilling:
     def _filled(self, partition: Partition) -> None:
         relay, hole = self._relay, partition.queue.pop_hole()
         relay.stats.filled_here += hole.records
+        if partition.trace is not None:
+            end = partition.queue.acknowledged
+            partition.trace.note("filled", offset=end - hole.records, next=end, cause=hole.cause.value)
         if hole.cause is Cause.ACCEPTED:
             end = partition.queue.acknowledged
             relay.stats.skip(partition.topic, partition.index, end - hole.records, end, ON_GAP)

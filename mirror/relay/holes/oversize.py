@@ -15,7 +15,7 @@ from mirror.reasons import HaltReason
 from mirror.records.admit import Terms, damaged
 from mirror.records.content.deadletter import dead_letter
 from mirror.records.content.decompressing import NotOpened
-from mirror.records.content.raw import RawRecord, raw_records
+from mirror.records.content.raw import RawRecord, raw_records, record_digest
 from mirror.records.content.rewriting import alone
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
@@ -62,7 +62,8 @@ class OversizeRecords:
             found = await self._find(partition, offset, terms.codec)
             most = _limit(partition, offset, found.size, terms)
             epoch = found.header.leader_epoch
-            known = relay.pins.passed.known(partition, offset, epoch)
+            digest = record_digest(found.header, found.record) if found.header.is_stand_in else ""
+            known = relay.pins.passed.known(partition, offset, epoch, digest)
             told = f"makes a batch of {found.size} bytes by itself, and {partition.destination} takes {most}"
             if relay.settings.oversize_record != DEADLETTER:
                 done, cause = "it is dropped", known.cause if known is not None else DROPPED
@@ -81,7 +82,7 @@ class OversizeRecords:
             detail=f"the record at offset {offset} {told}: {done}",
         )
         if known is None or known.cause != cause:
-            known = await relay.pins.passed.write(partition, offset, epoch, cause)
+            known = await relay.pins.passed.write(partition, offset, epoch, cause, digest)
         relay.stats.pass_over(known)
 
     async def _find(self, partition: Partition, offset: int, codec: int | None) -> OversizeRecord:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
-from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.stamped import is_stamped, unstamped
+from mirror.records.transactions import Aborted
 from mirror.relay.halts import MAY_STAND_ELSEWHERE, WAS_COMPACTED, PartitionHalted, halt, source_begins
 from mirror.relay.locate.cleaned.survivors import (
     DIFFERENT,
@@ -21,7 +22,7 @@ from mirror.relay.locate.cleaned.survivors import (
     same_batch,
 )
 from mirror.relay.locate.runs import foreign, strangers
-from mirror.relay.locate.tails import Data, Markers, Tail, look_back
+from mirror.relay.locate.tails import Data, Markers, Tail, batches, look_back
 
 if TYPE_CHECKING:
     from mirror.relay.locate.resync import Readable, ResyncRules, SourceLogStart
@@ -134,6 +135,26 @@ class Comparison:
             upto = look.holes_from
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
 
+    async def _shows_nothing(self, header: BatchHeader) -> bool:
+        """Returns True if the batch is an adopted one of which consumers get nothing, since its transaction was aborted
+        or a cleaner has emptied it, and the source, which was copied from here, has nothing at its offsets but markers.
+        """
+        if not self._rules.is_adopted(header):
+            return False
+        if header.record_count and not await self._is_aborted(header):
+            return False
+        upto = min(header.next_offset, await self._here.true_end())
+        async for other, _ in batches(self._here, header.base_offset, upto):
+            if not other.is_control:
+                return False
+        return True
+
+    async def _is_aborted(self, header: BatchHeader) -> bool:
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        segment = await self._there.read(header.base_offset, committed=True)
+        return Aborted(segment.aborted).drops(header)
+
     async def prove_unread(self, at: int, log_start: int, source_start: int, source_end: int, end: int) -> bool:
         """Checks the destination's batch at an offset before its last data batch, as ``prove`` does that one. Returns
         False if no data batch stands there.
@@ -245,10 +266,14 @@ class Comparison:
             return DIFFERENT
         rules = self._rules
         terms = rules.terms
-        return await compare(
+        compared = await compare(
             copy, found[:2], opening=rules.opening, strict=rules.strict, gaps=terms.compacted, pieces=terms.rewrites,
             several=found.several, append_times=terms.takes_append_times,
         )  # fmt: skip
+        if compared.likeness is Likeness.DIFFERENT and await self._shows_nothing(copy[0]):
+            why = f"the batch at {copy[0].base_offset} has nothing for consumers, on either side"
+            return ComparedRecords(Likeness.NOTHING, why)
+        return compared
 
     # -- where they diverge ------------------------------------------------------------------------------------------
 

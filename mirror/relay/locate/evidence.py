@@ -54,6 +54,9 @@ class Unseen(NamedTuple):
     copied follow it."""
     differs: bool = False
     """True if the destination has something else than the source: nobody may take that on trust."""
+    unshown: bool = False
+    """True if the source has nothing that shows where it had the last copies: ``end`` may be wrong, and they may be of
+    an end that it has lost. Only a source that has had no other leader since the note cannot have lost any."""
 
 
 class Known(NamedTuple):
@@ -114,7 +117,7 @@ async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
         raise halt(HaltReason.UNPROVEN, _told(known, unseen, "the topics' ids were not written down"))
     if not known.has_ids and not same:
         raise halt(HaltReason.UNPROVEN, _told(known, unseen, "the topic has no id, and the last batch copied is gone"))
-    if not covered and not (same and note.digest_at >= unseen.end):
+    if not covered and (unseen.unshown or not (same and note.digest_at >= unseen.end)):
         detail = f"what was written down of it ends at {note.offset}, and the source has changed its leader since"
         raise halt(HaltReason.UNPROVEN, _told(known, unseen, detail))
     return epoch
@@ -149,7 +152,7 @@ def _told(known: Known, unseen: Unseen, detail: str) -> str:
 
 async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> bool:
     """Returns True if the epoch under which it was read ends at or after the end of all that was copied, not only of
-    the note. Halts if it ends before that of the note."""
+    the note. Where that end is not certain, it has to be the current one. Halts if it ends before that of the note."""
     if note.leader_epoch < 0:
         return False
     if 0 <= known.leader_epoch < note.leader_epoch:
@@ -175,7 +178,7 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
             f"{known.name}: copied up to offset {copied} under leader epoch {note.leader_epoch}, and the source's "
             + (f"records of that epoch end at {found.offset}" if found.offset >= 0 else "log does not know that epoch"),
         )
-    return found.offset >= unseen.end
+    return found.offset >= unseen.end and (not unseen.unshown or note.leader_epoch == known.leader_epoch)
 
 
 async def _knows_epochs(here: EvidenceSource, header: BatchHeader) -> bool:

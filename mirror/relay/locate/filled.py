@@ -9,7 +9,7 @@ from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import Segment
 from mirror.reasons import HaltReason
 from mirror.records.content.decompressing import NotOpened
-from mirror.records.content.raw import raw_records
+from mirror.records.content.raw import raw_records, record_digest
 from mirror.records.content.rewriting import alone
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.relay.halts import PartitionHalted, halt
@@ -39,7 +39,7 @@ class FilledCheck:
         self._here = here
         self._there = there
         self._rules = rules
-        self._passed: Mapping[int, int] | None = None
+        self._passed: Mapping[int, int | str] | None = None
         """See ``ResyncRules.passed``; None: not asked yet."""
 
     async def check(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
@@ -96,9 +96,7 @@ class FilledCheck:
         over."""
         first = max(header.base_offset, start)
         filled = await markers.within(first, header.last_offset)
-        passed = await self._passed_over(header) if filled else frozenset()
-        if passed and header.is_stand_in:
-            passed = self._still_large(header, batch, passed)
+        passed = await self._passed_over(header, batch) if filled else frozenset()
         whole = header.is_dense and not header.is_stand_in
         if not passed and (whole or not self._rules.terms.rewrites):
             if filled:
@@ -120,7 +118,7 @@ class FilledCheck:
         except NotOpened as error:
             raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
 
-    async def _passed_over(self, header: BatchHeader) -> frozenset[int]:
+    async def _passed_over(self, header: BatchHeader, batch: memoryview) -> frozenset[int]:
         """Returns the offsets of the batch whose records were passed over, by what is written down. Another owner may
         have written it a moment ago, so it is read when it is needed. A record of another leader epoch is not the one
         that was passed over."""
@@ -128,27 +126,34 @@ class FilledCheck:
             return frozenset()
         if self._passed is None:
             self._passed = await self._rules.passed()
-        return frozenset(
-            offset
-            for offset, epoch in self._passed.items()
-            if header.base_offset <= offset <= header.last_offset and epoch == header.leader_epoch
-        )
+        here = {
+            offset: told
+            for offset, told in self._passed.items()
+            if header.base_offset <= offset <= header.last_offset
+            and (told == header.leader_epoch or (header.is_stand_in and isinstance(told, str)))
+        }
+        return self._same(header, batch, here) if here and header.is_stand_in else frozenset(here)
 
-    def _still_large(self, header: BatchHeader, batch: memoryview, passed: frozenset[int]) -> frozenset[int]:
-        """Returns those of the offsets whose records are too large. Old messages have no leader epoch that tells the
-        record that was passed over from one that has come in its place."""
+    def _same(self, header: BatchHeader, batch: memoryview, passed: Mapping[int, int | str]) -> frozenset[int]:
+        """Returns those of the offsets whose records are the ones that were passed over. Old messages have no leader
+        epoch that says so: their digest does. If a version wrote it down without one, they have to be too large."""
         most = self._rules.terms.max_batch_size
-        if most is None:
-            return passed
+        same = set[int]()
         try:
-            return frozenset(
-                offset
-                for record in raw_records(header, bytes(batch[HEADER_SIZE:]))
-                if (offset := header.base_offset + record.offset_delta) in passed
-                and alone(header, record).header.size > most
-            )
+            for record in raw_records(header, bytes(batch[HEADER_SIZE:])):
+                offset = header.base_offset + record.offset_delta
+                told = passed.get(offset)
+                if told is None:
+                    continue
+                if isinstance(told, str):
+                    is_same = told == record_digest(header, record)
+                else:
+                    is_same = most is None or alone(header, record).header.size > most
+                if is_same:
+                    same.add(offset)
         except NotOpened as error:
             raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
+        return frozenset(same)
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
         """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""

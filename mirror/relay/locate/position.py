@@ -86,7 +86,10 @@ class Locator:
         except PartitionHalted as stop:
             if stop.halted.reason == HaltReason.RECREATED.slug:
                 raise await self._with_what_is_there(stop, partition) from stop
-            raise await self.flows.named(stop, partition) from stop
+            named = await self.flows.named(stop, partition)
+            if named.halted.reason == HaltReason.FOREIGN_WRITER.slug and partition.claim.pin is None:
+                named = PartitionHalted(replace(named.halted, remedy=HaltReason.FOREIGN_BEFORE.told))
+            raise named from stop
 
     async def _with_what_is_there(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
         """Returns the halt with the offsets that a new destination topic already holds added to its detail. Nothing of
@@ -226,6 +229,8 @@ class Locator:
         """
         if partition.queue.copied is not None or not partition.cursor.source_start < partition.cursor.floor < offset:
             return
+        if partition.claim.pin is not None and partition.claim.pin.adopted > partition.cursor.source_start:
+            return  # what stands there was there before the flow, and nobody else may have it any more
         _, there = self.logs(partition)
         if await there.start() == partition.cursor.source_start:
             try:
@@ -361,6 +366,8 @@ class Locator:
             accept_loss=partition.claim.accept_gap,
             gaps_to=partition.claim.pin.gaps_to if partition.claim.pin is not None else 0,
             aborted_to=self._pins.aborted_to(partition),
+            adopted=partition.claim.pin.adopted if partition.claim.pin is not None else 0,
+            adopted_epoch=partition.claim.pin.adopted_epoch if partition.claim.pin is not None else -1,
             next_epoch=partition.claim.forgotten,
             unread=partition.claim.unread,
             forgets_before_ms=self.forgets_before_ms(),

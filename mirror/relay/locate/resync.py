@@ -22,7 +22,7 @@ from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.records.transactions import Aborted
 from mirror.relay.events import EventLog
-from mirror.relay.halts import PartitionHalted, overtaken
+from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.locate.compare import Comparison, Proof
 from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.filled import FilledCheck
@@ -97,6 +97,9 @@ class ResyncRules:
             filled; a copy whose account is lost, or can be read in several ways (``offsets: mapped``).
         gaps_to: the same, for records before this offset: it was accepted before, and is written down.
         aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
+        adopted: batches before this offset were there before the flow, and are the source's all the same
+            (``Pin.adopted``).
+        adopted_epoch: of the destination's leader then: batches of a later one were not there; -1: not known.
         next_epoch: the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
         unread: base offset of a batch that was acknowledged, and may not be there as it was sent; -1: there is none.
         strict: the copy carries the source's producer fields, so that they must be equal, too.
@@ -107,7 +110,7 @@ class ResyncRules:
             (``relay.locate.evidence``).
         kept: checks that no leader of the source has lost what was copied, where the last batches compare as equal.
         passed: returns what is written down of records that were passed over (``oversize.record``): offset -> leader
-            epoch of the source's record there.
+            epoch of the source's record there, or the digest of an old message.
         coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
             seen the same log.
         forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
@@ -128,6 +131,8 @@ class ResyncRules:
     strict: bool = False
     gaps_to: int = 0
     aborted_to: int = 0
+    adopted: int = 0
+    adopted_epoch: int = -1
     coordinator_epoch: int = 0
     forgets_before_ms: float = 0.0
     led_to: int = -1
@@ -135,11 +140,18 @@ class ResyncRules:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
     vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
     kept: Callable[[Unseen], Awaitable[None]] | None = field(default=None, compare=False)
-    passed: Callable[[], Awaitable[Mapping[int, int]]] | None = field(default=None, compare=False)
+    passed: Callable[[], Awaitable[Mapping[int, int | str]]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Returns True if the batch is the flow's data, in any rotation."""
-        return same_owner(header.producer_id, self.owner)
+        """Returns True if the batch is the flow's data, in any rotation, or was adopted by it."""
+        return same_owner(header.producer_id, self.owner) or self.is_adopted(header)
+
+    def is_adopted(self, header: BatchHeader) -> bool:
+        """Returns True if the batch was there before the flow, and is in its place. If the destination has lost its end
+        since, whatever stands in that place now is of a later leader."""
+        return header.last_offset < self.adopted and (
+            self.adopted_epoch < 0 or header.leader_epoch <= self.adopted_epoch
+        )
 
 
 class ResyncResult(NamedTuple):
@@ -261,7 +273,7 @@ class Resync:
         tail: Tail | None = None
         if not settle:
             tail = await self._comparison.tail(log_start, end, whole=True)
-            settle = not armed(tail, known) or await self._is_late_wrong(source_start, end)
+            settle = not armed(tail, known, rules) or await self._is_late_wrong(source_start, end)
         if settle:
             tail = None  # its batches are not kept while the end has to stand still: see ``Rest``
             known, end = await self._stand_still(log_start, end)
@@ -269,6 +281,7 @@ class Resync:
         if tail is None:
             tail = await self._comparison.tail(log_start, end, whole=True)
         await self._check_run(tail, log_start)
+        await self._check_decided(log_start, end)
         try:
             source_end = await self._check_range(tail, log_start, source_start, source_end, end)
             proof = await self._prove(tail, log_start, source_start, source_end, end)
@@ -364,8 +377,26 @@ class Resync:
 
     async def _check_run(self, tail: Tail, log_start: int) -> None:
         """Checks that nobody else has written between our batches, even if the last one equals the source's."""
-        if tail.data is not None and not self._rules.strict:
+        if tail.data is not None and not self._rules.strict and not self._rules.is_adopted(tail.data[0]):
             await check_run(self._there, tail.data[0], log_start, self._rules)
+
+    async def _check_decided(self, log_start: int, end: int) -> None:
+        """Checks that no transaction is open in what was adopted: none was. If the destination has lost its marker, its
+        producer does not know, and consumers that read what is committed would wait there for ever.
+
+        Raises:
+            PartitionHalted: one is.
+        """
+        upto = min(self._rules.adopted, end)
+        if upto <= log_start:
+            return
+        segment = await self._there.read(upto - 1)
+        if 0 <= segment.last_stable_offset < min(upto, segment.high_watermark):
+            raise halt(
+                HaltReason.NOT_A_COPY,
+                f"{self._rules.name}: a transaction is open at the destination from offset "
+                f"{segment.last_stable_offset} on, where it was decided before the flow; its marker was lost",
+            )
 
     async def _check_lost(
         self, why: str, log_start: int, source_start: int, end: int, *, differs: bool = False
@@ -446,10 +477,11 @@ def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> i
     )
 
 
-def armed(tail: Tail, known: Sequence[Producer] | None) -> bool:
-    """Returns True if the leader remembers the very batch that we continue from: then any late repeat is recognised."""
+def armed(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules) -> bool:
+    """Returns True if the leader remembers the very batch that we continue from: then any late repeat is recognised.
+    Behind one that was adopted it knows nothing of ours, and takes any sequence."""
     last = tail.marker or (tail.data[0] if tail.data else None)
-    if last is None or known is None:
+    if last is None or known is None or not (rules.strict or same_owner(last.producer_id, rules.owner)):
         return False
     return any(
         (state.producer_id, state.epoch) == (last.producer_id, last.producer_epoch)

@@ -42,7 +42,7 @@ class Own(Protocol):
         """The producer id of its leading filler, in any rotation."""
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Returns True if the batch is the flow's data."""
+        """Returns True if the batch is the flow's data, or counts as such."""
 
 
 async def check_run(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> None:

@@ -108,7 +108,14 @@ class Checked(NamedTuple):
 
 
 async def check_copied(
-    sides: Sides, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None, vouch: Vouch
+    sides: Sides,
+    last: Run | None,
+    upto: int,
+    own: Collection[int],
+    noted: LastCopied | None,
+    vouch: Vouch,
+    *,
+    unshown: bool = False,
 ) -> Checked:
     """Checks that the source still has what was copied.
 
@@ -119,6 +126,7 @@ async def check_copied(
         own: producer ids of the flow.
         noted: the note of the copy; None: there is none, as in checkpoints of versions that did not write it.
         vouch: checks the source against the note.
+        unshown: see ``Unseen``.
 
     Raises:
         PartitionHalted: source_truncated if it has lost some of it; unproven if nothing shows that it has it.
@@ -136,11 +144,13 @@ async def check_copied(
         # A piece from the middle of a batch says nothing of where a batch ends.
         digest, digest_at = noted.digest, noted.digest_at
     passed_over = compared_to < upto and noted is not None
-    if upto > sides.source_start and (original is None or passed_over):
+    if upto > sides.source_start and (original is None or passed_over or unshown):
         why = "the last batch copied is not to be compared"
         # Then only offsets that were passed over are unseen, and all are noted: a source that cannot tell is believed.
         seen = original is not None and noted is not None and upto <= noted.offset
-        epoch = await vouch(Unseen(why, upto, sides.source_start, sides.log_start, data=True, cleaned=seen), noted)
+        bounds = upto, sides.source_start, sides.log_start
+        unseen = Unseen(why, *bounds, data=True, cleaned=seen and not unshown, unshown=unshown)
+        epoch = await vouch(unseen, noted)
     return Checked(epoch, LastCopied(upto, sides.here.leader.epoch, digest, digest_at))
 
 

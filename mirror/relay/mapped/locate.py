@@ -172,7 +172,7 @@ class _Look:
         source_end = await reading.check_range(step)
         assert step.identity is not None
         last = step.map[-1] if len(step.map) else copied.open_map.last
-        checked = await reading.check_copied(last, step.source_offset, copied.own, copied.note())
+        checked = await reading.check_copied(step, last, copied.own, copied.note())
         copied.found(step.map, step.source_offset, checked.source_epoch, step.identity, step.destination_offset)
         copied.last = checked.copied
         return await self._location(copied, source_end)
@@ -224,7 +224,7 @@ class _Look:
         source_end = await reading.check_range(step)
         await self._check_remade(step, start, remade)
         copied, forget = self._account(step, start, identity, frozenset(own | {identity.producer_id}))
-        checked = await reading.check_copied(copied.open_map.last, copied.source, copied.own, noted)
+        checked = await reading.check_copied(step, copied.open_map.last, copied.own, noted)
         copied.source_epoch, copied.last = checked
         if partition.claim.trusted is not None:
             await self._locator.skips.write(subject, [(*partition.claim.trusted, UNPROVEN)])

@@ -208,12 +208,13 @@ class Reading:
         )
 
     async def check_copied(
-        self, last: Run | None, upto: int, own: Collection[int], noted: LastCopied | None
+        self, step: LockStep, last: Run | None, own: Collection[int], noted: LastCopied | None
     ) -> Checked:
         """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
         self._partition.claim.trust(None)
-        partition = self._partition
-        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch)
+        partition, upto = self._partition, step.source_offset
+        unshown = step.alignment.unshown
+        checked = await check_copied(self._sides, last, upto, own, noted, self._vouch, unshown=unshown)
         if noted is not None and partition.claim.trusted is None:
             # What compares as equal may have been sent again after an unclean election, behind other records.
             unseen = Unseen("", upto, self.bounds.source_start, self.bounds.log_start, data=True)

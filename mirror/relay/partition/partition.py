@@ -1,7 +1,7 @@
 """One partition on its way: its phase, and the crossings that concern its cursor, its queue and its claim at once."""
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.offsetmap.entries.keys import Subject
 from mirror.reasons import UNPLACED
@@ -13,6 +13,9 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.phases import MOVES, Phase
 from mirror.relay.partition.queue import Hole, Queue
 from mirror.relay.partition.tally import Counts
+
+if TYPE_CHECKING:
+    from mirror.relay.watch.tracing import Trace
 
 
 class Waiting(NamedTuple):
@@ -43,6 +46,7 @@ class Partition:
         "queue",
         "terms",
         "topic",
+        "trace",
         "unplaced",
         "waiting",
     )
@@ -59,6 +63,8 @@ class Partition:
         """While it is located, or in doubt; for those who watch."""
         self.unplaced = False
         """True if its position is of topics that have been replaced or are gone; only for those who watch."""
+        self.trace: Trace | None = None
+        """While somebody follows it (``relay.watch.tracing``)."""
         self.positions = 0
         """Counts positions: what was learned of an earlier one means nothing for this one."""
         self.cursor = Cursor()
@@ -103,9 +109,15 @@ class Partition:
 
     def wait(self, reason: str, *, failed: bool = False) -> None:
         """Notes why it is not copied for now. What is being done does not hide how the last look failed."""
+        if self.trace is not None:
+            self.trace.waits(reason)
         before = self.waiting
         if before is None or failed or not before.failed:
             self.waiting = Waiting(time.time() if before is None else before.since_s, reason, failed)
+
+    def follow(self, trace: "Trace | None") -> None:
+        """Notes each step in this trace from now on; None: nowhere."""
+        self.trace = trace
 
     # -- from phase to phase -------------------------------------------------------------------------------------------
 
@@ -114,7 +126,9 @@ class Partition:
         phase = MOVES.get((self.phase, event))
         if phase is None:
             raise AssertionError(f"{self.name}: {event} while {self.phase.value}")
-        self.phase = phase
+        before, self.phase = self.phase, phase
+        if self.trace is not None:
+            self.trace.note("phase", before=before.value, phase=phase.value, because=event)
 
     def judge_by(self, terms: Terms) -> None:
         """Batches are judged by the topics' configs as they are now."""

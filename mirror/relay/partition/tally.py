@@ -85,15 +85,15 @@ class Tally:
         for batch in in_flight:
             end += batch[2]
             if batch[0]:
-                self._take_back(_size(batch))
-                self._doubtful.append((end, _size(batch)))
+                self._take_back(size_of(batch))
+                self._doubtful.append((end, size_of(batch)))
         self.returned(outbox)
 
     def returned(self, outbox: Iterable[Any]) -> None:
         """Takes back batches that leave the outbox unsent: they will be fetched again."""
         for batch in outbox:
             if batch[0]:
-                self._take_back(_size(batch))
+                self._take_back(size_of(batch))
 
     def _take_back(self, size: int) -> None:
         self.put_batches -= 1
@@ -111,5 +111,6 @@ class Tally:
         return Counts(max(0, position - self._first - (filled - self._filled_before)), batches, size)
 
 
-def _size(batch: Any) -> int:
+def size_of(batch: Any) -> int:
+    """Returns the bytes of a batch (``partition.queue.Batch``), as stored."""
     return HEADER_SIZE + len(batch[1])

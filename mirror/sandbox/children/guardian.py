@@ -118,6 +118,8 @@ class Guardian:
         if child is None or child.poll() is not None:
             return False
         os.kill(pid, number)
+        if number == signal.SIGSTOP:  # each thread stops when it next looks: until then, one on another core answers
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return True
 
     def end(self) -> None:

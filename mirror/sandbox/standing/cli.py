@@ -53,6 +53,12 @@ def up(names: str, version: str, brokers: int, properties: tuple[str, ...], heap
     """Start clusters, and print where they are.
 
     They run until `mirror sandbox down` (or Ctrl-C with --foreground), and leave nothing behind.
+
+    \b
+        mirror sandbox up
+        mirror sandbox up --clusters source=3.9.1,destination --brokers 3
+
+    Exit codes: 0 they are up, 1 they could not be started.
     """
     wish = keeper.Wish(
         clusters=_clusters(names, version), brokers=brokers, properties=_properties(properties), heap_mb=heap_mb
@@ -66,7 +72,13 @@ def up(names: str, version: str, brokers: int, properties: tuple[str, ...], heap
 @sandbox.command()
 @click.option("--format", "as_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(as_format: str) -> None:
-    """Show the clusters that are up; exit code 1 if none is."""
+    """Show the clusters that are up.
+
+    \b
+        mirror sandbox status
+
+    Exit codes: 0 they are shown, 1 none is up.
+    """
     found = _reported(state.read)
     if as_format == "json":
         click.echo(json.dumps(_status(found), indent=2))
@@ -82,7 +94,13 @@ def status(as_format: str) -> None:
 @click.argument("cluster")
 @click.argument("broker", type=click.IntRange(1, MOST_BROKERS))
 def start(cluster: str, broker: int) -> None:
-    """Start a broker that was killed or stopped, with its data and its port."""
+    """Start a broker that was killed or stopped, with its data and its port.
+
+    \b
+        mirror sandbox start source 1
+
+    Exit codes: 0 it runs, 1 it could not be started.
+    """
     _again("start", cluster, broker)
 
 
@@ -90,7 +108,13 @@ def start(cluster: str, broker: int) -> None:
 @click.argument("cluster")
 @click.argument("broker", type=click.IntRange(1, MOST_BROKERS))
 def restart(cluster: str, broker: int) -> None:
-    """Stop a broker cleanly if it runs, and start it with its data and its port."""
+    """Stop a broker cleanly if it runs, and start it with its data and its port.
+
+    \b
+        mirror sandbox restart source 1
+
+    Exit codes: 0 it runs, 1 it could not be started.
+    """
     _again("restart", cluster, broker)
 
 
@@ -104,7 +128,13 @@ def _again(what: str, name: str, node_id: int) -> None:
 
 @sandbox.command()
 def down() -> None:
-    """End the clusters and remove their data."""
+    """End the clusters and remove their data.
+
+    \b
+        mirror sandbox down
+
+    Exit codes: 0 ended, 1 none is up.
+    """
     ended = _reported(keeper.shut_down)
     click.echo("ended: " + ", ".join(cluster["name"] for cluster in ended["clusters"]))
 

@@ -6,7 +6,7 @@ from mirror.service.config.errors import ConfigError, ConfigFinding
 from mirror.service.config.flow import FlowSettings
 from mirror.service.config.kinds import HostPort
 from mirror.service.config.load import json_schema, load
-from mirror.service.config.model import Config, FlowNotChosen, ResolvedFlow
+from mirror.service.config.model import Config, FlowNotChosen, ResolvedFlow, shell_hint
 
 __all__ = [
     "DESTINATION_TOPIC_CONFIGS",
@@ -20,4 +20,5 @@ __all__ = [
     "ResolvedFlow",
     "json_schema",
     "load",
+    "shell_hint",
 ]

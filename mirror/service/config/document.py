@@ -35,7 +35,7 @@ _PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _SHOWABLE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^${}]+)\}")
 """A reference as it should be, which is no secret itself."""
-SECRETS = ("password", "secret", "oauthbearer.token")
+SECRETS = ("password", "secret", "oauthbearer.token", "otlp.headers")
 """How the keys of secrets end."""
 _LITERAL = "or write $${ for a literal ${"
 

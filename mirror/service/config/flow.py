@@ -16,7 +16,18 @@ from mirror.service.config.checks.entries import (
 )
 from mirror.service.config.checks.refusal import refused
 from mirror.service.config.checks.topic_configs import SYNCED_TOPIC_CONFIGS, check_synced
-from mirror.service.config.kinds import GIB, KIB, MIB, Choice, Count, Milliseconds, Size, Switch, format_size
+from mirror.service.config.kinds import (
+    GIB,
+    KIB,
+    MIB,
+    Choice,
+    Count,
+    MetricsFile,
+    Milliseconds,
+    Size,
+    Switch,
+    format_size,
+)
 from mirror.service.config.settings import Settings
 from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is_topic_name, topic_pattern
 
@@ -326,6 +337,9 @@ class FlowSettings(Settings):
     """What `mirror audit` passes (exit code 0) though not all is proved to be the same. unverifiable: records that only
     the destination still has, because the source's log cleaner has removed them since. oversize: records that were
     passed over (`oversize.record`)."""
+    audit_metrics_file: Annotated[str, MetricsFile()] = ""
+    """Where `mirror audit` writes when it was and what it said, as metrics, and where `mirror run` looks for that and
+    shows it. Empty: nowhere."""
 
     _ends: tuple[str, str, tuple[str, ...]] = PrivateAttr(default=("", "", ()))
     """The aliases of source and destination, and all that there are; see ``introduce``."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from mirror.audited import SUFFIX
 from mirror.net.options import address_text
 from mirror.net.security.options import Secret
 from mirror.service.config.checks.refusal import refused
@@ -212,6 +213,24 @@ class FileName(Text):
             )
         if not path.is_file() or not os.access(path, os.R_OK):
             raise refused("names no file that can be read", self.remedy)
+        return str(path)
+
+    def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(self.found)
+
+
+class MetricsFile(Text):
+    """The path of a file of metrics, which need not be there; a relative one starts as that of a ``FileName``."""
+
+    what, remedy = "the path of a file", FileName.remedy
+
+    def found(self, value: object, info: core_schema.ValidationInfo) -> str:
+        """Returns the absolute path; raises PydanticCustomError for a name that node_exporter passes over."""
+        if value == "":
+            return ""
+        path = Path(info.context or ".").absolute() / self.read(value)
+        if path.suffix != SUFFIX:
+            raise refused(f"does not end in {SUFFIX}, and node_exporter reads no other files", "name it so")
         return str(path)
 
     def __get_pydantic_core_schema__(self, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:

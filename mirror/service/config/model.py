@@ -5,25 +5,28 @@ Python names are the YAML keys with underscores for dots, units kept: `fetch.max
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from mirror.net.security.options import Secret
 from mirror.service.config.across import ARROW, Conflict, default_group, enabled_conflicts, id_conflicts
+from mirror.service.config.checks.otlp import check_endpoint, check_headers
 from mirror.service.config.checks.refusal import refused
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path, key_text
 from mirror.service.config.flow import FlowSettings, check_group
-from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds
-from mirror.service.config.settings import Settings
+from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds, SecretText, Text
+from mirror.service.config.settings import Resolved, Settings
 
 CONFLICT = "conflict"
 """The `type` of the pydantic error for settings that are valid by themselves but contradict each other."""
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TOKEN = re.compile(r"[!-~]+")
 _FLOW_REMEDY = (
     'write "source->destination", without blanks, with the aliases of two clusters; for a second flow between the same '
     "two, give one of them a second alias"
@@ -49,6 +52,18 @@ class FlowNotChosen(Exception):
     """No such flow is enabled, or several are and none was named; the message says which there are."""
 
 
+def shell_hint(name: str, flows: Iterable[str]) -> str:
+    """Returns what to add to "there is no flow of this name" if a shell has cut it off one of ``flows``; or an empty
+    string. Without quotes, ``west->east`` is the word ``west-``, and the output goes into a file ``east``."""
+    meant = [flow for flow in flows if flow.startswith(f"{name}>")]
+    if not meant:
+        return ""
+    file = meant[0].partition(">")[2]
+    return (
+        f". Quote it, '{meant[0]}': without quotes, the shell takes > for a redirection, and has written a file {file}"
+    )
+
+
 def _check_clusters(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSettings]:
     if not clusters:
         raise refused("names no cluster", "write at least two, each under an alias")
@@ -59,6 +74,18 @@ def _check_flows(flows: Mapping[str, FlowSettings]) -> Mapping[str, FlowSettings
     if not flows:
         raise refused("names no flow", _FLOW_REMEDY)
     return flows
+
+
+def _check_token(token: object) -> object:
+    """Refuses a token that no header can carry, and one that was meant to be there and is empty."""
+    if isinstance(token, Resolved) and not token:
+        raise refused("is empty", "the file or the variable has to hold the token; leave the key out to have none")
+    if isinstance(token, str) and token and not _TOKEN.fullmatch(token):
+        raise refused(
+            "has characters that a header cannot carry",
+            "write printable ASCII characters without blanks, such as what `openssl rand -hex 32` prints",
+        )
+    return token
 
 
 class Config(Settings):
@@ -96,6 +123,21 @@ class Config(Settings):
     """How often the group's offsets are committed at the source: for those who watch the lag, and as evidence."""
     http_listen: Annotated[HostPort, Listen()] = HostPort("127.0.0.1", 9464)
     """Where /metrics, health and status are served. Port 0 is any that is free; the log says which."""
+    http_token: Annotated[Secret, SecretText(), BeforeValidator(_check_token)] = Secret()
+    """What a request to http.listen has to show (`Authorization: Bearer TOKEN`) if it changes something. Empty: changes
+    are accepted from this machine if http.listen is a loopback address, and otherwise not at all."""
+    metrics_granularity: Annotated[Literal["partition", "topic"], Choice(("partition", "topic"), fold=str.lower)] = (
+        "partition"
+    )
+    """What metrics of partitions are told of: each partition, or each topic, without the label partition."""
+    otel_exporter_otlp_endpoint: Annotated[str, Text(), AfterValidator(check_endpoint)] = ""
+    """URL of an OpenTelemetry collector (OTLP over HTTP) to which the same metrics are sent. Empty: none."""
+    otel_exporter_otlp_headers: Annotated[Secret, SecretText(), AfterValidator(check_headers)] = Secret()
+    """Headers for that, "name=value,name=value"; from a file, they are read again for each export."""
+    otel_exporter_otlp_timeout: Annotated[int, Milliseconds(minimum=1)] = 10_000
+    """Longest time for one export, repeated attempts included."""
+    otel_metric_export_interval: Annotated[int, Milliseconds(minimum=1_000)] = 60_000
+    """Time from one export to the next."""
 
     @model_validator(mode="after")
     def _check_conflicts(self) -> Self:
@@ -124,7 +166,7 @@ class Config(Settings):
         names = ", ".join(flow.name for flow in enabled)
         if not found:
             why = "is not enabled (enabled: false)" if name in self.flows else "is not in this configuration"
-            raise FlowNotChosen(f"flow {name} {why}; enabled: {names}")
+            raise FlowNotChosen(f"flow {name} {why}; enabled: {names}{shell_hint(name, self.flows)}")
         raise FlowNotChosen(f"{len(enabled)} flows are enabled: name one of them with --flow ({names})")
 
     def group_of(self, flow: ResolvedFlow) -> str:

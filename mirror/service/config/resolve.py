@@ -7,6 +7,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, FlowSettings, ResolvedFlow
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.sync.settings import SyncSettings
+from mirror.service.telemetry.otlp.settings import OtlpSettings
 from mirror.service.worker_settings import GroupSettings, Handover, Supervision, selecting, topic_rate
 
 SNAPSHOT_INTERVAL_MS = 1_000
@@ -159,15 +160,35 @@ def handover(flow: ResolvedFlow, config: Config) -> Handover:
     )
 
 
+def otlp_settings(config: Config) -> OtlpSettings | None:
+    """Returns where metrics are sent, and how; None: nowhere."""
+    if not config.otel_exporter_otlp_endpoint:
+        return None
+    return OtlpSettings(
+        endpoint=config.otel_exporter_otlp_endpoint,
+        headers=config.otel_exporter_otlp_headers,
+        timeout_ms=config.otel_exporter_otlp_timeout,
+        interval_ms=config.otel_metric_export_interval,
+    )
+
+
 def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
     """Returns the supervisor's settings. ``workers``: number of shared processes; None: as the configuration says."""
     return Supervision(
         flows=tuple(handover(flow, config) for flow in config.enabled_flows()),
         pool=workers or config.workers,
         http_listen=config.http_listen,
+        http_token=config.http_token,
         log_level=config.log_level,
         progress_interval_ms=config.progress_interval_ms,
         drain_timeout_ms=config.drain_timeout_ms,
+        audit_files={
+            flow.name: flow.settings.audit_metrics_file
+            for flow in config.enabled_flows()
+            if flow.settings.audit_metrics_file
+        },
+        otlp=otlp_settings(config),
+        metrics_granularity=config.metrics_granularity,
         workers_option=workers,
         fail_fast=fail_fast,
     )

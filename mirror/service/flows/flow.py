@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from mirror.net.security.options import SecurityOptions
 from mirror.service import channel as say
 from mirror.service.channel import Message
 from mirror.service.commands import Commands
@@ -18,6 +20,7 @@ from mirror.service.log.digest import Digest
 from mirror.service.resume.resumption import Resumption
 from mirror.service.telemetry.fleet import Fleet, WorkerView
 from mirror.service.telemetry.reports import Reports
+from mirror.service.tracing.following import Traces
 from mirror.service.worker_settings import Handover
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ class RunningFlow:
         """Set once no worker runs it any more, if it is leaving."""
         self._lines: dict[int, _Line] = {}
         self.resumption = Resumption(self.fleet, self._lines)
+        self.traces = Traces(self._lines)
         self._fail_fast = fail_fast
         self._begun_with: Message | None = None
         """The last READY message from before the workers were told to join the group."""
@@ -177,11 +181,12 @@ class RunningFlow:
                 while self._orphans:
                     self._lines[child.number].send(say.EXPEL, member=self._orphans.pop())
                 self.fleet.flow_partitions = message["partitions"]
+                self.fleet.cluster_ids = message["source_id"], message["destination_id"]
                 self._join(child, message)
             case say.JOINED:
                 worker.member = message["member"]
-            case say.REPLY:
-                self.resumption.answered(message)
+            case say.REPLY | say.TRACED:
+                self._told_what_was_asked(child, message)
             case say.FAILED:
                 self._worker_failed(child, message)
             case say.STOPPED:
@@ -189,6 +194,12 @@ class RunningFlow:
                 self.pending += message["pending"]
                 if self.leaving:
                     self._has_left(child)
+
+    def _told_what_was_asked(self, child: Child, message: Message) -> None:
+        if message["kind"] == say.TRACED:
+            self.traces.heard(child.number, message)
+        else:
+            self.resumption.answered(message)
 
     def _join(self, child: Child, message: Message) -> None:
         """Has workers join the group: the first time all at once, later each as soon as it is ready."""
@@ -273,6 +284,16 @@ class RunningFlow:
         if "again_s" in message:
             event, more = "flow_failed", {"restart_s": round(message["again_s"], 3)}
         self.log.error(event, worker=child.number, **self.commands.line(told_of(message)), **more)
+
+
+def protection(flows: Iterable[RunningFlow]) -> dict[str, SecurityOptions]:
+    """Returns how the connections to each cluster are protected."""
+    found: dict[str, SecurityOptions] = {}
+    for flow in flows:
+        here, _, there = flow.name.partition("->")
+        found[here] = flow.told.source.connection.security
+        found[there] = flow.told.destination.connection.security
+    return found
 
 
 def told_of(message: Message) -> dict[str, object]:

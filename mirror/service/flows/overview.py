@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from mirror.audited import Look
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.service.commands import Commands
 from mirror.service.telemetry.fleet import Fleet, WorkerView
@@ -144,6 +145,7 @@ def _flow_status(flow: Shown, now: float) -> Status:
         "opened": fleet.labelled("opened"),
         "resyncs": fleet.labelled("resyncs"),
         "halts": fleet.labelled("halts"),
+        "audit": _audit(fleet.last_audit),
         "partitions": [
             {
                 "topic": row.topic,
@@ -179,6 +181,22 @@ def _flow_status(flow: Shown, now: float) -> Status:
             for row in fleet.left_halted
         ],
         "skipped": [each._asdict() | {"why": in_words(each.reason)} for each in fleet.skipped],
+    }
+
+
+def _audit(look: Look | None) -> Status | None:
+    """Returns the last audit; None if the configuration names no file for it."""
+    if look is None:
+        return None
+    last = look.audit
+    return {
+        "file": look.path,
+        "problem": look.problem or None,
+        "verdict": last.verdict if last else None,
+        "passed": last is not None and last.passed,
+        "at": last.at_s if last else None,
+        "success_at": last.success_at_s if last else None,
+        "differences": last.differences if last else None,
     }
 
 

@@ -74,6 +74,11 @@ class Reloading:
         self.succeeded_at = time.time()
         """When the configuration was last read and used, in seconds since 1970."""
 
+    @property
+    def granularity(self) -> str:
+        """``metrics.granularity``, as the configuration in effect has it."""
+        return self._service.settings.metrics_granularity
+
     def ask(self) -> None:
         """Asks for a reload, soon."""
         self._asked.set()

@@ -11,7 +11,6 @@ leave the group -> close.
 """
 
 import asyncio
-import gc
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -25,8 +24,10 @@ from mirror.net.errors import NetworkError, Unsupported
 from mirror.net.options import ClusterOptions
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
+from mirror.relay.watch.tracing import Told, Tracer
 from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog, FlowChannel, Message
+from mirror.service.flows.collector import settle, sweep
 from mirror.service.group.expel import expel
 from mirror.service.group.member import Membership, PutOut
 from mirror.service.group.overdue import Overdue
@@ -42,10 +43,6 @@ JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
 MOST_WATCH_S = 4 * WATCH_S
 """Most seconds that one look adds to the time without a seat: after a longer gap, the process itself was stopped."""
-CONTAINERS_MORE = 50_000
-"""The garbage collector runs when this many more containers live than at its last run. Thousands of batches wait at any
-time, none of them in a cycle; with Python's default (700) the collector would walk all of them again and again."""
-
 
 STARTING = "the worker is still starting; try again"
 FINAL = (SameCluster, Unsupported)
@@ -147,6 +144,7 @@ class FlowRun:
         self._is_alone = is_alone
         self._stop = asyncio.Event()
         self._may_join = asyncio.Event()
+        self._tracer = Tracer(self._traced)
         self._dialled: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._renew()
@@ -200,6 +198,7 @@ class FlowRun:
         """Waits before another attempt, which may follow then. Returns False, at once, if it is told to stop."""
         self._renew()
         self._may_join.clear()
+        asyncio.get_running_loop().call_soon(sweep)
         self._spawn(self._breathe(self.handover.snapshot_interval_ms))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
@@ -210,6 +209,9 @@ class FlowRun:
     def stopped(self) -> None:
         """Reports that it has stopped as told, and that nothing of it is left: it may be handed over anew."""
         self._channel.send(say.STOPPED, drained=self._drained, pending=self._pending)
+        # Timers that were cancelled stay in the event loop until they would have come, for hours, with the context in
+        # which they were set, and so with this object (``CURRENT``). It must not hold the relay.
+        self._renew()
 
     def tell(self, failed: FlowFailure, *, again_s: float | None) -> None:
         """Reports a failure. ``again_s``: seconds until the next attempt in this process; None: the process ends."""
@@ -242,11 +244,13 @@ class FlowRun:
 
     async def _start_and_copy(self) -> None:
         async with self._both() as (source, destination):
-            relay = self._relay = Relay(source, destination, self.handover.relay, self._log, assigned=True)
+            relay = self._relay = Relay(
+                source, destination, self.handover.relay, self._log, assigned=True, tracer=self._tracer
+            )
             try:
                 await relay.start()
                 self._source = source
-                _settle_collector()
+                settle()
                 self.ready_at = asyncio.get_running_loop().time()
                 self._channel.send(
                     say.READY,
@@ -361,6 +365,8 @@ class FlowRun:
             if loop.time() >= commit_at:
                 commit_at = loop.time() + commit_interval_s
                 member.commit(relay.committable())
+            if self._tracer.on:
+                self._tracer.committed(member.committed)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, commit_interval_s))
 
@@ -420,6 +426,8 @@ class FlowRun:
                 self._spawn(self._pause(message))
             case say.LIMIT:
                 self._limit(int(message["of_flow"]), message["of_topics"])
+            case say.TRACE:
+                self._trace((str(message["topic"]), int(message["partition"])), float(message["for_s"]))
             case say.EXPEL:
                 self._spawn(self._expel(str(message["member"])))
 
@@ -428,6 +436,14 @@ class FlowRun:
         self.handover = self.handover.limited(flow, topics)
         if self._relay is not None:
             self._relay.limit(flow, self.handover.relay.topic_rate)
+
+    def _trace(self, key: Key, for_s: float) -> None:
+        """Follows a partition, here or when it comes here; over all attempts."""
+        partition = self._relay.partitions.get(key) if self._relay is not None else None
+        self._tracer.follow(key, for_s, partition)
+
+    def _traced(self, key: Key, told: Told) -> None:
+        self._channel.send(say.TRACED, topic=key[0], partition=key[1], steps=told.steps, missed=told.missed)
 
     def stop(self) -> None:
         """Drains and ends; ends at once if copying has not begun."""
@@ -486,13 +502,3 @@ class FlowRun:
 
 def _keys(message: Message) -> list[Key]:
     return [(str(topic), int(partition)) for topic, partition in message["keys"]]
-
-
-def _settle_collector() -> None:
-    """Has the garbage collector pass over what is loaded by now, which stays for good. Only once in a process: later,
-    much of what lives is another flow's and does not stay."""
-    if gc.get_freeze_count():
-        return
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(CONTAINERS_MORE)

@@ -22,6 +22,7 @@ from mirror.relay.assignment import Committable, Key, read_committed
 from mirror.relay.events import EventLog
 from mirror.relay.partition.claim import Committed
 from mirror.service.group.client import GroupClients, consumer_config
+from mirror.service.group.rebalances import Rebalances
 from mirror.service.worker_settings import GroupSettings
 
 POLL_S = 0.1
@@ -109,6 +110,7 @@ class Membership:
         """True if this client has ever had a seat."""
         self._waits_since: float | None = None
         """When a change of the topics was first seen to wait for a lost seat (monotonic); None: none waits."""
+        self._rebalances = Rebalances()
         self._positions: Mapping[Key, Committable] | None = None
         self._ending = threading.Event()
         self._ended = asyncio.Event()
@@ -190,6 +192,7 @@ class Membership:
                 self._ending.wait(REJOIN_S)
                 continue
             self._subscribed, self._seated, self._waits_since = frozenset(), False, None
+            self._rebalances = Rebalances()
             try:
                 self._poll(consumer)
                 if self._positions is not None:
@@ -197,6 +200,7 @@ class Membership:
             finally:
                 # Revokes the assigned partitions, which commits them, and leaves the group.
                 consumer.close()
+                self._tell(self._is_out)
 
     def _trouble(self, told: str) -> None:
         """Logs, once, why no client can be made."""
@@ -210,9 +214,13 @@ class Membership:
             self._tell(lambda: self._log.warning("group_trouble", **fields))
 
     def _poll(self, consumer: Consumer) -> None:
-        """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets."""
+        """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets, or
+        because this one has left a rebalance unfinished."""
         while not self._ending.is_set():
             if self._clients.outdated():
+                return
+            if self._rebalances.unfinished:
+                self._log_replaced(self._rebalances.unfinished)
                 return
             if self._topics != self._subscribed and self._topics and not self._subscribe(consumer):
                 return
@@ -237,6 +245,8 @@ class Membership:
             self._waits_since = now if self._waits_since is None else self._waits_since
             return now - self._waits_since < SEAT_TIMEOUT_S
         self._waits_since = None
+        if self._seated:
+            self._rebalances.resubscribed()
         self._subscribed = self._topics
         consumer.subscribe(
             sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -260,6 +270,7 @@ class Membership:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
+        self._rebalances.assigned(consumer.consumer_group_metadata())
         self._seated = True
         self._told.clear()
         self._count("rebalances/assigned")
@@ -300,6 +311,9 @@ class Membership:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
+        # With the new protocol (KIP-848), the member's epoch may change between the two.
+        follows = self._settings.protocol == "classic" and any(topic in self._subscribed for topic, _ in keys)
+        self._rebalances.revoked(consumer.consumer_group_metadata(), follows=follows)
         self._count("rebalances/revoked")
         ending = self._ending.is_set()
         drain_s = 0.0 if ending else self._drain_timeout_s
@@ -313,6 +327,7 @@ class Membership:
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
+        self._rebalances.lost()
         self._count("rebalances/lost")
         self._tell(self._is_out)
         self._disown(keys)
@@ -331,6 +346,10 @@ class Membership:
             topics.setdefault(topic, []).append(index)
         fields = {"group": self._settings.group_id, "count": len(keys), "assignment": topics, **more}
         self._tell(lambda: self._log.info(event, **fields))
+
+    def _log_replaced(self, why: str) -> None:
+        group = self._settings.group_id
+        self._tell(lambda: self._log.info("group_client_replaced", group=group, detail=why))
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

@@ -2,19 +2,24 @@
 
 import http.client
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from mirror.net.options import address_text
-from mirror.service.http.server import GUARD
+from mirror.service.http.guard import GUARD
 from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from mirror.service.telemetry.status import Status
+from mirror.service.tracing.following import ENDED
 
 TIMEOUT_S = 75.0
 """Longest wait for the answer when partitions are resumed, which are watched for a while."""
 STATUS_TIMEOUT_S = 10.0
 """Longest wait for the status, which a supervisor knows already: one that does not answer is stopped, or stuck."""
+SILENCE_S = 15.0
+"""A mirror that traces says something every second; after a silence of this long it is stopped, or stuck."""
+NOT_ALLOWED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN, http.client.SERVICE_UNAVAILABLE)
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """A mirror that listens on every address is asked at the loopback address."""
 
@@ -29,6 +34,14 @@ class OtherFlow(NotAnswered):
 
 class NotDone(Exception):
     """The supervisor did not do it; the message says why."""
+
+
+class Halted(NotDone):
+    """It was not done because the partition has halted."""
+
+
+class NotAllowed(NotDone):
+    """The supervisor does not take the request from here, or without the right token."""
 
 
 def fetch_status(address: tuple[str, int], *, flows: Mapping[str, str] | None = None, flow: str = "") -> Status:
@@ -68,16 +81,17 @@ def resume(
     accept: Iterable[str] = (),
     flows: Mapping[str, str] | None = None,
     flow: str = "",
+    token: str = "",
 ) -> Resumed:
     """Has a halted or paused partition resumed, all of a topic, or all of the flow. ``accept``: see
-    ``Resumption.resume``; ``flows``, ``flow``: see ``fetch_status``.
+    ``Resumption.resume``; ``flows``, ``flow``: see ``fetch_status``; ``token``: that of ``http.token``, if it is set.
 
     Raises:
         NotAnswered: no mirror listens there.
         OtherFlow: it runs other flows.
-        NotDone: it asked no worker, because there is no such partition, or no worker is ready.
+        NotDone: it asked no worker, because there is no such partition, no worker is ready, or the token is wrong.
     """
-    return _act("resume", address, topic, partition, accept=accept, flows=flows, flow=flow)
+    return _act("resume", address, topic, partition, accept=accept, flows=flows, flow=flow, token=token)
 
 
 def pause(
@@ -87,13 +101,16 @@ def pause(
     *,
     flows: Mapping[str, str] | None = None,
     flow: str = "",
+    token: str = "",
 ) -> Resumed:
     """Has a partition paused, all of a topic, or all of the flow. Arguments and errors: as ``resume``."""
-    return _act("pause", address, topic, partition, flows=flows, flow=flow)
+    return _act("pause", address, topic, partition, flows=flows, flow=flow, token=token)
 
 
-def reload(address: tuple[str, int], *, flows: Mapping[str, str] | None = None) -> dict[str, list[str]] | None:
-    """Has the mirror read its configuration again. ``flows``: see ``fetch_status``.
+def reload(
+    address: tuple[str, int], *, flows: Mapping[str, str] | None = None, token: str = ""
+) -> dict[str, list[str]] | None:
+    """Has the mirror read its configuration again. ``flows``, ``token``: see ``resume``.
 
     Returns:
         Names of flows: added, removed, restarted, limited, untouched; and need_restart: keys. None: it takes the
@@ -101,18 +118,59 @@ def reload(address: tuple[str, int], *, flows: Mapping[str, str] | None = None) 
 
     Raises:
         NotAnswered, OtherFlow: as ``fetch_status``.
+        NotAllowed: the mirror does not take this request from here.
         NotDone: the configuration is wrong; nothing was changed.
     """
     if flows:
         fetch_status(address, flows=flows)
-    code, body = _ask(address, "POST", "/api/v1/reload")
+    code, body = _ask(address, "POST", "/api/v1/reload", token=token)
     if isinstance(body, dict) and "error" in body:
-        raise NotDone(str(body["error"]))
+        raise (NotAllowed if code in NOT_ALLOWED else NotDone)(str(body["error"]))
     if code == http.client.ACCEPTED:
         return None
     if code != http.client.OK or not isinstance(body, dict):
         raise NotAnswered(f"{_text(address)} answers with {code}, and does not seem to be a mirror that can reload")
     return body
+
+
+def trace(
+    address: tuple[str, int],
+    topic: str,
+    partition: int,
+    *,
+    seconds: int,
+    wait: bool = False,
+    flows: Mapping[str, str] | None = None,
+    flow: str = "",
+    token: str = "",
+) -> Iterator[dict[str, Any]]:
+    """Follows a partition for so many seconds, and yields its steps as they come. ``wait``: also if nothing happens
+    with it now. Other arguments: as ``resume``.
+
+    Raises:
+        NotAnswered: no mirror listens there, or it has ended meanwhile.
+        OtherFlow: it runs other flows.
+        Halted: the partition has halted.
+        NotDone: nothing happens with it here; the message says why.
+    """
+    if flows:
+        fetch_status(address, flows=flows)
+    query = {"seconds": str(seconds)} | ({"wait": "true"} if wait else {}) | ({"flow": flow} if flow else {})
+    path = f"/api/v1/partitions/{quote(topic, safe='')}/{partition}/trace?{urlencode(query)}"
+    with _asking(address, "POST", path, timeout_s=SILENCE_S, token=token) as answer:
+        if answer.status != http.client.OK:
+            body = _read(answer)
+            if not isinstance(body, dict) or "error" not in body:
+                raise NotAnswered(f"{_text(address)} answers with {answer.status}: it is no mirror that can trace")
+            raise (Halted if body.get("halted") else NotDone)(str(body["error"]))
+        ended = False
+        for line in answer:
+            if line.strip():
+                step = json.loads(line)
+                ended = ended or step["step"] == ENDED
+                yield step
+        if not ended:
+            raise NotAnswered(f"the mirror at {_text(address)} has stopped, and the trace with it")
 
 
 def _act(
@@ -124,13 +182,14 @@ def _act(
     accept: Iterable[str] = (),
     flows: Mapping[str, str] | None,
     flow: str,
+    token: str,
 ) -> Resumed:
     if flows:
         fetch_status(address, flows=flows)
     parts = [quote(topic, safe="")] if topic is not None else []
     parts += [str(partition)] if partition is not None else []
     query = "&".join([f"{name}=true" for name in accept] + ([f"flow={quote(flow, safe='')}"] if flow else []))
-    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"{verb}?{query}")))
+    _, body = _ask(address, "POST", "/".join(("/api/v1/partitions", *parts, f"{verb}?{query}")), token=token)
     if isinstance(body, dict) and "error" in body:
         raise NotDone(str(body["error"]))
     if not isinstance(body, dict) or "partitions" not in body:
@@ -142,7 +201,31 @@ def _act(
     )
 
 
-def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float = TIMEOUT_S) -> tuple[int, Any]:
+def _ask(
+    address: tuple[str, int], method: str, path: str, *, timeout_s: float = TIMEOUT_S, token: str = ""
+) -> tuple[int, Any]:
+    with _asking(address, method, path, timeout_s=timeout_s, token=token) as answer:
+        return answer.status, _read(answer)
+
+
+def _read(answer: http.client.HTTPResponse) -> Any:
+    """Returns the whole of an answer; None if it is no JSON."""
+    text = answer.read()
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _asking(
+    address: tuple[str, int], method: str, path: str, *, timeout_s: float, token: str
+) -> Iterator[http.client.HTTPResponse]:
+    """Sends a request. Gives its answer, which is yet to be read. ``timeout_s``: longest wait for anything.
+
+    Raises:
+        NotAnswered: nobody answers, or the answer breaks off.
+    """
     host, port = address
     if not port:
         at = _text((EVERYWHERE.get(host, host), 0)).removesuffix(":0")
@@ -152,9 +235,9 @@ def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float =
         )
     connection = http.client.HTTPConnection(EVERYWHERE.get(host, host), port, timeout=timeout_s)
     try:
-        connection.request(method, path, headers={GUARD: "cli"})
-        answer = connection.getresponse()
-        text = answer.read()
+        shown = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path, headers={GUARD: "cli", **shown})
+        yield connection.getresponse()
     except TimeoutError as error:
         raise NotAnswered(
             f"the mirror at {_text(address)} has not answered for {timeout_s:.0f} s: its supervisor is stopped, or "
@@ -167,10 +250,6 @@ def _ask(address: tuple[str, int], method: str, path: str, *, timeout_s: float =
         ) from error
     finally:
         connection.close()
-    try:
-        return answer.status, json.loads(text)
-    except ValueError:
-        return answer.status, None
 
 
 def _text(address: tuple[str, int]) -> str:

@@ -1,29 +1,48 @@
-"""The answers of the supervisor's HTTP server, path by path."""
+"""What the supervisor's HTTP server answers, path by path (Starlette).
+
+``/api/v1`` is described by ``openapi.json``, beside this file: a test holds that each of its routes is in there.
+"""
 
 import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from mirror import DISTRIBUTION
-from mirror.net.security.options import SecurityOptions
 from mirror.service.commands import Commands
-from mirror.service.flows.flow import RunningFlow
+from mirror.service.flows.flow import RunningFlow, protection
 from mirror.service.flows.overview import Status, late_workers, not_ready, status, to_look_at
 from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.flows.reloading import UNCHANGED, NotRead, Reloading
-from mirror.service.http.server import HTML, JSON, HttpRequest, Response
+from mirror.service.log import logs
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumed, Resumption, act_on
-from mirror.service.telemetry.status import as_html
 
 RELOAD_S = 60.0
 """Longest wait for the end of a reload, which drains the flows that it restarts."""
 CHANGED = ("added", "removed", "restarted", "limited", "untouched", "need_restart")
 """What is told of a reload (``service.flows.changes.Changes``)."""
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+VERBS = ("pause", "resume")
+LONGEST = 11
+"""More digits than the number of a partition can have."""
+_PARTS = ("topic", "partition")
+"""Of the path, what may be left out."""
 
 
 class Served(Protocol):
@@ -38,33 +57,55 @@ class Served(Protocol):
 
 
 class Pages:
-    """Answers the requests for all paths."""
+    """Answers the requests for all paths: an ASGI application."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
         self._version = _version()
+        self.routes = [
+            Route("/", self._page),
+            Route("/metrics", self._metrics),
+            Route("/status", self._table),
+            Route("/-/healthy", self._healthy),
+            Route("/-/ready", self._ready),
+            Route("/api/v1/openapi.json", self._openapi),
+            Route("/api/v1/status", self._json_status),
+            Route("/api/v1/reload", self._reload, methods=["POST"]),
+            Route("/api/v1/partitions/{topic}/{partition}/trace", self._trace, methods=["POST"]),
+            *(
+                Route(f"/api/v1/partitions{which}/{verb}", partial(self._act, verb), methods=["POST"])
+                for which in ("", "/{topic}", "/{topic}/{partition}")
+                for verb in VERBS
+            ),
+        ]
+        self._app = Starlette(
+            routes=self.routes, exception_handlers={HTTPException: self._not_there, Exception: self._failed}
+        )
 
-    async def answer(self, request: HttpRequest) -> Response:
-        """Returns the answer to a request; called in the event loop."""
-        match request.method, request.path:
-            case "GET", ("metrics",):
-                return self._metrics()
-            case "GET", ("-", "healthy"):
-                return self._healthy()
-            case "GET", ("-", "ready") | ("api", "v1", "status") | ("status",) | ("",):
-                return self._about(request)
-            case "POST", ("api", "v1", "reload"):
-                return await self._reload()
-            case "POST", ("api", "v1", "partitions", "pause" | "resume" as verb):
-                return await self._act(verb, None, None, request.query)
-            case "POST", ("api", "v1", "partitions", topic, "pause" | "resume" as verb):
-                return await self._act(verb, topic, None, request.query)
-            case "POST", ("api", "v1", "partitions", topic, partition, "pause" | "resume" as verb):
-                return await self._act(verb, topic, partition, request.query)
-            case _:
-                return Response(HTTPStatus.NOT_FOUND, b"/metrics, /status, /api/v1/status, /-/healthy, /-/ready\n")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request. Its path is taken apart before it is unquoted, so that a name may hold anything. A slash
+        at its end means nothing."""
+        path = urlsplit(scope["raw_path"].decode("ascii")).path
+        await self._app({**scope, "path": f"/{path.strip('/')}"}, receive, send)
 
-    async def _reload(self) -> Response:
+    async def _not_there(self, request: Request, error: Exception) -> Response:
+        """Answers for a path that is not there, or a method that it does not have."""
+        assert isinstance(error, HTTPException)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+            return _error(request, HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed} here", {"Allow": allowed})
+        known = ", ".join(each.path for each in self.routes if "GET" in (each.methods or ()))
+        return _error(request, HTTPStatus.NOT_FOUND, f"there is no {unquote(request.url.path)} here, but {known}")
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        """Answers if a mistake in the mirror keeps an answer from being made. Only that answer is lost."""
+        logs.get_logger().error("http_failed", detail=f"{request.method} {request.url.path}: {error!r}")
+        return _error(request, HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; the log has the error")
+
+    async def _openapi(self, _: Request) -> Response:
+        return _answer(HTTPStatus.OK, (files("mirror.service.http") / "openapi.json").read_bytes(), JSON)
+
+    async def _reload(self, _: Request) -> Response:
         """Has the configuration read again. 200: done, with what has changed; 202: under way, flows still drain; 409:
         it is wrong, and nothing was changed."""
         try:
@@ -75,19 +116,31 @@ class Pages:
             return _json(HTTPStatus.ACCEPTED, {})
         return _json(HTTPStatus.OK, {name: getattr(changed, name) for name in CHANGED})
 
-    def _about(self, request: HttpRequest) -> Response:
-        """Returns a page about all flows, or with ``?flow=NAME`` about one."""
+    async def _page(self, request: Request) -> Response:
+        """The status page, for people: what matters, live."""
+        # Loaded at the first request, like all that is for people: many mirrors are only scraped.
+        from mirror.service.http.page import document
+
+        return self._about(request, lambda flows: _page(document.page(self._status(flows)), document.POLICY))
+
+    async def _table(self, request: Request) -> Response:
+        """All that is known, as tables, for people without scripts."""
+        from mirror.service.telemetry.status import POLICY, as_html
+
+        return self._about(request, lambda flows: _page(as_html(self._status(flows)), POLICY))
+
+    async def _json_status(self, request: Request) -> Response:
+        return self._about(request, lambda flows: _json(HTTPStatus.OK, self._status(flows)))
+
+    async def _ready(self, request: Request) -> Response:
+        return self._about(request, self._readiness)
+
+    def _about(self, request: Request, answer: Callable[[list[RunningFlow]], Response]) -> Response:
+        """Returns what is answered about all flows, or with ``?flow=NAME`` about one."""
         try:
-            flows = self._chosen(request.query)
+            return answer(self._chosen(request.query_params))
         except NotAsked as error:
             return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
-        match request.path:
-            case ("-", "ready"):
-                return self._ready(flows)
-            case ("api", "v1", "status"):
-                return _json(HTTPStatus.OK, self._status(flows))
-            case _:
-                return Response(HTTPStatus.OK, as_html(self._status(flows)).encode(), HTML)
 
     def _chosen(self, query: Mapping[str, str]) -> list[RunningFlow]:
         """Returns the flow that the query names, or all.
@@ -96,7 +149,7 @@ class Pages:
             NotAsked: there is no such flow.
         """
         flows, name = self._served.flows, query.get("flow")
-        if name is None:
+        if not name:
             return list(flows.values())
         if name not in flows:
             running = ", ".join(flows)
@@ -110,45 +163,47 @@ class Pages:
         served = self._served
         return status(flows, served.processes.workers, version=self._version, address=served.address, pid=os.getpid())
 
-    def _metrics(self) -> Response:
+    async def _metrics(self, _: Request) -> Response:
         # Loaded at the first request, so that the start need not wait for it.
         from mirror.service.telemetry import metrics
 
         served = self._served
         flows = list(served.flows.values())
         text = metrics.render(
-            flows, served.processes, self._version, reloads=served.reloading, clusters=_protected(flows)
+            flows, served.processes, self._version, reloads=served.reloading, clusters=protection(flows)
         )
-        return Response(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
+        return _answer(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
-    def _healthy(self) -> Response:
+    async def _healthy(self, _: Request) -> Response:
         """Tells whether all event loops run: the supervisor's, which answers this, and each worker's. Brokers do not
         matter."""
         late = late_workers(self._served.processes.workers, time.time())
         if late:
             text = f"no report from worker {', '.join(map(str, late))}\n"
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
-        return Response(HTTPStatus.OK, b"healthy\n")
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        return _text(HTTPStatus.OK, "healthy\n")
 
-    def _ready(self, flows: Sequence[RunningFlow]) -> Response:
+    def _readiness(self, flows: Sequence[RunningFlow]) -> Response:
         """Tells whether these flows do their work: a line for each reason why not, or else a line for each remark."""
         several = len(flows) > 1
         reasons = not_ready(flows, several=several)
         if reasons:
             if any(row.reason or row.waits for flow in flows for _, row in flow.fleet.rows):
                 reasons.append(self._served.commands.rendered("`mirror status` shows each partition"))
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons).encode())
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{each}\n" for each in reasons))
         lines = ["ready", *to_look_at(flows, several=several)]
         halted = sum(bool(row.reason) for flow in flows for _, row in flow.fleet.rows)
         if halted:
             said = "1 partition is halted" if halted == 1 else f"{halted} partitions are halted"
             lines.append(self._served.commands.rendered(f"{said}: `mirror status` says why, and what to do"))
-        return Response(HTTPStatus.OK, "".join(f"{each}\n" for each in lines).encode())
+        return _text(HTTPStatus.OK, "".join(f"{each}\n" for each in lines))
 
-    async def _act(self, verb: str, topic: str | None, partition: str | None, query: Mapping[str, str]) -> Response:
+    async def _act(self, verb: str, request: Request) -> Response:
         """Pauses or resumes partitions. 200: all of them; 409: not all; 404: no worker was asked; 400: not
         understood."""
-        if partition is not None and not partition.isdecimal():
+        topic, partition = (unquote(path) if (path := request.path_params.get(name)) else None for name in _PARTS)
+        query = request.query_params
+        if partition is not None and not _is_number(partition):
             return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is not the number of a partition"})
         accept = {name for name, value in query.items() if value == "true" and name != "flow"}
         strange = accept - (ACCEPTABLE if verb == "resume" else set())
@@ -173,9 +228,57 @@ class Pages:
             },
         )
 
+    async def _trace(self, request: Request) -> Response:
+        """Follows a partition for a while: a line of JSON for each step, as it comes; empty lines while nothing comes.
+        404: there is no such partition; 409: nothing happens with it here; 400: not understood."""
+        from mirror.service.tracing import following
+
+        topic, partition = (unquote(request.path_params[name]) for name in _PARTS)
+        query = request.query_params
+        seconds = query.get("seconds", str(following.DEFAULT_S))
+        if not _is_number(partition):
+            return _json(HTTPStatus.BAD_REQUEST, {"error": f"{partition} is not the number of a partition"})
+        if not (_is_number(seconds) and 1 <= int(seconds) <= following.MOST_S):
+            return _json(HTTPStatus.BAD_REQUEST, {"error": f"seconds must be 1 to {following.MOST_S}, not {seconds}"})
+        flows, number = {flow.name: flow for flow in self._served.flows.values()}, int(partition)
+        try:
+            chosen = {flow.name: flows[flow.name] for flow in self._chosen(query)}
+            steps = await following.begin(chosen, topic, number, int(seconds), wait=query.get("wait") == "true")
+        except NotAsked as error:
+            return _json(HTTPStatus.NOT_FOUND, {"error": self._served.commands.rendered(str(error))})
+        except following.NotTraced as error:
+            told = self._served.commands.rendered(str(error), topic, number)
+            return _json(HTTPStatus.CONFLICT, {"error": told, "halted": error.halted})
+        lines = ("".join(f"{json.dumps(each)}\n" for each in some) or "\n" async for some in steps)
+        return StreamingResponse(lines, headers={"Content-Type": "application/x-ndjson; charset=utf-8"})
+
+
+def _is_number(text: str) -> bool:
+    """Returns True if a text is a whole number of a size that can be meant."""
+    return text.isascii() and text.isdecimal() and len(text) < LONGEST
+
+
+def _answer(status: HTTPStatus, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, status, {"Content-Type": kind, **(headers or {})})
+
+
+def _text(status: HTTPStatus, text: str) -> Response:
+    return _answer(status, text.encode(), TEXT)
+
 
 def _json(status: HTTPStatus, body: object) -> Response:
-    return Response(status, (json.dumps(body) + "\n").encode(), JSON)
+    return _answer(status, (json.dumps(body) + "\n").encode(), JSON)
+
+
+def _page(text: str, policy: str) -> Response:
+    return _answer(HTTPStatus.OK, text.encode(), HTML, {"Content-Security-Policy": policy})
+
+
+def _error(request: Request, status: HTTPStatus, why: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns why there is no answer, in the form that whoever asks there expects."""
+    if request.url.path.startswith("/api/"):
+        return _answer(status, (json.dumps({"error": why}) + "\n").encode(), JSON, headers)
+    return _answer(status, f"{why}\n".encode(), TEXT, headers)
 
 
 def _version() -> str:
@@ -183,13 +286,3 @@ def _version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
-
-
-def _protected(flows: Sequence[RunningFlow]) -> dict[str, SecurityOptions]:
-    """Returns how the connections to each cluster are protected."""
-    found: dict[str, SecurityOptions] = {}
-    for flow in flows:
-        here, _, there = flow.name.partition("->")
-        found[here] = flow.told.source.connection.security
-        found[there] = flow.told.destination.connection.security
-    return found

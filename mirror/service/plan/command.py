@@ -1,9 +1,9 @@
 """``mirror plan``: asks, judges, prints; with ``--fix``, puts right what is safe and plans again."""
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mirror.foretold import FORETOLD
 from mirror.net.cluster import Cluster
@@ -40,11 +40,10 @@ def plan(
     flows: Sequence[ResolvedFlow],
     topics: Collection[str],
     sample_bytes: int,
-    shape: str,
     everything: bool,
     fix: bool,
     dry_run: bool,
-    tell: Callable[[str], object],
+    tell: Callable[[dict[str, Any], str], object],
 ) -> int:
     """Plans flows of a configuration.
 
@@ -54,11 +53,10 @@ def plan(
         flows: these of its flows.
         topics: only these, by their names at the source; all if empty.
         sample_bytes: how much is read of the source.
-        shape: ``text`` or ``json``.
         everything: shows also what needs no attention.
         fix: puts right what is safe.
         dry_run: shows that only.
-        tell: gets the output.
+        tell: gets the output, as data and as text.
 
     Returns:
         The exit code: ``EXIT_HALTED`` if something is refused; else ``EXIT_FAILED`` if something is not known, or
@@ -97,18 +95,16 @@ def plan(
     shown = acts if fix else {}
     codes = [exit_code(reports, shown), *(failure.code for failure in failures.values())]
     code = EXIT_HALTED if EXIT_HALTED in codes else max(codes)
-    if shape == "json":
-        untold = {name: str(failure) for name, failure in failures.items()}
-        told_of = document(reports, shown, commands, exit_code=code, fixed=fixed, not_asked=untold)
-        tell(json.dumps(told_of, indent=2))
-    else:
-        tell("\n".join([
-            *(
-                text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
-                for report in reports
-            ),
-            *(f"flow {name} could not be asked: {failure}\n" for name, failure in failures.items()),
-        ]).rstrip("\n"))  # fmt: skip
+    untold = {name: str(failure) for name, failure in failures.items()}
+    texts = [
+        text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
+        for report in reports
+    ]  # fmt: skip
+    texts += [f"flow {name} could not be asked: {failure}\n" for name, failure in failures.items()]
+    tell(
+        document(reports, shown, commands, exit_code=code, fixed=fixed, not_asked=untold),
+        "\n".join(texts).rstrip("\n"),
+    )
     return code
 
 

@@ -23,6 +23,8 @@ RECREATED = HaltReason.RECREATED.slug
 ANSWER_S = 60.0
 """Longest wait for a worker's answer; after that, the request counts as not answered."""
 
+_LOOK = "; `mirror status` shows what is copied here, and `mirror plan` what would be"
+
 
 class ResumeOutcome(NamedTuple):
     """The outcome for one partition. ``why_not`` is empty if it was done; ``flow`` if only one was asked."""
@@ -110,6 +112,17 @@ class Resumption:
         self._paused |= {(each.topic, each.partition) for each in found.outcomes}
         return found
 
+    async def find(self, topic: str, partition: int) -> tuple[PartitionRow | None, bool]:
+        """Returns what is known of a partition, None if no worker here has it; and whether nobody at all holds some of
+        the flow's partitions.
+
+        Raises:
+            NotAsked: as ``resume``.
+        """
+        _, here = await self._chosen(topic, partition)
+        found = here.get((topic, partition))
+        return (None if found is None else found[1]), bool(self._fleet.unassigned)
+
     async def _chosen(
         self, topic: str | None, partition: int | None
     ) -> tuple[set[Key], dict[Key, tuple[int, PartitionRow]]]:
@@ -123,7 +136,7 @@ class Resumption:
         wanted = {key for key in flow | here.keys() if topic in (None, key[0]) and partition in (None, key[1])}
         if not wanted and topic is not None:
             what = f"topic {topic}" if partition is None else f"partition {topic}-{partition}"
-            raise NotAsked(f"the flow has no {what}")
+            raise NotAsked(f"the flow has no {what}{_LOOK}")
         return wanted, here
 
     async def _done(
@@ -189,20 +202,29 @@ async def act_on(flows: Mapping[str, Resumption], topic: str | None, act: Act) -
     Raises:
         NotAsked: nothing was done. If several flows have the topic, or may have it, none of them is chosen.
     """
+    if topic is None and len(flows) > 1:
+        return await _each(flows, act)
+    return await act(flows[await flow_of(flows, topic)])
+
+
+async def flow_of(flows: Mapping[str, Resumption], topic: str | None) -> str:
+    """Returns the name of the flow that a request about a topic is for; None: of the only one.
+
+    Raises:
+        NotAsked: there is none, or not only one.
+    """
     if not flows:
         raise NotAsked("no flow runs at the moment; try again")
     if len(flows) == 1:
-        (only,) = flows.values()
-        return await act(only)
-    if topic is None:
-        return await _each(flows, act)
+        return next(iter(flows))
+    assert topic is not None
     have = [name for name, each in flows.items() if await _may_have(each, topic)]
     if not have:
-        raise NotAsked(f"no flow has topic {topic}")
+        raise NotAsked(f"no flow has topic {topic}{_LOOK}")
     if len(have) > 1:
         names = ", ".join(have)
         raise NotAsked(f"{len(have)} flows have topic {topic}, or may have it: name one with --flow ({names})")
-    return await act(flows[have[0]])
+    return have[0]
 
 
 async def _each(flows: Mapping[str, Resumption], act: Act) -> Resumed:

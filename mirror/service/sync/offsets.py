@@ -119,11 +119,7 @@ class OffsetsSync:
 
     async def _skip_active(self, plans: list[GroupPlan]) -> None:
         listed = await self._there.listed()
-        states = {plan.group: listed[plan.group].state for plan in plans if plan.group in listed}
-        unknown = [name for name, state in states.items() if not state]
-        if unknown:
-            # Before Kafka 2.6, the list does not say.
-            states |= {name: state for name, (state, _) in (await self._there.described(unknown)).items()}
+        states = await self._there.states(listed, [plan.group for plan in plans])
         for plan in plans:
             if plan.group in listed and listed[plan.group].is_share is not plan.is_share:
                 plan.stop(GroupState.HELD, _ANOTHER_KIND)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from mirror.audited import Look
 from mirror.relay.stats import GivenUp
 from mirror.service.telemetry.accounts import Account, Totals
 from mirror.service.telemetry.backlog import Backlog
@@ -89,7 +90,13 @@ class Fleet:
         self.flow = flow
         self.flow_id = flow_id or flow
         """The flow's identity at the destination (``flow.id``)."""
+        self.began_ns = time.time_ns()
+        """Since when its counters count, in nanoseconds since 1970."""
         self.workers: dict[int, WorkerView] = {}
+        self.cluster_ids = ("", "")
+        """The ids of source and destination; empty: no worker has reached both yet."""
+        self.audit: Look | None = None
+        """The last look at the file of the flow's last audit; None: the configuration names none."""
         self.flow_partitions = 0
         """Number of partitions of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
@@ -258,6 +265,11 @@ class Fleet:
     def retention_s(self) -> dict[str, float]:
         """Source topic -> how long it keeps records, in seconds, where that is limited and known."""
         return {topic: each for worker in self.workers.values() for topic, each in worker.retention_s.items()}
+
+    @property
+    def last_audit(self) -> Look | None:
+        """What the file says about this flow; None: the configuration names none."""
+        return None if self.audit is None else self.audit.about(self.flow, *self.cluster_ids)
 
     @property
     def unreached(self) -> dict[str, str]:

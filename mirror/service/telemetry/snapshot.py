@@ -169,5 +169,8 @@ class Snapshots:
             **{f"halts/{reason}": count for reason, count in stats.halts.items()},
             **stats.record_age.counters("record_age_s"),
             **stats.replication_latency.counters("replication_latency_s"),
+            **stats.batch_bytes.counters("batch_bytes"),
+            **stats.request_bytes.counters("produce_request_bytes"),
+            **stats.request_batches.counters("produce_request_batches"),
             **self._pauses.counters(),
         }

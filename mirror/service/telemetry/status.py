@@ -4,6 +4,8 @@ The JSON object of ``/api/v1/status`` (``service.flows.overview``) is the interf
 alone, so that any process can make them.
 """
 
+import base64
+import hashlib
 import html
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,23 +22,25 @@ Status = dict[str, Any]
 UNKNOWN = "unknown"
 
 
-def _number(value: float | None, absent: str = "-") -> str:
+def number_text(value: float | None, absent: str = "-") -> str:
+    """Returns a whole number as text."""
     return absent if value is None else f"{value:,.0f}"
 
 
-def _seconds(value: float | None, absent: str = "-") -> str:
+def seconds_text(value: float | None, absent: str = "-") -> str:
+    """Returns a duration as text, in seconds."""
     return absent if value is None else f"{value:,.1f} s"
 
 
-def _lag(now: Status) -> str:
+def lag_text(now: Status) -> str:
     """Returns the known lag in words, with the number of partitions whose lag is not known."""
     unknown = now["lag_unknown_partitions"]
     if now["lag_records"] is None and not unknown:
         return UNKNOWN
-    some = f"{_number(unknown)} partition{'s' if unknown > 1 else ''}"
+    some = f"{number_text(unknown)} partition{'s' if unknown > 1 else ''}"
     if now["lag_records"] is None:
         return f"{UNKNOWN} ({some})"
-    return f"{_number(now['lag_records'])} records" + (f"; {UNKNOWN} for {some}" if unknown else "") + _whose(now)
+    return f"{number_text(now['lag_records'])} records" + (f"; {UNKNOWN} for {some}" if unknown else "") + _whose(now)
 
 
 def _whose(now: Status) -> str:
@@ -61,7 +65,7 @@ def time_text(ms: float) -> str:
 
 
 def _counts(found: Mapping[str, float]) -> str:
-    return ", ".join(f"{_number(count)} {name}" for name, count in sorted(found.items())) or "none"
+    return ", ".join(f"{number_text(count)} {name}" for name, count in sorted(found.items())) or "none"
 
 
 LEFT_HALTED = "halted while a worker here had them, and held by none here now"
@@ -90,19 +94,32 @@ def _summary(now: Status) -> list[tuple[str, str]]:
         *(("remark", each) for each in now["remarks"]),
         ("clusters", ", ".join(f"{each['cluster']} {'up' if each['up'] else 'away'}" for each in now["clusters"])),
         ("partitions", _partitions(now)),
-        ("lag", _lag(now)),
+        ("lag", lag_text(now)),
         (
             "replicated",
-            f"{_number(now['replicated_records'])} records, {_number(now['replicated_batches'])} batches, "
-            f"{size_text(now['replicated_bytes'])}; {_number(now['filled_offsets'])} offsets filled",
+            f"{number_text(now['replicated_records'])} records, {number_text(now['replicated_batches'])} batches, "
+            f"{size_text(now['replicated_bytes'])}; {number_text(now['filled_offsets'])} offsets filled",
         ),
-        ("shallow", _shallow(now)),
+        ("shallow", shallow_text(now)),
         ("resyncs", _counts(now["resyncs"])),
         ("halts", f"{_counts(now['halts'])} since the start"),
+        *([("last audit", audit_text(now["audit"]))] if now["audit"] else []),
     ]
 
 
-def _shallow(now: Status) -> str:
+def audit_text(audit: Mapping[str, Any]) -> str:
+    """Returns the last audit in words: what it said, when, and when one last passed."""
+    if audit["problem"]:
+        return f"{UNKNOWN}: {audit['problem']}"
+    found = f" ({number_text(audit['differences'])} found)" if audit["differences"] else ""
+    when = f"{audit['verdict']}{found}, {time_text(audit['at'] * 1000)}"
+    if audit["passed"]:
+        return when
+    passed = audit["success_at"]
+    return f"{when}; last passed {'never' if passed is None else time_text(passed * 1000)}"
+
+
+def shallow_text(now: Status) -> str:
     """Returns the share of the batches that were copied as they are, and why the others were not."""
     copied, built = now["replicated_batches"], now["built_batches"]
     if not now["opened"]:
@@ -113,11 +130,12 @@ def _shallow(now: Status) -> str:
 
 def _partitions(now: Status) -> str:
     unassigned = now["unassigned_partitions"]
-    nobody = f", {_number(unassigned)} held by nobody" if unassigned else ""
+    nobody = f", {number_text(unassigned)} held by nobody" if unassigned else ""
     return f"{_counts(now['states'])}; {now['partitions_of_flow']} in the flow{nobody}"
 
 
-def _worker_state(worker: Mapping[str, Any]) -> str:
+def worker_state(worker: Mapping[str, Any]) -> str:
+    """Returns a worker's state in words."""
     if not worker["up"]:
         return "down"
     if worker["quiet"]:
@@ -161,11 +179,11 @@ def _tables(now: Status) -> list[Table]:
                     *([one["destination_topic"]] if renamed else []),
                     one["state"],
                     str(one["worker"]),
-                    _number(one["lag_records"], UNKNOWN),
-                    _seconds(one["lag_seconds"], UNKNOWN),
-                    _number(one["source_end"]),
-                    _number(one["position"]),
-                    _number(one["committed"]),
+                    number_text(one["lag_records"], UNKNOWN),
+                    seconds_text(one["lag_seconds"], UNKNOWN),
+                    number_text(one["source_end"]),
+                    number_text(one["position"]),
+                    number_text(one["committed"]),
                     size_text(one["replicated_bytes"]),
                 ]
                 for one in now["partitions"]
@@ -212,11 +230,11 @@ def _tables(now: Status) -> list[Table]:
                 [
                     str(each["worker"]),
                     str(each["pid"]),
-                    _worker_state(each),
+                    worker_state(each),
                     str(each["partitions"]),
                     str(each["restarts"]),
                     f"{each['heard_s_ago']:.1f} s ago",
-                    _seconds(each["cpu_seconds"]),
+                    seconds_text(each["cpu_seconds"]),
                     size_text(each["rss_bytes"]),
                 ]
                 for each in now["workers"]
@@ -286,10 +304,15 @@ _STYLE = (
     "td,th{padding:.15em .8em;text-align:left;border-bottom:1px solid #ddd}th{color:#555}"
     "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}td,th{border-color:#333}th{color:#999}}"
 )
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page: nothing but its own style."""
 
 
 def as_html(now: Status) -> str:
-    """Returns an HTML page without scripts that refreshes itself."""
+    """Returns an HTML page without scripts that refreshes itself: all that is known, as tables."""
     escape = html.escape
     summaries = "</table><table>".join(
         "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in each)
@@ -307,6 +330,6 @@ def as_html(now: Status) -> str:
         parts.append(f"<h2>{escape(title)}</h2><table><tr>{head}</tr>{body}</table>")
         if title == "partitions":
             parts += [f"<p>{escape(note)}</p>" for note in NOTES]
-    links = ("/metrics", "/api/v1/status", "/-/healthy", "/-/ready")
+    links = ("/", "/metrics", "/api/v1/status", "/-/healthy", "/-/ready")
     parts.append("<p>" + " · ".join(f'<a href="{link}">{link}</a>' for link in links) + "</p></body></html>")
     return "".join(parts)

@@ -44,6 +44,8 @@ class Copy:
         mapped: it has offsets of its own.
         stored: of a source in old formats, which is not laid out anew: the byte at which each batch begins.
         runs: what the flow's map says of them: base offsets on both sides, offsets.
+        adopted: up to where the flow's pin says that the destination was there before; 0: it does not.
+        adopted_epoch: of its leader then.
     """
 
     topic: str
@@ -58,10 +60,18 @@ class Copy:
     mapped: bool = False
     stored: list[int] = field(default_factory=list)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
+    adopted: int = 0
+    adopted_epoch: int = -1
 
     def __post_init__(self) -> None:
         at = bases(self.source)
         self.spans = [Span(base, base + unit.offsets) for base, unit in zip(at, self.source, strict=False)]
+
+    def adopt(self) -> None:
+        """The flow leads back to where the clients wrote: the copy is its source."""
+        written = [unit._replace(of=at) for at, unit in enumerate(self.source)]
+        self.source, self.destination = exact(written, is_due), written
+        self.adopted = self.end
 
     def map(self) -> None:
         """The map says where all of the copy is now."""

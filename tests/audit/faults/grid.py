@@ -17,6 +17,8 @@ from mirror.net.options import ClusterOptions
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import Pin
+from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.records.identity import Identity
@@ -32,7 +34,9 @@ FLOW = "source->destination"
 TIMEOUT_S = 60
 Pair = Mapping[Side, SandboxCluster]
 MAPPED = (Shape.MAPPED, Shape.COMPACTED_MAPPED, Shape.OLD_MAPPED)
-COMPACTED = (Shape.COMPACTED, Shape.COMPACTED_MAPPED)
+KEYED = (Shape.COMPACTED, Shape.COMPACTED_MAPPED)
+ADOPTED = (Shape.ADOPTED, Shape.COMPACTED_ADOPTED)
+COMPACTED = (*KEYED, Shape.COMPACTED_ADOPTED)
 OLD = (Shape.OLD, Shape.OLD_MAPPED)
 
 
@@ -82,8 +86,8 @@ class Grid:
         of = {shape: [name for name, its in topics.items() if its is shape] for shape in Shape}
         for _ in range(self.length):
             copies.write_plain(source, [*of[Shape.PLAIN], *of[Shape.MAPPED]])
-            copies.write_transactions(source, of[Shape.TRANSACTIONAL])
-            copies.write_keyed(source, [name for shape in COMPACTED for name in of[shape]])
+            copies.write_transactions(source, [name for shape in (Shape.TRANSACTIONAL, *ADOPTED) for name in of[shape]])
+            copies.write_keyed(source, [name for shape in KEYED for name in of[shape]])
         if of_old := [*of[Shape.OLD], *of[Shape.OLD_MAPPED]]:
             old.write(source, of_old)
         for topic, shape in topics.items():
@@ -93,12 +97,16 @@ class Grid:
                 copy = copies.written(source, topic)
             self.copies[topic] = copy
             copy.mapped = shape in MAPPED
+            if shape in ADOPTED:
+                copy.adopt()
+                continue
             due = copies.is_due if shape is Shape.TRANSACTIONAL else _always
             copy.destination = (copies.among_others if copy.mapped else copies.exact)(copy.source, due)
             copy.map()
 
     def lay(self) -> None:
-        """The maps are written, both brokers stop, and start with the logs as they are now."""
+        """The maps and pins are written, both brokers stop, and start with the logs as they are now."""
+        asyncio.run(_write_pins(self.pair, [one for one in self.copies.values() if one.adopted]))
         asyncio.run(_write_maps(self.pair[Side.DESTINATION], [one for one in self.copies.values() if one.mapped]))
         for side, cluster in self.pair.items():
             (broker,) = cluster.brokers
@@ -185,6 +193,31 @@ def create_all(cluster: SandboxCluster, topics: Mapping[str, Shape], old_version
     for future in admin.create_topics(wanted).values():
         future.result(TIMEOUT_S)
     await_leaders(cluster, [TopicPartition(name, 0) for name in topics])
+
+
+async def _write_pins(pair: Pair, adopted: Sequence[Copy]) -> None:
+    """In the flow's internal topic."""
+    if not adopted:
+        return
+    names = [copy.topic for copy in adopted]
+    ids: dict[Side, dict[str, str | None]] = {}
+    for side, cluster in pair.items():
+        async with await Cluster.open(side.value, ClusterOptions(bootstrap=addresses(cluster))) as opened:
+            await opened.refresh(names)
+            ids[side] = {name: id_text(opened.topics[name].topic_id) for name in names}
+            if side is Side.DESTINATION:
+                state = InternalTopic(opened, FLOW)
+                await state.open()
+                await state.save(
+                    [
+                        Pin(
+                            subject=Subject(copy.topic, 0, copy.topic), source_id=ids[Side.SOURCE][copy.topic],
+                            destination_id=ids[side][copy.topic], adopted=copy.adopted,
+                            adopted_epoch=copy.adopted_epoch,
+                        )
+                        for copy in adopted
+                    ]
+                )  # fmt: skip
 
 
 async def _write_maps(cluster: SandboxCluster, mapped: Sequence[Copy]) -> None:

@@ -7,10 +7,13 @@ from mirror.audit.model import Side
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
-from tests.audit.faults.copies import OWNER, Copy, compacted, exact, markers
+from tests.audit.clusters import edited
+from tests.audit.faults.copies import OWNER, Copy, compacted, exact, markers, stamped
 from tests.audit.faults.kinds.compacted import GONE
 from tests.audit.faults.kinds.fault import (
+    ADOPTED,
     COMPACTED,
+    COMPACTED_ADOPTED,
     COMPACTED_MAPPED,
     DESTINATION,
     MAPPED,
@@ -143,6 +146,36 @@ def _without(log: list[Unit], index: int) -> list[Unit]:
     return [*log[:index], behind._replace(gap=log[index].gap + log[index].offsets + behind.gap), *log[index + 2 :]]
 
 
+@healthy(ADOPTED)
+def written_to_since_it_was_adopted(copy: Copy) -> None:
+    """Records and holes behind it, by the flow."""
+    copy.source += [Unit(copy.data(0)), *markers(2, producer=OWNER + 1), Unit(copy.data(1))]
+    copy.destination += [Unit(stamped(copy.data(0))), *markers(2), Unit(stamped(copy.data(1), 2))]
+
+
+@healthy(ADOPTED)
+def adopted_before_the_epochs_of_now(copy: Copy) -> None:
+    """What was there is of an earlier leader than what the flow has written."""
+    copy.adopted_epoch = BatchHeader.read(copy.destination[-1].data).leader_epoch
+
+
+@healthy(COMPACTED_ADOPTED)
+def aborted_data_that_was_cleaned_away(copy: Copy) -> None:
+    """With its marker; and of a producer's last batch, there is an empty one."""
+    header = BatchHeader.read(copy.data(5))
+    empty = header._replace(length=HEADER_SIZE - 12, record_count=0)
+    copy.replace(5, edited(empty.pack()))
+    for of in (4, 12, 13, 14):
+        copy.take_out(of, gap=True)
+
+
+@healthy(ADOPTED)
+def adopted_and_trimmed(copy: Copy) -> None:
+    """Both logs begin inside of a transaction that was aborted."""
+    for side in Side:
+        copy.trimmed.append((side, copy.spans[5].start))
+
+
 @healthy(MAPPED, Shape.OLD_MAPPED)
 def many_batches_of_others(copy: Copy) -> None:
     copy.destination = [
@@ -175,5 +208,6 @@ def deleted_while_it_is_audited(copy: Copy) -> None:
 
 
 @healthy(PLAIN)
-def deleted_at_the_destination_while_it_is_audited(copy: Copy) -> None:
-    copy.meanwhile.append((DESTINATION, copy.spans[5].start))
+def deleted_on_both_sides_while_it_is_audited(copy: Copy) -> None:
+    """Further at the destination than where the source begins by now, but nothing that it has."""
+    copy.meanwhile += [(DESTINATION, copy.spans[5].start), (SOURCE, copy.spans[5].start)]

@@ -30,10 +30,10 @@ from tests.audit.faults.test_grid import check, spoiled
 from tests.audit.test_independent import audited, stored, varint
 from tests.legacy.logs import CODECS, MIB, consumed, fetched_old
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic
-from tests.service.running import config_text, mirror
 from tests.service.runs.rewriting.test_deep_path import wait_equal
 from tests.service.runs.rewriting.test_old_formats import await_holes, keyed
+from tests.service.stage.kafka_side import create_topic
+from tests.service.stage.running import config_text, mirror
 from tests.vectors import load
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

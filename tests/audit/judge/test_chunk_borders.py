@@ -134,7 +134,7 @@ class BytesOfLogs:
         return []
 
     def records(
-        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int]
+        self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         return {}
 

@@ -67,7 +67,7 @@ class CleanedLogs(BytesOfLogs):
     copy: Copy
 
     def records(
-        self, differing: Mapping[TopicPartition, Pairs], _: Mapping[TopicPartition, int]
+        self, differing: Mapping[TopicPartition, Pairs], _: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         ours, theirs = (records_of(log) for log in (self.copy.source, self.copy.destination))
         found = []

@@ -101,6 +101,7 @@ def test_counts_that_differ_where_nothing_was_found() -> None:
         check_fills(rows, [])
     filled = [rows[0], replace(rows[1], control=11, aborted=0, empty=0, gaps=0)]
     check_fills(filled, [])
+    check_fills([rows[0], replace(filled[1], control=6, aborted=5)], [])  # these were there before the flow
     with pytest.raises(AuditError, match="no difference was found"):
         check_fills([rows[0], replace(filled[1], records=13)], [])
     read_in_part = replace(broken_logs(Side.SOURCE, "a", {("t", 0, 0, 9): RangeCoverage(broken="x")})[0], detail="")

@@ -235,3 +235,14 @@ def test_any_log_with_filled_holes_is_silent_and_one_edit_is_heard(data: st.Data
         assert Kind.OVERFILLED in {kind for kind, _, _ in told(source, inserted)}
     if copy[at] == "|" and copy[at:].strip("|"):
         assert Kind.UNFILLED in {kind for kind, _, _ in told(source, copy[:at] + copy[at + 1 :])}
+
+
+def test_aborted_data_where_the_source_has_a_record() -> None:
+    """The destination was there before the flow. It fills holes as markers do, and has a name where it does not."""
+    holes, there = [Hole(0, 2, What.CONTROL)], [Hole(0, 4, What.ABORTED), Hole(4, 5, What.CONTROL)]
+    found = with_fills(KEY, [Span(0, 5)], holes, there, [], [])
+    assert [(one.kind, one.destination, one.detail) for one in found] == [
+        (Kind.OVERFILLED, Span(2, 4), "aborted data where the source has a record"),
+        (Kind.OVERFILLED, Span(4, 5), "a marker where the source has a record"),
+    ]
+    assert with_fills(KEY, [Span(0, 5)], [Hole(0, 5, What.CONTROL)], there, [], []) == []

@@ -188,7 +188,7 @@ def test_other_borders_over_the_same_offsets() -> None:
     destination = {0: row(0, "x", 4), 4: row(4, "y", 6), 10: row(10, "b", 10)}
     (found,) = findings(source, destination)
     assert told([found]) == [(Kind.RESEGMENTED, Span(0, 10), Span(0, 10), 1)]
-    assert found.detail == "1 batches at the source, 2 at the destination"
+    assert found.detail == "1 batches at the source, 2 at the destination; their records were not compared"
 
 
 def test_batches_on_one_side_alone() -> None:

@@ -108,6 +108,24 @@ def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch
     assert [one.kind for one in found.findings] == [Kind.WHOLESALE]
 
 
+def test_where_no_copy_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two topics are copied into one, which has a partition more than the larger of them. Each that neither has is
+    looked at once, for all of the flow's producer ids but those that were at home there before."""
+    looked = AsyncMock(return_value=[])
+    log = Mock(start=AsyncMock(return_value=3), visible_end=AsyncMock(return_value=9))
+    monkeypatch.setattr(mapped, "_strays", looked)
+    monkeypatch.setattr(mapped, "_log", Mock(return_value=log))
+    asked = AuditRequest(flow=FLOW, source=Mock(), destination=Mock(), rename=lambda _: "there", offsets="mapped")
+    keys = [TopicPartition("u", 0), TopicPartition("t", 0), TopicPartition("t", 1)]
+    homes = {("there", 0): {1, 2}, ("there", 1): {3}, ("there", 3): {4}}
+    destination = Mock(topics={"there": Mock(leaders=dict.fromkeys(range(4)))})
+    assert asyncio.run(mapped._in_spare(destination, keys, asked, homes)) == []
+    assert [call.args for call in looked.await_args_list] == [
+        (TopicPartition("t", 2), log, Span(3, 9), (), {1, 2, 3, 4}),
+        (TopicPartition("t", 3), log, Span(3, 9), (), {1, 2, 3}),
+    ]
+
+
 def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source was asked for its start before the wait, and the copy behind it: what is gone at both is not lost."""
     found = mapped.Mapped({}, [], [])
@@ -194,16 +212,16 @@ async def _copy(
     return offsets
 
 
-def put_stray(pair: Pair, there: str, raw: bytes, owner: int) -> None:
-    """A batch at the end of partition 0, under this producer id."""
+def put_stray(pair: Pair, there: str, raw: bytes, owner: int, partition: int = 0) -> None:
+    """A batch at the end of the partition, under this producer id."""
 
     async def produced() -> None:
         async with await Cluster.open("destination", ClusterOptions(bootstrap=addresses(pair[1]))) as opened:
             await opened.refresh([there])
-            leader = opened.leader(there, 0)
+            leader = opened.leader(there, partition)
             assert leader is not None
             header = BatchHeader.read(raw)
-            log = PartitionLog(opened, opened.topics[there], 0, leader)
+            log = PartitionLog(opened, opened.topics[there], partition, leader)
             await log.produce(restamp(header, Identity(owner, 0, 0), 0).pack() + raw[HEADER_SIZE:])
 
     asyncio.run(produced())
@@ -233,11 +251,11 @@ def test_copies_with_offsets_of_their_own(
 ) -> None:
     """One untouched topic, and one for each damage; the untouched one once more in many ranges."""
     pair = source_cluster, destination_cluster
-    names = "same", "lost", "value", "twice", "stray", "misrouted", "front", "behind", "absent"
+    names = "same", "lost", "value", "twice", "stray", "misrouted", "front", "behind", "spare", "absent"
     topics = {name: f"{topic_name}-{name}" for name in names}
     for topic in topics.values():
         create(pair[0], topic)
-        create(pair[1], f"{topic}-there")
+        create(pair[1], f"{topic}-there", partitions=3 if topic == topics["spare"] else 1)
     transactions(pair[0], *topics.values(), codec="none")
     topics["empty"] = f"{topic_name}-empty"  # the source has nothing there, and so the flow no map
     create(pair[0], topics["empty"])
@@ -253,6 +271,7 @@ def test_copies_with_offsets_of_their_own(
         "misrouted": list,
         "front": list,
         "behind": list,
+        "spare": list,
     }
     same = producer_id(flow=FLOW, cluster_id=pair[0].cluster_id, topic=topics["same"], partition=0)
     put_stray(pair, f"{topics['front']}-there", raw[0], same)
@@ -269,12 +288,15 @@ def test_copies_with_offsets_of_their_own(
     }
     for name in ("behind", "empty"):
         put_stray(pair, f"{topics[name]}-there", raw[0], same)
+    put_stray(pair, f"{topics['spare']}-there", raw[0], same, partition=1)
+    put_stray(pair, f"{topics['spare']}-there", raw[0], 77, partition=2)  # somebody else's
     result = job.run(request(pair, *topics.values()), spark=spark)
 
     assert of(result, topics["same"]) == []
-    for name in ("front", "behind", "empty"):
+    for name in ("front", "behind", "empty", "spare"):
         (alien,) = of(result, topics[name])
         assert (alien.kind, alien.batches) == (Kind.EXTRA, 1), name
+        assert alien.partition == (1 if name == "spare" else 0)
         assert "other partitions' copies" in alien.detail
     sides = {
         side: next(row for row in result.coverage if (row.topic, row.side) == (topics["same"], side)) for side in Side

@@ -121,16 +121,22 @@ class TestFreezing:
     def test_topics_that_are_named_and_not_there(
         self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
     ) -> None:
-        """At either side: there is no verdict. Beside others that are there, too."""
+        """At either side: it is a finding, and the others are audited. Alone, it ends the audit."""
         both, here, there = (f"{topic_name}-{name}" for name in ("both", "here", "there"))
         for cluster, names in ((source_cluster, (both, here)), (destination_cluster, (both, there))):
             for name in names:
                 create(cluster, name)
         asyncio.run(_prepare(request(source_cluster, destination_cluster, both)))
         for name, where in ((here, "b"), (there, "a"), (f"{topic_name}-nowhere", "a")):
-            for asked in ([name], [both, name]):
-                with pytest.raises(AuditError, match=f"topic {name} is not at cluster {where}"):
-                    asyncio.run(_prepare(request(source_cluster, destination_cluster, *asked)))
+            frozen = asyncio.run(_prepare(request(source_cluster, destination_cluster, both, name))).frozen
+            (finding,) = frozen.findings
+            assert (finding.kind, finding.topic, finding.partition) == (Kind.ABSENT, name, None)
+            assert finding.detail == f"topic {name} is not at cluster {where}"
+            assert [known.topic for known in frozen.bounds] == [both]
+            with pytest.raises(AuditError, match=f"topic {name} is not at cluster {where}"):
+                asyncio.run(_prepare(request(source_cluster, destination_cluster, name)))
+        only = request(source_cluster, destination_cluster, here, selects=lambda name: name == both)
+        assert [one.topic for one in asyncio.run(_prepare(only)).frozen.findings] == [here]
 
     def test_topics_are_selected_by_name_and_never_internal(
         self, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str

@@ -1,18 +1,30 @@
 """What the audit knows of offsets that somebody went on without: from the flow's internal topic, on a broker."""
 
 import asyncio
+from dataclasses import replace
 from unittest.mock import Mock, patch
 
 import pytest
 
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, SkippedRange, Span, TopicPartition
+from mirror.audit.model import (
+    Adopted,
+    AuditRequest,
+    Bounds,
+    Endpoint,
+    Side,
+    SkippedRange,
+    Span,
+    TopicPartition,
+    Undecided,
+)
 from mirror.audit.prepare.bounds import cluster_options
-from mirror.audit.prepare.skipped import Decisions, skipped
+from mirror.audit.prepare.skipped import Decisions, decided, skipped
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.offsetmap.entries.checkpoint import SkippedOffsets as Written
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.passed import PassedOverOffsets
+from mirror.offsetmap.entries.pins import Pin
 from mirror.offsetmap.internal.memory import state_topic
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.sandbox import SandboxCluster
@@ -27,12 +39,32 @@ def test_a_destination_that_does_not_answer_is_asked_again() -> None:
         asyncio.run(skipped(Mock(), [], request))
 
 
+def pinned(partition: int) -> Pin:
+    """Of a flow that leads nowhere back."""
+    return Pin(subject=Subject("t", partition, "t"), source_id="1" * 32, destination_id="2" * 32)
+
+
+def test_adopted_up_to_an_open_transaction() -> None:
+    """None was open in it: of what is behind one, nothing can be said. One at the source is no matter."""
+    there = Endpoint(alias="b", bootstrap=())
+    request = AuditRequest(flow="a->b", source=there, destination=there, topics=("t",))
+    adopted = {TopicPartition("t", at): Adopted(9, 2, committed=False) for at in range(3)}
+    undecided = [
+        Undecided(Side.DESTINATION, "t", 0, Span(5, 20)),
+        Undecided(Side.SOURCE, "t", 1, Span(5, 20)),
+        Undecided(Side.DESTINATION, "t", 2, Span(15, 20)),
+    ]
+    assert decided(adopted, undecided, request) == adopted | {TopicPartition("t", 0): Adopted(5, 2, committed=False)}
+
+
 @pytest.mark.broker
 def test_decisions_of_the_audited_partitions(destination_cluster: SandboxCluster, topic_name: str) -> None:
     """
     1. The flow has no internal topic: nothing was decided, as far as is known.
     2. Ranges are written down: those of audited partitions are told, in words; not one of another destination topic.
     3. A topic that is no internal topic: that is told, instead of nothing.
+
+    What was adopted counts if that was of these very topics, and if offsets are the source's.
     """
     flow, there = f"a->{topic_name}", endpoint(destination_cluster, "b")
     request = AuditRequest(flow=flow, source=there, destination=there, topics=("t",))
@@ -70,7 +102,24 @@ async def _decisions(
         words = "records too large for the destination; dropped, as the configuration says"
         assert passed == {TopicPartition("t", 1): {3: words, 7: words}}
         create(sandbox, state_topic(f"{flow}-2"), cleanup_policy="delete")
+        pins = (
+            Pin(subject=Subject("t", at, "t"), source_id="1" * 32, destination_id=there, adopted=7, adopted_epoch=3)
+            for at, there in ((0, "2" * 32), (1, "3" * 32))
+        )
+        await state.save([*pins, pinned(2)])
+        found = await skipped(cluster, audited, request, ids)
+        assert found.adopted == {TopicPartition("t", 0): Adopted(7, 3, committed=True)}
+        uncommitted = replace(request, isolation_level="read_uncommitted")
+        assert (await skipped(cluster, audited, uncommitted, ids)).adopted == {
+            TopicPartition("t", 0): Adopted(7, 3, committed=False)
+        }
+        assert (await skipped(cluster, audited, replace(request, offsets="mapped"), ids)).adopted == {}
+        await state.save([pinned(0)])
+        assert (await skipped(cluster, audited, request, ids)).adopted == {}
         other = AuditRequest(flow=f"{flow}-2", source=there, destination=there, topics=("t",))
         found = await skipped(cluster, audited, other)
         assert found.ranges == ()
-        assert "whether offsets were skipped or taken on trust is not known" in found.unknown
+        assert "whether offsets were skipped or taken on trust, or were there before the flow, is not known" in (
+            found.unknown
+        )
+        assert found.adopted == {}

@@ -11,7 +11,7 @@ from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader, _Throttled
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create, endpoint
-from tests.net.real import limited, log_of, opened
+from tests.net.stage.real import limited, log_of, opened
 from tests.records.builders import Record, kafka_batch
 
 pytestmark = pytest.mark.broker

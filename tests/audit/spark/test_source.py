@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Endpoint, OldRange, TopicPartition
+from mirror.audit.model import Adopted, Endpoint, OldRange, TopicPartition
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
@@ -28,6 +28,7 @@ OPTIONS = SourceOptions(
     digest="sha256",
     tasks=((Range("t", 0, 0, 10, True, 5), Range("t", 1, 0, 10, True, 5)), (Range("t", 0, 10, 20, False, 5),)),
     old={TopicPartition("t", 0): [OldRange(0, 4), OldRange(7, 20, None, 25)]},
+    adopted={TopicPartition("t", 0): Adopted(15, 2, committed=False), TopicPartition("t", 1): Adopted(4)},
 )
 
 
@@ -42,7 +43,7 @@ def test_options_are_text_on_the_way() -> None:
     [
         ("bootstrap.servers", "host"), ("bootstrap.servers", None), ("ranges", "[[1]]"), ("ranges", None),
         ("cluster.id", None), ("topic.ids", "{"), ("request.timeout.ms", "soon"), ("fetch.max.bytes", "1 MB"),
-        ("old", "[1]"),
+        ("old", "[1]"), ("adopted", "[1]"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named(name: str, value: str | None) -> None:

@@ -1,6 +1,7 @@
 """What `mirror run` must not do is seen, and what is right is not taken for it."""
 
 import json
+import signal
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 
 from chaos.errors import ChaosError
-from chaos.play.conduct import Conduct
+from chaos.play.conduct import BY_ITSELF, BY_SIGKILL, Conduct
 from chaos.play.halts import Halts
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.stage import Stage
-from lab.evidence import WORKER_KILLED
+from lab.evidence import WORKER_ENDED, WORKER_KILLED
+from mirror.service.child import ending
 
 DIED: dict[str, Any] = {"event": "worker_died", "worker": 1, "pid": 7, "detail": "ended by SIGKILL", "level": "warning"}
 
@@ -52,6 +54,25 @@ def test_what_may_be(event: dict[str, Any]) -> None:
     conduct = Conduct()
     conduct.event(event)
     assert conduct.problems == []
+
+
+def test_a_worker_that_was_to_end_by_itself() -> None:
+    """After SIGTERM, it drains and ends with exit code 0; one that was killed instead did not."""
+    conduct = Conduct()
+    conduct.order(7, BY_ITSELF)
+    assert conduct.event(DIED | {"detail": ending(0)})
+    assert conduct.problems == []
+    conduct.order(7, BY_ITSELF)
+    assert not conduct.event(DIED)
+    assert "nobody ordered it" in conduct.problems[0]
+
+
+def test_the_evidence_says_how_a_worker_ended(mirror: MirrorProcess) -> None:
+    for pid, end in ((7, BY_ITSELF), (8, BY_SIGKILL)):
+        mirror.conduct.order(pid, end)
+        say(mirror, DIED | {"pid": pid, "detail": end})
+    assert mirror.record.since(0) == {WORKER_ENDED.name: 1, WORKER_KILLED.name: 1}
+    assert ending(-signal.SIGKILL) == BY_SIGKILL
 
 
 def test_an_ordered_kill_does_not_excuse_another_death() -> None:

@@ -1,5 +1,6 @@
 """What a run makes of stages and audits, without any clusters."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class FakeStage:
             audited=[f"topic-{scenario.name}"], topics=2,
         )  # fmt: skip
         self.processes = SimpleNamespace(folder=folder)
+        (log := folder / "broker.log").write_text("what the coordinator did")
+        self.pair = SimpleNamespace(sides=[SimpleNamespace(name="source", broker_logs=lambda: {2: log})])
         self.raises = raises
 
     def prepare(self) -> None: ...
@@ -142,6 +145,20 @@ def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[
     assert rows[NAMES[0]].problems == [f"the fault did not strike in {TRIES} tries: worker killed was seen 0 times"]
 
 
+@pytest.mark.parametrize("problems", [["a partition halted"], []])
+def test_the_brokers_logs_of_a_problem_are_kept(
+    broken: set[str], plan: Plan, monkeypatch: pytest.MonkeyPatch, problems: list[str]
+) -> None:
+    def play(self: FakeStage, *_: Any, **__: Any) -> Outcome:
+        self.outcome.problems = problems
+        return self.outcome
+
+    monkeypatch.setattr(FakeStage, "play", play)
+    run(plan, Told())
+    kept = plan.out / "chaos" / NAMES[0] / "source-2.log"
+    assert kept.exists() is bool(problems)
+
+
 @pytest.fixture
 def commit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commit that the files are of; the last one counts."""
@@ -209,6 +226,39 @@ def test_what_is_published(
     assert len(results.load(rows)) == len(SCENARIOS)
     run(one, Told())
     assert [row.again for row in results.load(rows)] == [False] * len(SCENARIOS) + [True]
+
+
+def test_a_row_beside_a_complete_run_of_another_machine(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. A complete run's report is there, and its rows are not.
+    2. A scenario by itself, twice: each has a row in that report, with commit and evidence; the rest stays as it is.
+    3. Another complete run takes the place of it all.
+    """
+    monkeypatch.chdir(tmp_path)
+    published, rows = tmp_path / "docs/failures.md", tmp_path / "chaos/out/chaos.json"
+    published.parent.mkdir()
+    one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
+    run(whole, Told())
+    before = published.read_text()
+    rows.unlink()
+    (tmp_path / "build/chaos.json").unlink()
+    for at in ("abc1234", "def5678"):
+        commit.append(at)
+        run(one, Told())
+        if at == "abc1234":  # a day ago: runs are told apart by the second in which they begin
+            results.save([replace(row, run="2026-01-01 00:00:00") for row in results.load(rows)], rows)
+    section = re.search(r"^## Played by itself\n.*?(?=^## )", published.read_text(), re.MULTILINE | re.DOTALL)
+    assert section is not None
+    assert published.read_text().replace(section[0], "") == before
+    told = [line for line in section[0].splitlines() if line.startswith("| `worker-kill` ")]
+    assert ["at abc1234" in line for line in told] == [True, False]
+    assert ["at def5678" in line for line in told] == [False, True]
+    assert "### What was run" in section[0]
+    assert [row.again for row in results.load(rows)] == [True, True]
+    run(whole, Told())
+    assert "Played by itself" not in published.read_text()
 
 
 def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Plan, commit: list[str]) -> None:

@@ -14,7 +14,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.options import ClusterOptions
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
-from tests.service.kafka_side import create_topic, produce
+from tests.service.stage.kafka_side import create_topic, produce
 
 KEY = ("t", 0)
 SOME = {KEY: CommittedOffset(5)}

@@ -12,7 +12,7 @@ from mirror.net.options import ClusterOptions
 from mirror.sandbox import SandboxCluster
 from mirror.wire.metadata import METADATA_VERSIONS, read_topic_codes
 from tests.fakes.broker import FakeCluster
-from tests.service.kafka_side import create_topic
+from tests.service.stage.kafka_side import create_topic
 
 
 @pytest.mark.broker

@@ -12,7 +12,7 @@ from mirror.records.identity import MIRROR_BIT
 from mirror.records.scan import NOT_SEEN
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
-from tests.net.real import consumed, create, log_of, opened, records, transaction
+from tests.net.stage.real import consumed, create, log_of, opened, records, transaction
 from tests.records.builders import RECORDS, kafka_batch
 
 pytestmark = pytest.mark.broker

@@ -14,7 +14,7 @@ from mirror.net.options import Use
 from mirror.records.identity import MIRROR_BIT
 from mirror.sandbox import SandboxCluster
 from mirror.wire.fetch import read_fetch_response
-from tests.net.real import create, limited, log_of, opened
+from tests.net.stage.real import create, limited, log_of, opened
 from tests.records.builders import Record, kafka_batch
 
 pytestmark = pytest.mark.broker

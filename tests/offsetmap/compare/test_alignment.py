@@ -9,7 +9,7 @@ from mirror.offsetmap.compare import alignment
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs, NeverArrived
 from mirror.offsetmap.runs import Run
 from mirror.records.identity import Identity
-from tests.net.scripted import OWN, stepped
+from tests.net.stage.scripted import OWN, stepped
 from tests.records.builders import raw_batch
 from tests.simulation.model.broker import marker_batch
 

@@ -11,7 +11,7 @@ from mirror.offsetmap.compare.alignment import Alignment, Ambiguous, Differs, Ne
 from mirror.offsetmap.compare.looks import ComparedBatch, Fit
 from mirror.offsetmap.runs import Run
 from mirror.records.header import BatchHeader
-from tests.net.scripted import OWN, stepped
+from tests.net.stage.scripted import OWN, stepped
 from tests.records.builders import Record, kafka_batch
 from tests.records.cleaner import TIME, cleaned
 
@@ -251,3 +251,37 @@ async def test_without_sequences_what_was_lost_is_left_out(monkeypatch: pytest.M
     monkeypatch.setattr(Alignment, "take", always)
     step = await stepped(BACK, [LEFT[0], copy(3, of("text 3"), epoch=1, sequence=0)], known_epoch=EPOCH)
     assert step.source_offset == 12
+
+
+UNSHOWN = {
+    "the same bytes": ([original(0, of("a"))], [copy(0, of("a"))], False),
+    "its original is gone": ([original(0, of("a")), original(6, of("c"))], [copy(0, of("a")), copy(3, of("b"))], True),
+    "another's is there behind it": (
+        [original(0, of("a")), original(6, of("c"))],
+        [copy(0, of("a")), copy(3, of("b")), copy(6, of("c"))],
+        False,
+    ),
+    "emptied": ([original(0, of("a"))], [copy(0, of("a"), [])], True),
+    "emptied, and more is gone behind it": (
+        [original(0, of("a")), original(3, of("b")), original(6, of("c"), 0)],
+        [copy(0, of("a")), copy(3, of("b"), []), copy(9, of("d"), [], sequence=6)],
+        True,
+    ),
+}
+"""Whether nothing shows where the source had the last copies."""
+
+
+@pytest.mark.parametrize(("here", "there", "unshown"), UNSHOWN.values(), ids=UNSHOWN)
+async def test_whether_something_shows_where_the_last_copies_were(here: Any, there: Any, unshown: bool) -> None:
+    step = await stepped(here, there)
+    assert step.alignment.unshown == unshown
+
+
+@pytest.mark.parametrize("gone", [3, 2], ids=["a batch", "a piece of it"])
+async def test_what_is_gone_shows_nothing(gone: int) -> None:
+    """A copy without its original, and behind it some that the destination has deleted."""
+    logs = [original(0, of("a")), original(6, of("c"))], [copy(0, of("a")), copy(3, of("b"))]
+    step = await stepped(*logs, may_be_cut=True)
+    assert await step.alignment.skip(gone, [gone])
+    step.decide()
+    assert (step.source_offset, step.alignment.unshown) == (6 + gone, True)

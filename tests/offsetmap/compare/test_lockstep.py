@@ -14,7 +14,7 @@ from mirror.records.header import HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, log_of, opened, records, transaction
+from tests.net.stage.real import create, log_of, opened, records, transaction
 from tests.records.builders import sealed
 
 pytestmark = pytest.mark.broker

@@ -13,7 +13,7 @@ from mirror.offsetmap.runs import Run
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.identity import Identity
-from tests.net.scripted import OWN, stepped
+from tests.net.stage.scripted import OWN, stepped
 from tests.records.builders import Record, kafka_batch, sealed
 from tests.simulation.model.broker import stamped
 

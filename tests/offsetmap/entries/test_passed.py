@@ -22,7 +22,10 @@ def passed(*offsets: int, **changes: Any) -> PassedOverOffsets:
     return PassedOverOffsets(**(usual | changes))
 
 
-@pytest.mark.parametrize("entry", [passed(), passed(5), passed(*range(MOST_OFFSETS)), passed(leader_epoch=-1)])
+OLD = passed(7, 9, leader_epoch=-1, digests=("0" * 16, "f" * 16))
+
+
+@pytest.mark.parametrize("entry", [passed(), passed(5), passed(*range(MOST_OFFSETS)), passed(leader_epoch=-1), OLD])
 def test_read_as_written(entry: PassedOverOffsets) -> None:
     assert read_entry(entry.key(), entry.value()) == entry
 
@@ -39,6 +42,13 @@ def test_what_no_mirror_writes(steps: object) -> None:
     value = json.loads(entry.value()) | {"steps": steps}
     with pytest.raises(StateError):
         read_entry(entry.key(), json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("digests", [["0" * 16], ["0" * 16, "no digest"], ["0" * 16, 1], "digests", {}])
+def test_digests_that_no_mirror_writes(digests: object) -> None:
+    value = json.loads(OLD.value()) | {"digests": digests}
+    with pytest.raises(StateError):
+        read_entry(OLD.key(), json.dumps(value).encode())
 
 
 def test_in_the_ledger() -> None:

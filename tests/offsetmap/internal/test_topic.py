@@ -17,8 +17,8 @@ from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, opened, records
-from tests.service.kafka_side import delete_topic
+from tests.net.stage.real import create, opened, records
+from tests.service.stage.kafka_side import delete_topic
 
 broker = pytest.mark.broker
 ORDER = Order(1, 2000, 0)

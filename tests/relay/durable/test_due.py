@@ -19,8 +19,8 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
-from tests.relay.noting import FIRST, SIDE, ledger, recreate
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.noting import FIRST, SIDE, ledger, recreate
 from tests.relay.topics.test_verdicts import LARGE, set_config
 
 DELETED = "retention_overtook"

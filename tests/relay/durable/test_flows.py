@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,15 +13,15 @@ from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import HALTED, FlowEntry, KeptHalt, LastCopied, Note, Pin
 from mirror.offsetmap.internal.topic import InternalTopic
-from mirror.relay.durable.flows import Flows
+from mirror.relay.durable.flows import Flows, digest_of
 from mirror.relay.durable.pins import Pins
 from mirror.sandbox import SandboxCluster
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.net.real import create, log_of, opened, records
-from tests.relay.flows import clusters, fill, mirroring
-from tests.relay.mapping import mapping, payloads
-from tests.service.kafka_side import delete_topic
+from tests.net.stage.real import create, log_of, opened, records
+from tests.relay.stage.flows import clusters, fill, mirroring
+from tests.relay.stage.mapping import mapping, payloads
+from tests.service.stage.kafka_side import delete_topic
 
 OTHER = "other"
 SIDE = Subject("t", 0, "t")
@@ -85,6 +86,16 @@ async def test_exact_begun_at_the_same_moment(monkeypatch: pytest.MonkeyPatch, *
             assert 't-0 is, from now on, copied into t by flow "other" (mirror-internal.other)' in told["detail"]
             assert 'set flow.id: "other"' in told["remedy"]
             assert destination.log("t").end == 0
+
+
+def test_a_digest() -> None:
+    """It changes with what was copied, and not with when that was written down: a flow that is paused writes it down
+    again when it is stopped, and an operator has accepted it meanwhile."""
+    pin = Pin(subject=SIDE, source_id=None, destination_id=None, at_ms=1)
+    note = Note(subject=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(5, 0), at_ms=1)
+    known = digest_of([pin, None, note])
+    assert digest_of([replace(pin, at_ms=9), None, replace(note, at_ms=9)]) == known
+    assert digest_of([pin, None, replace(note, copied=LastCopied(6, 0))]) != known
 
 
 @pytest.mark.parametrize("case", ["another destination", "another partition", "halted"])

@@ -17,7 +17,8 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.entries.pins import AcceptedLoop, FlowEntry, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.identity import Identity
 from mirror.relay.durable import loops
@@ -26,8 +27,8 @@ from mirror.relay.locate.position import Locator
 from mirror.relay.partition.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import clusters, fill, mirroring
-from tests.relay.noting import ledger
+from tests.relay.stage.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.noting import ledger
 
 BACK = "back"
 SIDE = Subject("t", 0, "t")
@@ -231,6 +232,38 @@ async def test_an_exact_copy_that_goes_on(*, apart: bool) -> None:
             with patch.object(loops, "LOOK_EVERY_S", 0.01):
                 flow.relay.work(flow.partition(), flow.relay.loops.keep())
                 assert await flow.halted() == "loop"
+
+
+@pytest.mark.parametrize(("offset", "halts"), [(9, False), (12, True)])
+async def test_the_flow_that_is_led_back_notes_its_end_late(offset: int, *, halts: bool) -> None:
+    """It has copied up to offset 9, from where this one leads back. Its last note comes when that is already accepted:
+    up to 9 it says nothing new, and beyond it says that records go round."""
+    async with clusters() as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        destination.store("t", 0, *batches(3))
+        there = Ledger()
+        for entry in (flow := opposite(source, destination), pin(destination)):
+            there.apply(entry.key(), entry.value())
+        await write(source, flow, pin(destination))
+        ids = [cluster.topics["t"].topic_id for cluster in (source, destination)]
+        source_id, destination_id = [each.hex if each else None for each in ids]
+        adopted = replace(
+            pin(source), source_id=source_id, destination_id=destination_id, adopted=9, adopted_epoch=0,
+            copied=LastCopied(9, 0),
+        )  # fmt: skip
+        accepted = AcceptedLoop(
+            subject=SIDE, by="mirror-internal.back", digest=loops.trace(there, flow, SIDE, upto=9)
+        )  # fmt: skip
+        destination.remembered += [(entry.key(), entry.value()) for entry in (accepted, adopted)]
+        await write(
+            source, Note(subject=SIDE, writer="w", source_id=None, destination_id=None, copied=LastCopied(offset))
+        )
+        async with mirroring(source, destination, **ONLY_T) as mirror:
+            if halts:
+                assert await mirror.halted() == "loop"
+            else:
+                await mirror.copied(("t", 0))
 
 
 async def test_an_internal_topic_that_cannot_be_read() -> None:

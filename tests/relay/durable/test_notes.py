@@ -15,8 +15,8 @@ from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
-from tests.relay.flows import Flow, batches, clusters, fill, mirroring
-from tests.relay.noting import FIRST, SIDE, empty, ledger, noted, recreate
+from tests.relay.stage.flows import Flow, batches, clusters, fill, mirroring
+from tests.relay.stage.noting import FIRST, SIDE, empty, ledger, noted, recreate
 
 
 def look_again(flow: Flow) -> Partition:

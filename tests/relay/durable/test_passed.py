@@ -18,7 +18,7 @@ def partition(source_id: bytes | None = IDS[0], destination_id: bytes | None = I
     return found
 
 
-async def offsets_of(rows: list[KeyValue], at: Partition) -> dict[int, int]:
+async def offsets_of(rows: list[KeyValue], at: Partition) -> dict[int, int | str]:
     """As another process reads them."""
     return dict(await PassedOverRecords(MemoryState(rows)).offsets(at))
 
@@ -46,6 +46,21 @@ async def test_what_begins_another_entry(offset: int, epoch: int, cause: str) ->
     await passed.write(at, offset, epoch, cause)
     assert len(state.ledger.passed(at.subject)) == 2
     assert await offsets_of(rows, at) == {10: 3, offset: epoch}
+
+
+async def test_old_messages() -> None:
+    """Several may have stood at an offset, and none has a leader epoch: a digest says which was meant."""
+    rows: list[KeyValue] = []
+    state = MemoryState(rows)
+    passed, at = PassedOverRecords(state), partition()
+    await passed.write(at, 10, -1, DEAD_LETTER, "0" * 16)
+    letters = await passed.write(at, 12, -1, DEAD_LETTER, "1" * 16)
+    before = await passed.write(at, 14, -1, DEAD_LETTER)
+    assert (letters.offsets, letters.digests, before.digests) == ((10, 12), ("0" * 16, "1" * 16), ())
+    assert await offsets_of(rows, at) == {10: "0" * 16, 12: "1" * 16, 14: -1}
+    assert passed.known(at, 12, -1, "1" * 16) == letters
+    assert passed.known(at, 12, -1, "0" * 16) is None, "another record: it is in no dead letter"
+    assert passed.known(at, 14, -1, "2" * 16) == before, "a version that noted none has written it"
 
 
 async def test_two_owners_have_entries_of_their_own() -> None:

@@ -10,8 +10,8 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.relay.durable import pins
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import until
-from tests.relay.flows import batch, batches, clusters, fill, mirroring
-from tests.relay.noting import FIRST, SIDE, empty, last_copied, ledger, noted, recreate
+from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring
+from tests.relay.stage.noting import FIRST, SIDE, empty, last_copied, ledger, noted, recreate
 
 
 async def test_what_a_partition_is_is_written_down_first() -> None:

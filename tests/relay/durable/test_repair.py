@@ -20,7 +20,7 @@ from mirror.relay.halts import Halted
 from mirror.relay.relay import Relay
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import FLOW, Flow, Log, batches, clusters, settings
+from tests.relay.stage.flows import FLOW, Flow, Log, batches, clusters, settings
 
 TOPIC = state_topic(FLOW)
 SIDE = Subject("t", 0, "t")

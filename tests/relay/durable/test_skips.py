@@ -7,7 +7,7 @@ from mirror.offsetmap.entries.checkpoint import SkippedOffsets
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN, Skips
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 SIDE = Subject("orders", 3, "orders")
 WORDS = {

@@ -12,8 +12,8 @@ from mirror.relay.durable.skips import Skips
 from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batches, clusters, fill, mirroring
-from tests.relay.noting import SIDE, ledger
+from tests.relay.stage.flows import Flow, batches, clusters, fill, mirroring
+from tests.relay.stage.noting import SIDE, ledger
 
 GAP, END = (6, 20), 26
 

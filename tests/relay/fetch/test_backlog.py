@@ -20,10 +20,11 @@ from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.stats import Stats
+from mirror.relay.watch.tracing import Tracer
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import batch, batches, clusters, fill, mirroring, settings
+from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring, settings
 from tests.wire.frames import fetch_frame
 
 MIB = 1 << 20
@@ -114,6 +115,7 @@ async def test_a_slice_without_a_whole_batch_costs_no_turn() -> None:
     owner: Any = SimpleNamespace(
         settings=settings(),
         stats=Stats(),
+        tracer=Tracer(),
         source=SimpleNamespace(name="source", durations=RequestDurations()),
         pool=FramePool(budget=1 << 20, frame_size=1 << 12),
         inner_loop=InnerLoop(9),

@@ -12,7 +12,7 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import some_turns, until
 from tests.relay.fetch.test_backlog import asked, backlog, for_backlog
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
 
 PARTITIONS = 40
 

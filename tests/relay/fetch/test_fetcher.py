@@ -12,7 +12,7 @@ from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.fetch.test_backlog import MIB, asked, backlog, for_backlog
 from tests.relay.fetch.test_current import until_quiet
-from tests.relay.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.flows import batches, clusters, fill, mirroring
 
 
 async def test_fresh_data_does_not_wait_for_a_backlog() -> None:

@@ -13,7 +13,7 @@ from mirror.relay.partition.partition import Partition
 from tests.fakes.loop import until
 from tests.relay.fetch.test_backlog import MIB, asked, backlog
 from tests.relay.fetch.test_current import until_quiet
-from tests.relay.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.flows import batches, clusters, fill, mirroring
 
 
 @pytest.fixture

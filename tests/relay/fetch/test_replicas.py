@@ -14,9 +14,9 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
-from tests.net.real import create, opened, records
+from tests.net.stage.real import create, opened, records
 from tests.patience import PATIENT
-from tests.relay.flows import Log, batches, clusters, mirroring, settings
+from tests.relay.stage.flows import Log, batches, clusters, mirroring, settings
 
 LEADER, FOLLOWER = 1, 2
 RACK = "here"

@@ -2,7 +2,7 @@
 
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.relay.fetch.sizes import LEAST_FETCH, LONG_S, MOST_DEPTH, SAMPLES, Sizes
-from tests.relay.flows import settings
+from tests.relay.stage.flows import settings
 
 MIB = 1 << 20
 FAR_S, NEAR_S = 0.2, 0.001

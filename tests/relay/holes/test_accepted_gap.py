@@ -16,12 +16,12 @@ from mirror.relay.relay import Relay
 from mirror.sandbox import SandboxCluster
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.net.real import alter, create, log_of, opened, records
+from tests.net.stage.real import alter, create, log_of, opened, records
 from tests.patience import PATIENT
-from tests.relay.flows import Log, batches, clusters, mirroring
 from tests.relay.locate.test_cleaned import headers
-from tests.relay.mapping import mapping, payloads
-from tests.relay.noting import ledger
+from tests.relay.stage.flows import Log, batches, clusters, mirroring
+from tests.relay.stage.mapping import mapping, payloads
+from tests.relay.stage.noting import ledger
 from tests.simulation.model.broker import marker_batch
 
 FIRST = ("t", 0)

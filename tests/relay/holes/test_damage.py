@@ -17,7 +17,7 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
-from tests.relay.flows import batches, clusters, copies, mirroring
+from tests.relay.stage.flows import batches, clusters, copies, mirroring
 
 
 def flip(cluster: FakeCluster, bit: int, *, at: int, index: int = 0) -> None:

@@ -16,7 +16,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, clusters, mirroring
 from tests.simulation.model.broker import marker_batch
 
 ANOTHER = 4_000

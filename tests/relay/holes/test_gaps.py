@@ -25,7 +25,7 @@ from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from tests.records.builders import raw_batch
-from tests.relay.disk import CannotRead, Disk
+from tests.relay.stage.disk import CannotRead, Disk
 from tests.simulation.model.broker import ABORT, COMMIT, marker_batch
 
 LOOP = InnerLoop(9)

@@ -21,7 +21,7 @@ from mirror.relay.hot.plain import InnerLoop
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from tests.legacy.samples import messages_of, wrapper_of
-from tests.relay.disk import LEAST_LENGTH, CannotRead, Disk
+from tests.relay.stage.disk import LEAST_LENGTH, CannotRead, Disk
 
 LOOP = InnerLoop(9)
 MOST_ANSWERS = 200

@@ -19,8 +19,8 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.records.builders import Record, kafka_batch, sealed
-from tests.relay.flows import Flow, clusters, mirroring
-from tests.relay.noting import SIDE, ledger
+from tests.relay.stage.flows import Flow, clusters, mirroring
+from tests.relay.stage.noting import SIDE, ledger
 from tests.simulation.model.broker import marker_batch
 
 LIMIT = 1_000

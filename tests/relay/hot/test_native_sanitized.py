@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 SOURCES = sorted(map(str, (ROOT / "mirror" / "relay" / "hot" / "c").glob("*.c")))
 TESTS = (
     *(f"tests/relay/hot/test_{name}.py" for name in ("acks", "plain", "forward", "gather", "outbox")),
-    "tests/relay/test_lane.py",
+    "tests/relay/sending/test_lane.py",
     "tests/relay/holes/test_parking.py",
     *(f"tests/fuzz/test_corpus.py::{name}[scan]" for name in ("test_replayed", "test_the_first_inputs")),
 )

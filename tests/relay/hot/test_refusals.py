@@ -1,4 +1,7 @@
-"""Which refusals halt a partition, and what the halt is called. What follows: ``tests/relay/test_sink_answers.py``."""
+"""Which refusals halt a partition, and what the halt is called.
+
+What follows: ``tests/relay/sending/test_sink_answers.py``.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +13,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Batch, SentPayload
 from mirror.wire.errors import ErrorCode
 from mirror.wire.produce import Produced
-from tests.relay.flows import batch, copies
+from tests.relay.stage.flows import batch, copies
 
 
 def refused(

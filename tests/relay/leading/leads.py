@@ -19,10 +19,10 @@ from mirror.relay.leading.filler import Begun, Lead, lead
 from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns
 from tests.fakes.state import MemoryState
-from tests.net.real import create, log_of, opened
+from tests.net.stage.real import create, log_of, opened
 from tests.patience import PATIENT
 from tests.records.builders import Record, kafka_batch
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 SETTLE_S = 1.0
 OLD = 1_700_000_000_000

@@ -10,7 +10,7 @@ from mirror.relay.leading.cleanup import Cleanup, Cleanups
 from mirror.relay.topics.syncing import FOR_EVER
 from mirror.sandbox import SandboxCluster
 from tests.fakes.state import MemoryState
-from tests.net.real import create, opened
+from tests.net.stage.real import create, opened
 from tests.relay.leading.leads import SYNCED, Leading, Source, configs_of, leading
 
 pytestmark = pytest.mark.broker

@@ -14,7 +14,7 @@ from mirror.relay.halts import PartitionHalted
 from mirror.relay.leading.filler import Begun
 from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import until
-from tests.net.real import create, opened, records
+from tests.net.stage.real import create, opened, records
 from tests.patience import KEEPING, PATIENT
 from tests.relay.leading.leads import OLD, Leading, Source, configs_of, leading
 

@@ -11,7 +11,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_batch
 from mirror.relay.halts import PartitionHalted
 from mirror.sandbox import SandboxCluster
-from tests.net.real import records
+from tests.net.stage.real import records
 from tests.relay.leading.leads import FORGETFUL, OLD, Leading, leading
 
 pytestmark = pytest.mark.broker

@@ -18,7 +18,7 @@ from mirror.relay.leading import filler as leading
 from mirror.relay.leading.filler import Begun, Lead, lead
 from tests.fakes.log import FakeLog
 from tests.records.builders import raw_batch
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 PARTS: dict[str, Any] = {"flow": "a->b", "cluster_id": "c", "topic": "t", "partition": 0}
 FILLER = filler_id(**PARTS)

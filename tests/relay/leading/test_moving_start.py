@@ -14,8 +14,8 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import delete_before
-from tests.net.real import create, log_of, records
-from tests.relay.mapping import MappedFlow, mapping, payloads
+from tests.net.stage.real import create, log_of, records
+from tests.relay.stage.mapping import MappedFlow, mapping, payloads
 
 pytestmark = pytest.mark.broker
 

@@ -16,9 +16,9 @@ from mirror.relay.locate.tails import batches
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create
 from tests.fakes.loop import some_turns, until
-from tests.net.real import alter, consumed, log_of, marked, opened, records
+from tests.net.stage.real import alter, consumed, log_of, marked, opened, records
 from tests.patience import PATIENT
-from tests.relay.mapping import mapping
+from tests.relay.stage.mapping import mapping
 
 pytestmark = pytest.mark.broker
 

@@ -10,7 +10,7 @@ from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import Known, Unseen, vouch
 from tests.fakes.log import FakeLog
 from tests.legacy.samples import messages_of, records_from
-from tests.relay.flows import batch
+from tests.relay.stage.flows import batch
 
 END = 12
 LAST = batch(9, leader_epoch=2)
@@ -93,6 +93,16 @@ async def test_a_note_that_proves_too_little() -> None:
     note = LastCopied(6, 2, header_digest(batch(3)), 6)
     assert await verdict(Source(), known(note), unseen(end=18)) == "unproven"
     assert await verdict(Source(), known(note, LastCopied(18, 3)), unseen(end=18)) == -1, "the newest counts"
+
+
+async def test_an_end_that_nothing_shows() -> None:
+    """The source has nothing that shows where it had the last copies. So it is not enough that the epoch of the note
+    goes on to the end that was reckoned: the source must have had no other leader since, who may have lost them."""
+    gap = unseen(end=9)
+    note = LastCopied(6, 2, header_digest(batch(3)), 6)
+    assert await verdict(Source(), known(note, leader_epoch=3), gap) == -1
+    assert await verdict(Source(), known(note, leader_epoch=3), gap._replace(unshown=True)) == "unproven"
+    assert await verdict(Source(), known(note, leader_epoch=2), gap._replace(unshown=True)) == -1
 
 
 async def test_both_sides_lost_their_end_and_less_was_copied_again() -> None:

@@ -16,8 +16,8 @@ from mirror.relay.partition.claim import Committed
 from mirror.relay.partition.partition import Partition
 from tests.fakes import faults
 from tests.records.builders import legacy_message, raw_batch
-from tests.relay.flows import FLOW, batch, batches, copies
-from tests.relay.scenes import scene
+from tests.relay.stage.flows import FLOW, batch, batches, copies
+from tests.relay.stage.scenes import scene
 
 # What is there is not ours, or not the source's.
 

@@ -12,7 +12,7 @@ from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import clusters, fill, mirroring
+from tests.relay.stage.flows import clusters, fill, mirroring
 
 OFTEN: dict[str, Any] = {"selects": lambda name: name == "t", "refresh_topics_interval_ms": 20}
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

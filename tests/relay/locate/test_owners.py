@@ -11,10 +11,10 @@ from mirror.relay.locate import owners
 from mirror.relay.locate.owners import former_transactional_id, transactional_id
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, records
-from tests.relay.flows import FLOW, mirroring
-from tests.relay.flows import clusters as both
-from tests.relay.mapping import assert_exact, mapping, written_map
+from tests.net.stage.real import create, records
+from tests.relay.stage.flows import FLOW, mirroring
+from tests.relay.stage.flows import clusters as both
+from tests.relay.stage.mapping import assert_exact, mapping, written_map
 
 NAMES = ["eu", "us", "eu.us", "us.eu", "eu.us.eu", "eu->us", "a.b->c.d"]
 

@@ -16,8 +16,8 @@ from tests.fakes import faults
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
-from tests.relay.flows import batch, batches, copies
-from tests.relay.scenes import scene
+from tests.relay.stage.flows import batch, batches, copies
+from tests.relay.stage.scenes import scene
 
 # Fresh and resumed.
 

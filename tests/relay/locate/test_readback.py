@@ -28,9 +28,9 @@ from mirror.relay.settings import RelaySettings
 from mirror.sandbox import SandboxCluster
 from mirror.wire.produce import checksum_of
 from tests.fakes.loop import until
-from tests.net.real import create, transaction
+from tests.net.stage.real import create, transaction
 from tests.records.builders import Record, kafka_batch
-from tests.relay.mapping import mapping
+from tests.relay.stage.mapping import mapping
 from tests.simulation.model.broker import stamped
 
 SENT = kafka_batch([Record(0, 0, None, b"value")])

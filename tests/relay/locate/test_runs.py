@@ -7,8 +7,8 @@ from mirror.relay.locate import resync, runs
 from mirror.relay.locate.compare import Comparison
 from mirror.relay.locate.runs import MOST_STRANGERS
 from tests.records.builders import raw_batch
-from tests.relay.flows import batches, copies
-from tests.relay.scenes import Scene, scene
+from tests.relay.stage.flows import batches, copies
+from tests.relay.stage.scenes import Scene, scene
 
 OURS = 3
 """Offsets of each batch."""

@@ -9,8 +9,8 @@ from mirror.net.errors import StoredInOldFormat
 from mirror.relay.locate import seeking
 from mirror.relay.locate.seeking import LocatingSeat
 from tests.fakes.loop import some_turns
-from tests.relay.flows import batch as batch_of
-from tests.relay.flows import clusters, mirroring
+from tests.relay.stage.flows import batch as batch_of
+from tests.relay.stage.flows import clusters, mirroring
 
 SEATS, PARTITIONS = 2, 12
 

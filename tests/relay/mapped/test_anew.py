@@ -10,8 +10,8 @@ from mirror.relay.mapped.beginning import Beginning
 from mirror.relay.partition.claim import Committed
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
-from tests.relay.noting import SIDE, ledger, recreate
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.noting import SIDE, ledger, recreate
 from tests.simulation.model.broker import marker_batch
 
 OTHERS = batches(4, first=0)

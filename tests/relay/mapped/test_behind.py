@@ -1,6 +1,7 @@
 """A source whose new leader has all of its log, and shows less of it for a while than the one before did: nothing that
 is said of the copy rests on what could not be read."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -15,9 +16,9 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.cleaner import SIZE, written
-from tests.relay.flows import batch, batches, clusters, mirroring
-from tests.relay.noting import empty
-from tests.relay.scenes import scene
+from tests.relay.stage.flows import batch, batches, clusters, mirroring
+from tests.relay.stage.noting import empty
+from tests.relay.stage.scenes import scene
 
 END = 60
 COMPACT = {"cleanup.policy": "compact"}
@@ -39,6 +40,11 @@ def copies(destination: FakeCluster) -> int:
 
 
 async def _anything(*_: object) -> None: ...
+
+
+def _as_if_shown(*given: Any, **more: Any) -> Any:
+    """A copy that nothing of the source shows counts as one that is shown."""
+    return lastcopy.check_copied(*given, **more | {"unshown": False})
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -69,12 +75,16 @@ async def test_what_cannot_be_read_is_not_lost(purged: bool, asked: bool) -> Non
 async def test_an_original_that_is_not_shown_is_not_cleaned_away(asked: bool) -> None:
     """
     1. The source's cleaner has left a gap before its last batch, which is as long; that batch is copied, and not shown.
-    2. Its copy is not taken for one of what stood in the gap. Without the rule it is copied once more.
+    2. Its copy is not taken for one of what stood in the gap. Without the rule, and that for copies of which nothing of
+       the source shows that it had them, it is copied once more.
     """
     async with clusters() as (source, destination):
         log = await killed(source, destination, *batches(4), batch(15, 3), compacted=True)
         log.hidden = 3
-        with patch.object(reading, "check_seen", lastcopy.check_seen if asked else _anything):
+        with (
+            patch.object(reading, "check_seen", lastcopy.check_seen if asked else _anything),
+            patch.object(reading, "check_copied", lastcopy.check_copied if asked else _as_if_shown),
+        ):
             async with mirroring(source, destination, mapped=True) as flow:
                 if asked:
                     await until(lambda: "not to be read yet" in str(flow.partition().waiting))

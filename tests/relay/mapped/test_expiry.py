@@ -13,10 +13,10 @@ from mirror.relay.mapped.fence import Before
 from mirror.relay.partition.claim import Committed
 from mirror.relay.watch.renewal import Renewal
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, log_of, opened, records, transaction
+from tests.net.stage.real import create, log_of, opened, records, transaction
 from tests.patience import PATIENT
-from tests.relay.mapping import FLOW, MappedFlow, assert_exact, mapping, payloads, written_map
-from tests.service.kafka_side import delete_topic
+from tests.relay.stage.mapping import FLOW, MappedFlow, assert_exact, mapping, payloads, written_map
+from tests.service.stage.kafka_side import delete_topic
 
 pytestmark = pytest.mark.broker
 

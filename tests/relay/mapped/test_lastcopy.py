@@ -161,6 +161,15 @@ async def test_the_last_batch_vouches_for_what_is_before_it(upto: int, noted: La
     assert found.source_epoch == (7 if asks else 3 if upto == 10 else -1)
 
 
+@pytest.mark.parametrize("upto", [10, 15])
+async def test_copies_that_nothing_shows(upto: int) -> None:
+    """The position rests on them, so the last batch that compares as equal is not enough, whatever was noted."""
+    asked = Asked()
+    noted = NOTED._replace(offset=15)
+    await check_copied(sides(Held(batch(8)), COPY), LAST, upto, {OWN}, noted, asked, unshown=True)
+    assert [(unseen.unshown, unseen.cleaned) for unseen, _ in asked.questions] == [(True, False)]
+
+
 def test_what_was_copied_since_is_noted() -> None:
     """The last batch of a record set that was acknowledged; of a later one, only how far it was."""
     marks = [Mark(at, 0, b"%061d" % at) for at in (3, 6, 12)]

@@ -18,10 +18,10 @@ from mirror.relay.partition.partition import Partition
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
-from tests.net.real import create, log_of, records, transaction
+from tests.net.stage.real import create, log_of, records, transaction
 from tests.records.builders import kafka_batch
-from tests.relay.mapping import FLOW, assert_exact, mapping, payloads, written_map
-from tests.service.kafka_side import delete_topic
+from tests.relay.stage.mapping import FLOW, assert_exact, mapping, payloads, written_map
+from tests.service.stage.kafka_side import delete_topic
 
 pytestmark = pytest.mark.broker
 

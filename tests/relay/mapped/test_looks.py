@@ -25,8 +25,8 @@ from mirror.relay.outcome import NotOurs
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, clusters, fill, mirroring
-from tests.relay.noting import SIDE, ledger
+from tests.relay.stage.flows import Flow, batch, clusters, fill, mirroring
+from tests.relay.stage.noting import SIDE, ledger
 
 END = 60
 _settle = Reading.settle

@@ -8,7 +8,7 @@ from mirror.relay import settings
 from mirror.relay.partition.phases import Phase
 from mirror.relay.sink import Lane
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, batches, clusters, fill, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, fill, mirroring
 
 LOST = b"of a log that the source has lost"
 

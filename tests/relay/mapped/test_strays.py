@@ -18,8 +18,8 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch, sealed
-from tests.relay.flows import Flow, batch, clusters, fill, mirroring
-from tests.relay.noting import SIDE, ledger
+from tests.relay.stage.flows import Flow, batch, clusters, fill, mirroring
+from tests.relay.stage.noting import SIDE, ledger
 from tests.simulation.model.broker import marker_batch
 
 END = 60

@@ -10,7 +10,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
 from tests.relay.topics.test_verdicts import looked, set_config
 
 TYPE = "message.timestamp.type"

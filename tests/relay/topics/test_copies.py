@@ -9,9 +9,9 @@ from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import until
-from tests.net.real import create, records
-from tests.relay.flows import batches, clusters, copies, fill, mirroring
-from tests.relay.mapping import mapping
+from tests.net.stage.real import create, records
+from tests.relay.stage.flows import batches, clusters, copies, fill, mirroring
+from tests.relay.stage.mapping import mapping
 
 
 async def test_a_strange_topic_does_not_grow() -> None:

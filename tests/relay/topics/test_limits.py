@@ -23,7 +23,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import clusters, mirroring
+from tests.relay.stage.flows import clusters, mirroring
 
 HOUR, DAY = "3600000", "86400000"
 NEVER = str(NO_LIMIT)

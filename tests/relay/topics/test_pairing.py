@@ -23,7 +23,7 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
-from tests.relay.flows import Log, clusters, settings
+from tests.relay.stage.flows import Log, clusters, settings
 
 SYNCED = ("cleanup.policy", "retention.ms", "max.message.bytes", "segment.bytes")
 FIXED = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}

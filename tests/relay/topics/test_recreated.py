@@ -21,8 +21,8 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import raw_batch
-from tests.relay.flows import Flow, Versions, batch, batches, clusters, fill, mirroring
-from tests.relay.noting import FIRST, SIDE, ledger, recreate
+from tests.relay.stage.flows import Flow, Versions, batch, batches, clusters, fill, mirroring
+from tests.relay.stage.noting import FIRST, SIDE, ledger, recreate
 
 BY_NAME: Versions = {"Produce": (3, 12), "Fetch": (4, 12)}
 NEVER_S = 1e9

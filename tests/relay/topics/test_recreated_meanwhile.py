@@ -17,9 +17,9 @@ from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from tests.fakes.state import MemoryState
-from tests.relay.flows import batches, clusters, fill, mirroring, settings
-from tests.relay.noting import recreate
-from tests.relay.scenes import scene
+from tests.relay.stage.flows import batches, clusters, fill, mirroring, settings
+from tests.relay.stage.noting import recreate
+from tests.relay.stage.scenes import scene
 
 _locate = Locator.locate
 _refresh = Seeking._refresh

@@ -20,10 +20,10 @@ from mirror.relay.topics.syncing import FOR_EVER, MOST_TIMES, ConfigSync, TopicC
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import until
-from tests.net.real import create, records
-from tests.relay.flows import Log, settings
-from tests.relay.mapping import mapping
-from tests.service.kafka_side import delete_topic
+from tests.net.stage.real import create, records
+from tests.relay.stage.flows import Log, settings
+from tests.relay.stage.mapping import mapping
+from tests.service.stage.kafka_side import delete_topic
 
 OWN, DEFAULT = 1, 5
 SYNCED = ("cleanup.policy", "max.message.bytes", "retention.ms", "segment.ms")

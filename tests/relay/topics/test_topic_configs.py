@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror.sandbox import SandboxCluster
-from tests.net.real import create, log_of
-from tests.relay.mapping import mapping
+from tests.net.stage.real import create, log_of
+from tests.relay.stage.mapping import mapping
 
 pytestmark = pytest.mark.broker
 

@@ -15,7 +15,7 @@ from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import until
 from tests.records.builders import Record, kafka_batch
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
 
 LARGE = 2_000_000
 

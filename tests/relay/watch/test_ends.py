@@ -10,7 +10,7 @@ from mirror.relay.watch.ends import SourceEnds
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import until
-from tests.relay.flows import Flow, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batches, clusters, mirroring
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.relay.watch import expiry
 from tests.fakes.loop import until
-from tests.relay.flows import clusters, fill, mirroring
+from tests.relay.stage.flows import clusters, fill, mirroring
 
 DAY_MS = 86_400_000
 

@@ -12,10 +12,10 @@ from mirror.sandbox import SandboxCluster
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.net.real import create, records
+from tests.net.stage.real import create, records
 from tests.records.builders import raw_batch
-from tests.relay.flows import Flow, batch, batches, clusters, mirroring
-from tests.relay.mapping import mapping
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.mapping import mapping
 
 NEVER_S = 1e9
 

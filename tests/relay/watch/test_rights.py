@@ -13,7 +13,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import Flow, batches, clusters, fill, mirroring
+from tests.relay.stage.flows import Flow, batches, clusters, fill, mirroring
 
 OFTEN: dict[str, Any] = {"selects": lambda name: name == "t", "refresh_topics_interval_ms": 20}
 READ, WRITE, ALTER, CLUSTER_ACTION, DESCRIBE = 3, 4, 7, 9, 8

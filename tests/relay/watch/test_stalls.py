@@ -12,7 +12,7 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.faults import Fault
 from tests.fakes.loop import until
-from tests.relay.flows import batches, clusters, mirroring
+from tests.relay.stage.flows import batches, clusters, mirroring
 
 KIB, MIB = 1 << 10, 1 << 20
 FLOW: dict[str, Any] = {"fetch_max_bytes": MIB, "max_partition_fetch_bytes": 256 * KIB, "buffer_memory": 5 * MIB // 2}

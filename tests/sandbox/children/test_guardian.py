@@ -111,6 +111,24 @@ def processes() -> Iterator[Processes]:
     made.close()
 
 
+def test_what_is_paused_does_nothing_any_more(processes: Processes) -> None:
+    """A stop takes effect when a thread next looks: a broker on another core still answered a request after it."""
+    endless = "lambda: all(True for _ in iter(int, 1))"
+    threads = f"import threading\nfor _ in range(16): threading.Thread(target={endless}).start()"
+    busy = processes.spawn([sys.executable, "-c", threads], processes.folder / "log")
+    assert eventually(lambda: len(_states(busy.pid)) == 17)
+    for _ in range(20):
+        assert busy.signal(signal.SIGSTOP)
+        assert set(_states(busy.pid)) == {"T"}
+        busy.signal(signal.SIGCONT)
+    assert busy.signal(signal.SIGKILL)
+
+
+def _states(pid: int) -> list[str]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+
+
 def test_output_and_exit_code(processes: Processes) -> None:
     log = processes.folder / "log"
     process = processes.spawn(["sh", "-c", "echo out; echo err >&2; exit 7"], log)

@@ -181,6 +181,11 @@ from tests.service.config.loading import AT_CLUSTER, AT_FLOW, CLUSTER, FLOW, TOP
             FLOW,
             AT_FLOW + "audit.accept[1]: 'extra' is nothing that an audit can pass; write unverifiable",
         ),
+        (
+            {"flow": "audit.metrics.file: audit.txt"},
+            FLOW,
+            AT_FLOW + "audit.metrics.file: does not end in .prom, and node_exporter reads no other files; name it so",
+        ),
         # KIP-712's switches.
         (
             {"flow": "send.raw.bytes: false"},

@@ -31,6 +31,14 @@ def test_nothing(tmp_path: Path) -> None:
     assert found.told.pack() == old.pack()
 
 
+def test_the_file_of_the_audit_restarts_nothing(tmp_path: Path) -> None:
+    old = told(tmp_path, ONE)
+    found = changes(old, told(tmp_path, {"west->east": {"audit.metrics.file": "a.prom"}, "west->hub": {}}))
+    assert names(found) == ((), (), (), ("west->east", "west->hub"))
+    assert (found.need_restart, found.told.audit_files) == ((), {"west->east": str(tmp_path / "a.prom")})
+    assert Supervision.unpack(found.told.pack()).audit_files == found.told.audit_files
+
+
 def test_flows(tmp_path: Path) -> None:
     """One comes, one goes, one changes, one stays."""
     old = told(tmp_path, {**ONE, "east->hub": {"topics": ["b"]}})
@@ -78,6 +86,14 @@ def test_what_needs_a_restart(tmp_path: Path) -> None:
     assert found.told.pack() == old.pack()
     # What was given on the command line holds: the key is not in use.
     assert changes(told(tmp_path, ONE, option=2), told(tmp_path, ONE, option=2)).need_restart == ()
+
+
+def test_what_the_service_takes_at_once(tmp_path: Path) -> None:
+    """What metrics are told of; no flow has to do with it."""
+    old = told(tmp_path, ONE)
+    found = changes(old, told(tmp_path, ONE, metrics_granularity="topic"))
+    assert (old.metrics_granularity, found.told.metrics_granularity) == ("partition", "topic")
+    assert (found.need_restart, found.untouched) == ((), ("west->east", "west->hub"))
 
 
 def test_what_every_flow_uses(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from mirror.service.flows.changes import changes
 from mirror.service.flows.overview import not_ready
 from mirror.service.supervisor import Supervisor
 from tests.fakes.loop import some_turns
-from tests.relay.flows import Log, Logged
+from tests.relay.stage.flows import Log, Logged
 from tests.service.config.test_across import text
 
 EAST, HUB = "west->east", "west->hub"

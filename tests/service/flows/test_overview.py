@@ -10,10 +10,10 @@ from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
 from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.status import as_html, as_text
-from tests.service.telemetry.alerts import samples
-from tests.service.telemetry.fleets import snapshot
-from tests.service.telemetry.rows import row, stint
-from tests.service.telemetry.showing import flow_of
+from tests.service.telemetry.stage.alerts import samples
+from tests.service.telemetry.stage.fleets import snapshot
+from tests.service.telemetry.stage.rows import row, stint
+from tests.service.telemetry.stage.showing import flow_of
 
 NAMES = ("west->east", "west->hub")
 

@@ -1,7 +1,6 @@
 """Reloads: the file is read in another process, checked as a whole, and applied; a wrong one changes nothing."""
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -23,11 +22,11 @@ from mirror.service.flows.changes import Changes
 from mirror.service.flows.reloading import NotRead, Reloading, read
 from mirror.service.http import client, routes
 from mirror.service.http.routes import Pages
-from mirror.service.http.server import HttpRequest
 from mirror.service.worker_settings import Supervision
 from tests.fakes.loop import until
 from tests.service.config.test_across import text
 from tests.service.flows.test_flow import EAST, HUB, Lines
+from tests.service.http.asking import asked
 
 
 class Service:
@@ -71,7 +70,8 @@ async def reloads(folder: Path, manager: "Told | None" = None) -> AsyncIterator[
 async def test_a_reload(tmp_path: Path) -> None:
     """Read by another process, with the options of the command line, and said: what comes, what needs a restart."""
     async with reloads(tmp_path) as (service, found):
-        service.write({EAST: {}, HUB: {}}, workers=9, log_level="debug")
+        assert found.granularity == "partition"
+        service.write({EAST: {}, HUB: {}}, workers=9, log_level="debug", metrics_granularity="topic")
         begun = found.succeeded_at
         found.ask()
         await until(lambda: service.lines.of("reloaded"))
@@ -82,6 +82,7 @@ async def test_a_reload(tmp_path: Path) -> None:
         assert service.lines.of("reload_needs_restart")[0]["keys"] == ["log.level"]
         assert found.successful
         assert found.succeeded_at > begun
+        assert found.granularity == "topic"
 
 
 async def test_a_wrong_file(tmp_path: Path) -> None:
@@ -138,11 +139,10 @@ async def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """Done, refused, and not done yet."""
     async with reloads(tmp_path) as (service, found):
         served: Any = SimpleNamespace(reloading=found, commands=service.commands, flows={})
-        request = HttpRequest("POST", ("api", "v1", "reload"), {})
 
         async def ask() -> tuple[int, Any]:
-            answer = await Pages(served).answer(request)
-            return answer.status, json.loads(answer.body)
+            answer = await asked(Pages(served), "POST", "/api/v1/reload")
+            return answer.status, answer.data
 
         service.write({EAST: {}, HUB: {}}, log_level="debug")
         assert await ask() == (
@@ -177,6 +177,7 @@ async def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (None, 0, "still drain"),
         (client.NotDone("x.yaml:1: wrong"), 78, "not reloaded: x.yaml:1: wrong"),
         (client.NotAnswered("no mirror answers"), 1, "no mirror answers"),
+        (client.NotAllowed("changes need a token"), 1, "not reloaded: changes need a token"),
     ],
 )
 def test_on_the_command_line(
@@ -185,7 +186,7 @@ def test_on_the_command_line(
     config = tmp_path / "mirror.yaml"
     config.write_text(text({EAST: {}}))
 
-    def reload(_: object) -> Any:
+    def reload(_: object, token: str) -> Any:
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -193,6 +194,17 @@ def test_on_the_command_line(
     monkeypatch.setattr(client, "reload", reload)
     result = CliRunner().invoke(main, ["reload", "-c", str(config)])
     assert (result.exit_code, said in result.output) == (code, True)
+
+
+def test_a_wrong_file_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirror is not even asked; what is wrong is said first, and then what that means."""
+    monkeypatch.setattr(client, "reload", lambda *_, **__: pytest.fail("it was asked"))
+    config = tmp_path / "mirror.yaml"
+    config.write_text(text({EAST: {"topic": "x"}}))
+    result = CliRunner().invoke(main, ["reload", "-c", str(config)])
+    assert result.exit_code == 78
+    assert result.stderr.startswith(f"{config}:")
+    assert result.stderr.endswith("\nnot reloaded: the mirror goes on under the former configuration\n")
 
 
 class Told:

@@ -4,8 +4,10 @@ One flow alone is in ``tests.service.test_worker``.
 """
 
 import asyncio
+import gc
 import json
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,8 +22,8 @@ from mirror.service.config.resolve import handover
 from mirror.service.flows.run import FlowRun
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
-from tests.relay.flows import clusters
-from tests.service.worker_here import Here, Running, Seat, scene, started
+from tests.relay.stage.flows import clusters
+from tests.service.stage.worker_here import Here, Running, Seat, scene, started
 
 FIRST, SECOND = "source->destination", "source->other"
 
@@ -150,6 +152,41 @@ async def test_one_fails_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.
             counted = worker.said_of(SECOND, "alive")[-1]["counters"]
             assert not [key for key in counted if "planted" in key], "it was reported before the failure"
             assert await worker.stop() == 0
+
+
+async def test_nothing_is_left_of_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a relay, its buffers would stay, up to `buffer.memory` for each reload that restarts a flow.
+
+    1. An attempt fails, and the next one runs. Nothing is left of the first, also if the collector never runs
+       by itself.
+    2. Both flows are removed. Nothing is left of them, although one was there when the collector was told to pass over
+       what stays.
+    """
+    monkeypatch.setattr("mirror.service.worker.AGAIN_LEAST_MS", 1)
+    gc.unfreeze()
+    gc.disable()
+    try:
+        async with clusters() as (source, destination), clusters() as (_, other):
+            scene(source)
+            async with both(config_of(tmp_path, source, destination, address(other))) as worker:
+                await until(lambda: copied(destination) and copied(other))
+                worker.seats_of[SECOND][0].failed = ZeroDivisionError("a bug")
+                relay = _forgotten(worker.seats_of[SECOND])
+                await until(lambda: worker.seats_of[SECOND] or worker.task.done())
+                await until(lambda: relay() is None)
+                assert gc.get_freeze_count()
+                for flow in (FIRST, SECOND):
+                    relay = _forgotten(worker.seats_of[flow])
+                    worker.channel.send("remove", flow=flow)
+                    await until(lambda: relay() is None, what=f"the end of {flow}'s relay")  # noqa: B023 - awaited here
+                assert not worker.task.done()
+    finally:
+        gc.enable()
+
+
+def _forgotten(seats: list[Seat]) -> "weakref.ref[Relay]":
+    """The relay of the only seat, which nobody in this file holds any more."""
+    return weakref.ref(seats.pop()._relay)
 
 
 async def test_a_seat_that_cannot_be_left(tmp_path: Path) -> None:

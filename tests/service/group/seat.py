@@ -10,7 +10,7 @@ from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition.claim import Committed
 from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 SESSION_TIMEOUT_MS = 1_500
 

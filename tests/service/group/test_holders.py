@@ -14,8 +14,8 @@ from mirror.net.errors import Refused
 from mirror.net.options import ClusterOptions
 from mirror.sandbox import SandboxCluster
 from mirror.service.group.holders import Holders, holders
-from tests.service.kafka_side import create_topic
-from tests.service.running import PATIENCE_S
+from tests.service.stage.kafka_side import create_topic
+from tests.service.stage.running import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 

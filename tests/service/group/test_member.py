@@ -13,7 +13,7 @@ from mirror.relay.partition.claim import Committed
 from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 
 class Nothing:
@@ -101,6 +101,9 @@ class Assigned:
 
     def memberid(self) -> str:
         return "m"
+
+    def consumer_group_metadata(self) -> bytes:
+        return b"generation 1"
 
 
 async def test_a_lost_session_is_no_seat() -> None:

@@ -9,8 +9,8 @@ import pytest
 from mirror.service.flows import run as run_module
 from mirror.service.group.overdue import Overdue
 from tests.fakes.loop import until
-from tests.relay.flows import clusters
-from tests.service.worker_here import Seat, config_for, running, scene
+from tests.relay.stage.flows import clusters
+from tests.service.stage.worker_here import Seat, config_for, running, scene
 
 PATIENCE_S = 1.0
 

@@ -11,7 +11,7 @@ from mirror.service.log import digest
 from mirror.service.log.digest import FREE, WINDOW_MOST_S, Digest
 from mirror.service.telemetry.outages import ClusterBack, ClusterLost, Outages
 from tests.fakes.loop import until
-from tests.service.workers import Workers
+from tests.service.stage.workers import Workers
 
 
 class Timer:

@@ -17,8 +17,8 @@ import pytest
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from mirror.service.log.outlet import NOT_READ, LogOutlet
-from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
+from tests.service.stage.kafka_side import create_topic, end_of, produce
+from tests.service.stage.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
 
 SOON_S = 60.0
 FULL = Path("/dev/full")

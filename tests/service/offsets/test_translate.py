@@ -7,9 +7,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import delete_before
-from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.running import Mirror, config_text, mirror
 from tests.service.runs.test_mapped import FLOW, consumer, read_from, translate
+from tests.service.stage.kafka_side import create_topic, end_of, produce
+from tests.service.stage.running import Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
 RECORDS = 10

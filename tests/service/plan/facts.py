@@ -6,7 +6,7 @@ from mirror.net.metadata import Leader, Topic
 from mirror.records.admit import Terms
 from mirror.relay.topics.pairing import Pair
 from mirror.service.plan.model import ClusterFacts, FlowFacts, PartitionFacts, Sample, TopicFacts
-from tests.relay.flows import settings
+from tests.relay.stage.flows import settings
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import end_of
-from tests.service.running import MIRROR
+from tests.service.stage.kafka_side import end_of
+from tests.service.stage.running import MIRROR
 
 Found = dict[str, Any]
 

@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import SandboxCluster
 from tests.patience import KEEPING
-from tests.service.kafka_side import create_topic, delete_topic, end_of, produce, writing
 from tests.service.plan.planning import everything, plan, run
-from tests.service.running import Mirror, config_text, mirror, status
-from tests.service.runs.test_holes import transactions
+from tests.service.runs.holes.test_holes import transactions
+from tests.service.stage.kafka_side import create_topic, delete_topic, end_of, produce, writing
+from tests.service.stage.running import Mirror, config_text, mirror, status
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from mirror.service.plan.fix import Act, acts_for
 from mirror.service.plan.model import Level, PlanFinding
 from mirror.service.plan.report import NAMED, PlanRow, Prospect, Report
 from mirror.service.plan.table import text
-from tests.relay.flows import settings
+from tests.relay.stage.flows import settings
 from tests.service.plan.facts import flow, partition, topic
 
 BAD = Halted.of(HaltReason.NOT_A_COPY, "they differ")
@@ -243,8 +243,8 @@ def test_a_remedy_is_for_what_the_row_is_about(partitions: int, only: int | None
         assert mended.remedy.startswith(f"{resume}. (Only a partition that has halted can be resumed")
 
 
-@pytest.mark.parametrize("shape", ["text", "json"])
-def test_several_flows(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+@pytest.mark.parametrize("which", [0, 1], ids=["data", "text"])
+def test_several_flows(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
     """One whose cluster is away does not hide the others; one that has not the topic that is asked for is left out."""
 
     async def asked(asking: Any) -> Any:
@@ -265,10 +265,10 @@ def test_several_flows(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
         flows = [flow for flow in every if flow.name in names]
         none: Any = None
         code = command.plan(
-            none, Commands(), flows=flows, topics=["t"], sample_bytes=1, shape=shape, everything=True, fix=False,
-            dry_run=False, tell=told.append,
+            none, Commands(), flows=flows, topics=["t"], sample_bytes=1, everything=True, fix=False,
+            dry_run=False, tell=lambda data, text: told.extend((json.dumps(data), text)),
         )  # fmt: skip
-        return code, told[0]
+        return code, told[which]
 
     code, told = planned("a->b", "a->away", "a->c")
     assert code == 1

@@ -13,10 +13,10 @@ from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.patience import PATIENT
 from tests.relay.locate.test_cleaned import write
-from tests.service.kafka_side import HEADER, create_topic, produce, read_log
 from tests.service.plan.planning import Planned, everything, now_ms, plan, run, stamped
-from tests.service.running import config_text, mirror, status
-from tests.service.runs.test_holes import transactions
+from tests.service.runs.holes.test_holes import transactions
+from tests.service.stage.kafka_side import HEADER, create_topic, produce, read_log
+from tests.service.stage.running import config_text, mirror, status
 
 pytestmark = pytest.mark.broker
 HOUR_MS = 3_600_000

@@ -7,9 +7,9 @@ import pytest
 from mirror.sandbox import SandboxCluster
 from tests.legacy.logs import consumed
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.planning import now_ms, plan, run, stamped
-from tests.service.running import config_text, mirror
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.running import config_text, mirror
 
 pytestmark = pytest.mark.broker
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}

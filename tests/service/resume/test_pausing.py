@@ -1,10 +1,9 @@
 """Partitions that an operator pauses: which workers are asked, what is shown meanwhile, and a restart."""
 
-import json
-from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
@@ -14,16 +13,16 @@ from mirror.sandbox import SandboxCluster
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.http.routes import Pages
-from mirror.service.http.server import HttpRequest
 from mirror.service.resume.resumption import Resumed, ResumeOutcome
 from mirror.service.telemetry.readiness import remarks, unready
 from mirror.service.telemetry.status import as_text
 from tests.service.config.loading import base
-from tests.service.kafka_side import create_topic, produce
+from tests.service.http.asking import asked
 from tests.service.resume.test_resumption import Workers, row
-from tests.service.running import Mirror, cli, config_text, get, mirror, status
-from tests.service.telemetry import rows
-from tests.service.telemetry.fleets import fleet, sample, snapshot, told
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.telemetry.stage import rows
+from tests.service.telemetry.stage.fleets import fleet, sample, snapshot, told
 
 HELD = {
     1: [row("orders", 0, "halted"), row("users", 0, "paused")],
@@ -58,9 +57,9 @@ async def test_what_is_paused_is_resumed_with_the_halted() -> None:
 async def test_over_http(path: tuple[str, ...], query: dict[str, str], code: int) -> None:
     flow = SimpleNamespace(name="a->b", resumption=Workers(HELD).resumption)
     served: Any = SimpleNamespace(flows={"a->b": flow}, commands=Commands())
-    answer = await Pages(served).answer(HttpRequest("POST", ("api", "v1", "partitions", *path, "pause"), query))
-    assert answer.status == HTTPStatus(code)
-    assert ("error" in json.loads(answer.body)) is (code != 200)
+    answer = await asked(Pages(served), "POST", f"{'/'.join(('/api/v1/partitions', *path))}/pause?{urlencode(query)}")
+    assert answer.status == code
+    assert ("error" in answer.data) is (code != 200)
 
 
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

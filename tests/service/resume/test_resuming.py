@@ -11,7 +11,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.topics import recreated
 from mirror.service.resume.resuming import resume
-from tests.relay.flows import Flow, clusters, fill, mirroring
+from tests.relay.stage.flows import Flow, clusters, fill, mirroring
 
 KEY = ("t", 0)
 

@@ -1,12 +1,11 @@
 """Halted partitions that an operator wants to go on: by partition, by topic, all at once, wherever they are."""
 
 import asyncio
-import json
 from collections.abc import Mapping
-from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
@@ -16,16 +15,16 @@ from mirror.sandbox import SandboxCluster
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.http.routes import Pages
-from mirror.service.http.server import HttpRequest
 from mirror.service.resume import resumption
 from mirror.service.resume.resumption import NotAsked, Resumed, ResumeOutcome, Resumption
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.rows import PartitionRow
 from tests.service.config.loading import base
-from tests.service.kafka_side import create_topic, delete_topic, produce
-from tests.service.running import Mirror, cli, config_text, get, mirror, status
-from tests.service.telemetry import rows
-from tests.service.telemetry.alerts import samples
+from tests.service.http.asking import asked
+from tests.service.stage.kafka_side import create_topic, delete_topic, produce
+from tests.service.stage.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.telemetry.stage import rows
+from tests.service.telemetry.stage.alerts import samples
 
 FLOW = {"orders": [0, 1, 2], "users": [0]}
 
@@ -164,10 +163,9 @@ async def test_over_http(
     """What comes of it, in the status code and partition by partition."""
     flow = SimpleNamespace(name="a->b", resumption=spread(stays=stays).resumption)
     served: Any = SimpleNamespace(flows={"a->b": flow}, commands=Commands())
-    request = HttpRequest("POST", ("api", "v1", "partitions", *path, "resume"), query)
-    answer = await Pages(served).answer(request)
-    assert answer.status == HTTPStatus(code)
-    body = json.loads(answer.body)
+    answer = await asked(Pages(served), "POST", f"{'/'.join(('/api/v1/partitions', *path))}/resume?{urlencode(query)}")
+    assert answer.status == code
+    body = answer.data
     assert ("error" in body) is (code in (400, 404))
     assert sum(not each["why_not"] for each in body.get("partitions", [])) == resumed
 
@@ -201,16 +199,15 @@ def test_on_the_command_line(
 ) -> None:
     asked: list[Any] = []
 
-    def resume(
-        _: object, topic: str | None, partition: int | None, *, accept: list[str], flows: dict[str, str], flow: str
-    ) -> Resumed:
+    def resume(_: object, topic: str | None, partition: int | None, *, accept: list[str], **of: object) -> Resumed:
         asked.append((topic, partition, accept))
-        assert (flows, flow) == ({"source->destination": "source->destination"}, "")
+        flows = {"source->destination": "source->destination"}
+        assert of == {"flows": flows, "flow": "", "token": "t0ken"}
         return found
 
     monkeypatch.setattr(client, "resume", resume)
     config = tmp_path / "mirror.yaml"
-    config.write_text(base())
+    config.write_text(base(top="http.token: t0ken"))
     result = CliRunner().invoke(main, ["resume", "-c", str(config), *arguments])
     assert result.exit_code == code
     assert said in result.output

@@ -13,9 +13,9 @@ import pytest
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
-from tests.service.kafka_side import assert_identical, create_topic, end_of, produce
 from tests.service.plan.planning import plan
-from tests.service.running import Mirror, config_text, get, mirror
+from tests.service.stage.kafka_side import assert_identical, create_topic, end_of, produce
+from tests.service.stage.running import Mirror, config_text, get, mirror
 from tests.service.sync.sides import wait_committed
 
 pytestmark = pytest.mark.broker

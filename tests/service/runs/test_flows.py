@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
-from tests.service.kafka_side import assert_identical, create_topic, end_of, produce, writing
-from tests.service.running import Mirror, cli, get, mirror, status
-from tests.service.telemetry.alerts import samples
+from tests.service.stage.kafka_side import assert_identical, create_topic, end_of, produce, writing
+from tests.service.stage.running import Mirror, cli, get, mirror, status
+from tests.service.telemetry.stage.alerts import samples
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2
@@ -186,7 +186,7 @@ def test_two_sources_into_one_topic(
 def cli_here(place: Several, *arguments: str) -> tuple[int, str]:
     import subprocess
 
-    from tests.service.running import MIRROR
+    from tests.service.stage.running import MIRROR
 
     command = [str(MIRROR), *arguments, "-c", str(place.config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,9 +12,9 @@ from mirror.sandbox import SandboxCluster
 from mirror.service.config import load
 from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
-from tests.relay.mapping import assert_exact, written_map
-from tests.service.kafka_side import CODECS, create_topic, produce, repeated
-from tests.service.running import MIRROR, Mirror, config_text, mirror
+from tests.relay.stage.mapping import assert_exact, written_map
+from tests.service.stage.kafka_side import CODECS, create_topic, produce, repeated
+from tests.service.stage.running import MIRROR, Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
 KILLS = 3

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from mirror.service.supervisor import STOP_MARGIN_S
-from tests.service.notices import Listening, listening
-from tests.service.running import Mirror, config_text, get, mirror
+from tests.service.stage.notices import Listening, listening
+from tests.service.stage.running import Mirror, config_text, get, mirror
 
 NOBODY = "127.0.0.1:1", "127.0.0.1:2"
 WATCHDOG_US = 400_000

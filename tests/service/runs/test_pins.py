@@ -9,9 +9,9 @@ import pytest
 from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
-from tests.service.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce
-from tests.service.running import cli, config_text, mirror
-from tests.service.runs.test_gaps import delete_before
+from tests.service.runs.holes.test_gaps import delete_before
+from tests.service.stage.kafka_side import assert_identical, create_topic, delete_topic, end_of, produce
+from tests.service.stage.running import cli, config_text, mirror
 
 pytestmark = pytest.mark.broker
 

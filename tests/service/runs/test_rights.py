@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror.sandbox import SandboxCluster
 from tests import secured
-from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.rights import AUTHORIZER, OPERATIONS, TIMEOUT_S, Principals, Right, config, listed
-from tests.service.running import Line, Mirror, get, mirror
-from tests.service.runs.test_holes import assert_same_for_consumers, transactions
+from tests.service.runs.holes.test_holes import assert_same_for_consumers, transactions
 from tests.service.runs.test_worker import caught_up
+from tests.service.stage.kafka_side import create_topic, end_of, produce
+from tests.service.stage.rights import AUTHORIZER, OPERATIONS, TIMEOUT_S, Principals, Right, config, listed
+from tests.service.stage.running import Line, Mirror, get, mirror
 
 pytestmark = pytest.mark.broker
 

@@ -14,10 +14,10 @@ from mirror.net.security.options import TlsOptions
 from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import KEY_PASSWORD, PASSWORD, SASL_TLS, USER, Files
-from tests.service.kafka_side import assert_identical, create_topic, produce, writing
-from tests.service.running import Mirror, config_text, get, mirror
 from tests.service.runs.test_worker import caught_up
-from tests.service.telemetry.alerts import samples
+from tests.service.stage.kafka_side import assert_identical, create_topic, produce, writing
+from tests.service.stage.running import Mirror, config_text, get, mirror
+from tests.service.telemetry.stage.alerts import samples
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3

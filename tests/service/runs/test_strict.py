@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import create_topic, produce, read_log
-from tests.service.running import Mirror, config_text, mirror
-from tests.service.runs.test_holes import plain, transactions, wait_for_equal_ends
+from tests.service.runs.holes.test_holes import plain, transactions, wait_for_equal_ends
+from tests.service.stage.kafka_side import create_topic, produce, read_log
+from tests.service.stage.running import Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
 

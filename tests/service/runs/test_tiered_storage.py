@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.sandbox import SandboxCluster, jars
 from mirror.sandbox.kafka.versions import DEFAULT
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic, end_of, fetched
-from tests.service.running import MIRROR, PATIENCE_S, config_text, mirror
+from tests.service.stage.kafka_side import create_topic, end_of, fetched
+from tests.service.stage.running import MIRROR, PATIENCE_S, config_text, mirror
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -76,9 +76,18 @@ def write(cluster: SandboxCluster, topic: str) -> None:
         else:
             producer.commit_transaction()
     until = time.monotonic() + PATIENCE_S
-    while sum(file.stat().st_size for file in cluster.brokers[0].data_dir.glob(f"{topic}-0/*.log")) > 3 * SEGMENT:
+    while size_of(cluster.brokers[0].data_dir / f"{topic}-0") > 3 * SEGMENT:
         assert time.monotonic() < until, "the broker keeps its segments"
         time.sleep(0.2)
+
+
+def size_of(folder: Path) -> int:
+    """Of a partition's segments, some of which the broker may be deleting."""
+    total = 0
+    for segment in folder.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):
+            total += segment.stat().st_size
+    return total
 
 
 @contextlib.contextmanager

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.running import Mirror, cli, config_text, get, mirror, status
-from tests.service.telemetry.alerts import firing, samples
-from tests.service.workers import Workers
+from tests.service.stage.kafka_side import create_topic, end_of, produce
+from tests.service.stage.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.stage.workers import Workers
+from tests.service.telemetry.stage.alerts import firing, samples
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
-from tests.service.kafka_side import CODECS, assert_identical, create_topic, end_of, produce, writing
-from tests.service.running import Mirror, config_text, mirror
+from tests.service.stage.kafka_side import CODECS, assert_identical, create_topic, end_of, produce, writing
+from tests.service.stage.running import Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.sandbox import SandboxCluster
-from tests.service.running import PATIENCE_S
+from tests.service.stage.running import PATIENCE_S
 
 NOT_READY = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR,

@@ -22,9 +22,9 @@ from mirror.net.admin.acls import ALLOW, DENY, EVERY_TOPIC, LITERAL, PREFIXED, T
 from mirror.sandbox import SandboxCluster
 from mirror.service.sync.acls import wanted_acls
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic, produce
-from tests.service.rights import AUTHORIZER
-from tests.service.running import MIRROR, config_text, mirror
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.rights import AUTHORIZER
+from tests.service.stage.running import MIRROR, config_text, mirror
 
 TIMEOUT_S = 60.0
 COPY = {"a": ["a"]}

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import create_topic, produce
-from tests.service.running import Mirror, config_text, get, mirror, status
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.running import Mirror, config_text, get, mirror, status
 from tests.service.sync.sides import SYNC, commit, wait_committed
 
 pytestmark = pytest.mark.broker

@@ -17,10 +17,10 @@ from mirror.service.config import load, resolve
 from mirror.service.sync import offsets
 from mirror.service.sync.look import Sync
 from mirror.service.sync.plan import GroupPlan, GroupState
-from tests.service.kafka_side import create_topic, delete_topic, end_of, produce
-from tests.service.running import MIRROR, config_text, mirror
-from tests.service.runs.test_holes import Record, consumed, transactions
+from tests.service.runs.holes.test_holes import Record, consumed, transactions
 from tests.service.runs.test_worker import caught_up
+from tests.service.stage.kafka_side import create_topic, delete_topic, end_of, produce
+from tests.service.stage.running import MIRROR, config_text, mirror
 from tests.service.sync.java import read
 from tests.service.sync.sides import SYNC, commit, committed, consumer, flat, groups_of, member, wait_committed
 

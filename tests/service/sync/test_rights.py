@@ -15,8 +15,9 @@ from confluent_kafka.admin import (
 from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.secured import USER, Files
-from tests.service.kafka_side import create_topic, produce
-from tests.service.rights import (
+from tests.service.runs.test_worker import caught_up
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.rights import (
     AUTHORIZER,
     CLUSTER,
     GROUP,
@@ -28,8 +29,7 @@ from tests.service.rights import (
     listed,
     rights,
 )
-from tests.service.running import mirror
-from tests.service.runs.test_worker import caught_up
+from tests.service.stage.running import mirror
 from tests.service.sync.sides import commit, wait_committed
 
 pytestmark = pytest.mark.broker

@@ -14,10 +14,10 @@ from mirror.net.options import ClusterOptions
 from mirror.sandbox import SandboxCluster
 from mirror.service.sync.plan import GroupState
 from tests.patience import PATIENT
-from tests.service.kafka_side import create_topic, end_of, produce
-from tests.service.running import config_text, mirror
-from tests.service.runs.test_holes import consumed, transactions
+from tests.service.runs.holes.test_holes import consumed, transactions
 from tests.service.runs.test_worker import caught_up
+from tests.service.stage.kafka_side import create_topic, end_of, produce
+from tests.service.stage.running import config_text, mirror
 from tests.service.sync.java import SHARE_CONSUMER, read
 from tests.service.sync.sides import SYNC, commit
 from tests.service.sync.test_offsets import look

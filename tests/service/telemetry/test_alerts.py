@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.service.telemetry.alerts import Rule, Samples, pages, rules
+from tests.service.telemetry.stage.alerts import Rule, Samples, pages, rules
 
 SCRAPE_S = 15
 RESTART_S = 150

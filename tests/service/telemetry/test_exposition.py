@@ -3,6 +3,7 @@
 import re
 import resource
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,21 +15,28 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirror.audited import Compared, LastAudit, Look
 from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.relay.stats import GivenUp
 from mirror.service.log import logs
 from mirror.service.telemetry import metrics
+from mirror.service.telemetry.families import workers
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.usage import resources
 from tests.net.security.test_certificates import certificate
-from tests.service.telemetry.alerts import samples
-from tests.service.telemetry.rows import row, stint
-from tests.service.telemetry.showing import exposed_of
+from tests.service.telemetry.stage.alerts import samples
+from tests.service.telemetry.stage.rows import row, stint
+from tests.service.telemetry.stage.showing import exposed_of
 
 PARTITION = 'partition="3",source="east",target="west",topic="t"'
 FLOW = 'source="east",target="west"'
+FLOW_IDS = 'source="east",source_cluster_id="E",target="west",target_cluster_id="W"'
 FLOW_STATE = 'source="east",state="active",target="west"'
 
+LAST = LastAudit(
+    flow="east->west", at_s=1_700_000_081.0, verdict="different", success_at_s=1_700_000_082.0, source_id="E",
+    destination_id="W", topics={"t": Compared(83, 84, 85)},
+)  # fmt: skip
 EXPECTED = f"""
 mirror_build_info{{python="*",version="1.2.3"}} 1
 mirror_ready 0
@@ -39,12 +47,22 @@ mirror_tls_certificate_expiry_timestamp_seconds{{cluster="west",subject="CN=mirr
 mirror_tls_files_usable{{cluster="west"}} 0
 mirror_flow_ready{{source="east",target="west"}} 0
 mirror_log_lines_lost_total 17
+mirror_otlp_exports_total{{result="failed"}} 19
+mirror_otlp_exports_total{{result="ok"}} 18
 mirror_partitions{{source="east",state="halted",target="west"}} 1
 mirror_flow_partitions{{{FLOW}}} 11
 mirror_unassigned_partitions{{{FLOW}}} 12
 mirror_topic_unmatched{{pattern="logs",{FLOW}}} 1
 mirror_topic_gone{{{FLOW},topic="old"}} 1
 mirror_source_retention_seconds{{source="east",topic="t"}} 604800
+mirror_audit_file_usable{{{FLOW}}} 1
+mirror_audit_last_run_timestamp_seconds{{{FLOW}}} 1700000081
+mirror_audit_last_success_timestamp_seconds{{{FLOW}}} 1700000082
+mirror_audit_differences{{{FLOW},topic="t"}} 83
+mirror_audit_compared_bytes{{{FLOW},topic="t"}} 84
+mirror_audit_compared_batches{{{FLOW},topic="t"}} 85
+mirror_audit_verdict{{{FLOW},verdict="different"}} 1
+mirror_audit_info{{{FLOW_IDS}}} 1
 mirror_cluster_up{{cluster="east"}} 1
 mirror_cluster_up{{cluster="west"}} 0
 mirror_request_errors_total{{api="Produce",cluster="west",error="timeout"}} 21
@@ -56,6 +74,12 @@ mirror_record_age_seconds_count{{{FLOW}}} 7
 mirror_record_age_seconds_sum{{{FLOW}}} 35.5
 mirror_replication_latency_seconds_count{{{FLOW}}} 9
 mirror_replication_latency_seconds_sum{{{FLOW}}} 36.5
+mirror_batch_size_bytes_count{{{FLOW}}} 91
+mirror_batch_size_bytes_sum{{{FLOW}}} 9200
+mirror_produce_request_size_bytes_count{{{FLOW}}} 93
+mirror_produce_request_size_bytes_sum{{{FLOW}}} 9400
+mirror_produce_request_batches_count{{{FLOW}}} 95
+mirror_produce_request_batches_sum{{{FLOW}}} 9600
 mirror_unproven_positions_total{{{FLOW}}} 22
 mirror_oversize_fetches_total{{{FLOW}}} 23
 mirror_batch_splits_total{{{FLOW}}} 8
@@ -116,6 +140,8 @@ def told() -> dict[str, Any]:
             "request_s/west/Produce/0": 3, "request_s/west/Produce/4": 2, "request_s/west/Produce/sum": 0.75,
             "record_age_s/5": 7, "record_age_s/sum": 35.5,
             "replication_latency_s/6": 9, "replication_latency_s/sum": 36.5,
+            "batch_bytes/1": 91, "batch_bytes/sum": 9_200, "produce_request_bytes/2": 93,
+            "produce_request_bytes/sum": 9_400, "produce_request_batches/3": 95, "produce_request_batches/sum": 9_600,
             "request_errors/west/Produce/timeout": 21, "opened_batches": 4, "opened/sparse_batch": 4,
             "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
             "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
@@ -164,10 +190,13 @@ def protected(folder: Path) -> SecurityOptions:
 def exposed(monkeypatch: pytest.MonkeyPatch) -> str:
     """The text, of a worker that was started three times."""
     monkeypatch.setattr(logs, "lines_lost", lambda: 17)
+    monkeypatch.setattr(metrics, "results", Counter(ok=18, failed=19))
     found = Fleet("east->west")
     for pid in (1, 2, 3):
         found.started(1, pid)
     found.heard(1, told())
+    found.cluster_ids = "E", "W"
+    found.audit = Look("audit.prom", LAST)
     with TemporaryDirectory() as folder:
         return exposed_of(found, "1.2.3", west=protected(Path(folder)), east=SecurityOptions()).decode()
 
@@ -178,7 +207,7 @@ def lines_of(text: str) -> list[str]:
     for family in text_string_to_metric_families(text):
         for each in family.samples:
             labels = ",".join(f'{name}="{value}"' for name, value in sorted(each.labels.items()))
-            unmet = each.value == 0 and {"reason", "cause", "state"} & each.labels.keys()
+            unmet = each.value == 0 and {"reason", "cause", "state", "verdict"} & each.labels.keys()
             if each.name.startswith("mirror_gc_pause") or each.name.endswith("_bucket"):
                 continue
             if each.name.startswith("mirror_") and not unmet:
@@ -244,15 +273,15 @@ def test_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["0.001"], found["0.05"], found["0.1"], found["+Inf"]) == (3, 3, 5, 5)
 
 
-@pytest.mark.parametrize("at", range(len(metrics._WORKER_COUNTERS)))
+@pytest.mark.parametrize("at", range(len(workers._WORKER_COUNTERS)))
 def test_a_figure_in_another_s_place_is_seen(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of a kind are exchanged."""
-    kinds = list(metrics._WORKER_COUNTERS)
+    kinds = list(workers._WORKER_COUNTERS)
     other = (at + 1) % len(kinds)
     names = [kind[0] for kind in kinds]
     names[at], names[other] = names[other], names[at]
     monkeypatch.setattr(
-        metrics, "_WORKER_COUNTERS", tuple((name, *kind[1:]) for name, kind in zip(names, kinds, strict=True))
+        workers, "_WORKER_COUNTERS", tuple((name, *kind[1:]) for name, kind in zip(names, kinds, strict=True))
     )
     left, missing = differing(monkeypatch)
     assert len(left) == len(missing) == 2

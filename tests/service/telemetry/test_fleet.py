@@ -10,17 +10,17 @@ from structlog.typing import FilteringBoundLogger
 from mirror.reasons import REASONS
 from mirror.relay.stats import GivenUp
 from mirror.service.flows.overview import late_workers
-from mirror.service.telemetry import metrics
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
+from mirror.service.telemetry.families import flows
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.reports import Reports
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import as_text
-from tests.relay.flows import Log
-from tests.service.telemetry.alerts import firing, samples
-from tests.service.telemetry.fleets import NOW_MS, fleet, sample, snapshot, told
-from tests.service.telemetry.rows import row, stint
-from tests.service.telemetry.showing import exposed_of
+from tests.relay.stage.flows import Log
+from tests.service.telemetry.stage.alerts import firing, samples
+from tests.service.telemetry.stage.fleets import NOW_MS, fleet, sample, snapshot, told
+from tests.service.telemetry.stage.rows import row, stint
+from tests.service.telemetry.stage.showing import exposed_of
 
 
 def settled(found: Fleet) -> bool:
@@ -252,8 +252,8 @@ def test_counters_are_there_from_the_start() -> None:
 
 def test_counters_that_begin_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, the rule taken away."""
-    unknown = tuple((*each[:3], (), each[4]) for each in metrics._FLOW_LABELLED)
-    monkeypatch.setattr(metrics, "_FLOW_LABELLED", unknown)
+    unknown = tuple((*each[:3], (), each[4]) for each in flows._FLOW_LABELLED)
+    monkeypatch.setattr(flows, "_FLOW_LABELLED", unknown)
     found = Fleet("a->b")
     found.started(1, 11)
     assert "mirror_halts_total/corrupt" not in counters(found)

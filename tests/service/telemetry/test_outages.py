@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.service.kafka_side import assert_identical, create_topic, produce
-from tests.service.running import PATIENCE_S, Mirror, cli, config_text, get, mirror, status
-from tests.service.telemetry.alerts import firing, samples
-from tests.service.telemetry.outages import KINDS, Site, deaf_resolver, two_sites
+from tests.service.stage.kafka_side import assert_identical, create_topic, produce
+from tests.service.stage.running import PATIENCE_S, Mirror, cli, config_text, get, mirror, status
+from tests.service.telemetry.stage.alerts import firing, samples
+from tests.service.telemetry.stage.outages import KINDS, Site, deaf_resolver, two_sites
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2

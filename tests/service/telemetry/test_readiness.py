@@ -7,8 +7,8 @@ from typing import Any
 from mirror.service.telemetry.readiness import unready
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import as_text
-from tests.service.telemetry.fleets import fleet, sample, snapshot, told
-from tests.service.telemetry.rows import row, stint
+from tests.service.telemetry.stage.fleets import fleet, sample, snapshot, told
+from tests.service.telemetry.stage.rows import row, stint
 from tests.service.telemetry.test_fleet import caught_up
 
 

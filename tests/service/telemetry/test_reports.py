@@ -5,8 +5,8 @@ from typing import Any, cast
 from structlog.typing import FilteringBoundLogger
 
 from mirror.service.telemetry.reports import Reports
-from tests.relay.flows import Log
-from tests.service.telemetry.fleets import fleet, told
+from tests.relay.stage.flows import Log
+from tests.service.telemetry.stage.fleets import fleet, told
 
 
 def test_brokers_that_cannot_be_reached() -> None:

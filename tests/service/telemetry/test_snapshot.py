@@ -16,8 +16,8 @@ from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.snapshot import FRESH_S, Snapshots
 from mirror.service.telemetry.usage.gc_stats import Pauses
 from tests.fakes.loop import until
-from tests.relay.flows import batches, clusters, fill, mirroring
-from tests.relay.noting import recreate
+from tests.relay.stage.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.noting import recreate
 
 
 def lag(relay: Relay) -> int | None:
@@ -199,3 +199,23 @@ async def test_the_source_s_retention_is_told_when_it_changes() -> None:
             await until(told)
             assert found == [{"t": 3_600}]
             assert Snapshots(Pauses()).take(flow.relay, {})["retention_s"] == {"t": 3_600}
+
+
+async def test_histograms_have_their_names() -> None:
+    """Each under its own name, with its own sum."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            stats = flow.relay.stats
+            expected = {
+                "record_age_s": stats.record_age, "replication_latency_s": stats.replication_latency,
+                "batch_bytes": stats.batch_bytes, "produce_request_bytes": stats.request_bytes,
+                "produce_request_batches": stats.request_batches,
+            }  # fmt: skip
+            for at, histogram in enumerate(expected.values(), start=1):
+                histogram.note(at)
+            told = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["counters"]
+            sums = {name: told[f"{name}/sum"] for name in expected}
+            assert sums == {name: histogram.total for name, histogram in expected.items()}
+            assert len(set(sums.values())) == len(sums)

@@ -6,10 +6,10 @@ from typing import Any
 from mirror.relay.stats import GivenUp
 from mirror.service.telemetry.rows import Gone
 from mirror.service.telemetry.status import LEFT_HALTED, as_html, as_text
-from tests.service.telemetry.alerts import firing, samples
-from tests.service.telemetry.fleets import NOW_MS, fleet, sample, snapshot, told
-from tests.service.telemetry.rows import row, stint
-from tests.service.telemetry.showing import exposed_of
+from tests.service.telemetry.stage.alerts import firing, samples
+from tests.service.telemetry.stage.fleets import NOW_MS, fleet, sample, snapshot, told
+from tests.service.telemetry.stage.rows import row, stint
+from tests.service.telemetry.stage.showing import exposed_of
 
 
 def test_entries_that_match_nothing() -> None:

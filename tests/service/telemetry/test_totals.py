@@ -16,7 +16,7 @@ from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import some_turns, until
-from tests.relay.flows import Flow, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batches, clusters, mirroring
 
 PARTITIONS = 3
 KEYS: list[Key] = [("t", index) for index in range(PARTITIONS)]

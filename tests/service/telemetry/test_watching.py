@@ -13,7 +13,7 @@ from mirror.service.telemetry import watching
 from mirror.service.telemetry.watching import Watching
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import until
-from tests.relay.flows import Log
+from tests.relay.stage.flows import Log
 
 KEYS = [("t", index) for index in range(4)]
 

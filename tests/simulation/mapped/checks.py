@@ -277,7 +277,7 @@ class Causes:
                 return "what was passed over was lost"
             return "stray" if source.model.epoch and name in self._site.strays.values() else ""
         if reason == "unproven":
-            return "the last copy is gone" if self._is_last_gone(name) else ""
+            return self._unproven(name) if source.model.epoch else ""
         if reason in ("not_a_copy", "never_arrived"):
             if name in self._site.strays.values():
                 return "stray"
@@ -292,11 +292,14 @@ class Causes:
             return self._behind(name, checkpoint, known)
         return ""
 
-    def _is_last_gone(self, name: str) -> bool:
-        """Whether the source has another leader, and the destination nothing left of the last copy."""
-        own = self._copies.own[name]
-        last = own[-1].stored if own else None
-        return (last is None or self._gone.has(last)) and self._sources[name].model.epoch > 0
+    def _unproven(self, name: str) -> str:
+        """The destination has nothing left of the last copy; or the source's cleaner took its original, so that nothing
+        shows where it stood."""
+        source, own = self._sources[name], self._copies.own[name]
+        if not own or self._gone.has(own[-1].stored):
+            return "the last copy is gone"
+        cleaned = source.copied()[own[-1].at].header.base_offset in source.cleaned
+        return "its original is gone" if cleaned else ""
 
     def _overtaken(self, name: str, checkpoint: Checkpoint) -> str:
         """The source has deleted offsets behind the checkpoint of which there is no copy: records that were due, or

@@ -150,7 +150,7 @@ async def _nothing_gone(self: Beginning, checkpoint: Checkpoint) -> bool:
     return False
 
 
-async def _unchecked(sides: Sides, last: Any, upto: int, *_: Any) -> Checked:
+async def _unchecked(sides: Sides, last: Any, upto: int, *_: Any, **__: Any) -> Checked:
     """Whatever the source has there."""
     return Checked(NO_LEADER_EPOCH, LastCopied(upto, sides.here.leader.epoch))
 
@@ -313,7 +313,7 @@ MUTATIONS = (
 """Of the rules that lock-step passes over a source batch only where the destination's offsets have a gap, and that one
 takeover's confirmed account counts, see ``test_alignment.py`` and ``test_ledger.py`` in ``tests/offsetmap``; of the
 rule that what was read before says nothing, which one run in thousands needs, see
-``tests/relay/mapped/test_truncated.py``."""
+``tests/relay/mapped/lost/test_truncated.py``."""
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)

@@ -12,7 +12,7 @@ from mirror.net.coordinator import Coordinator
 from mirror.net.errors import NetworkError
 from mirror.sandbox import SandboxCluster
 from tests.patience import KEEPING
-from tests.service.kafka_side import create_topic
+from tests.service.stage.kafka_side import create_topic
 from tests.simulation.model.broker import CoordinatorModel
 from tests.simulation.model.differential import PARTITIONS, TOPIC, Pair, connected, drive, logs_of
 

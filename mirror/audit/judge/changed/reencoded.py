@@ -65,6 +65,7 @@ def settled(
     rebatches: bool = False,
     append_times: bool = False,
     cut_off_at: int | None = None,
+    mistimed: Sequence[int] = (),
 ) -> Reencoded:
     """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
     have taken since.
@@ -84,8 +85,11 @@ def settled(
         append_times: the destination's broker may have put its own times in.
         cut_off_at: the end of what is audited of the destination. A batch that reaches beyond it shows that its log
             goes on there, as a running mirror's does. None: no batch does.
+        mistimed: offsets of the destination's batches whose header has a max timestamp that is not that of their
+            records, in order. Brokers look up offsets by time with it.
     """
     found, holes = list[Finding](), list[Hole]()
+    times = [Span(offset, offset + 1) for offset in mistimed]
     wrong = [_Wrong(one.offset, one.offset + 1, one) for one in differences]
     for several in list(rows_of_batches(source, destination)) if rebatches else ():
         span = Span(max(several.span.start, audited.start), min(several.span.end, audited.end))
@@ -100,6 +104,7 @@ def settled(
             holes += _holes_inside(several.source, [row.span for row in several.destination], span, differing)
             batches = len(several.source)
             found.append(_finding(key, several.records, several.size, span, REBATCHED, differing, batches=batches))
+            found += _mistimed(key, several.destination, times)
             end = several.source[-1].span.end
             if ended and span.end < end:
                 found.append(_rest(key, span.end, end, several.records, several.destination))
@@ -125,10 +130,23 @@ def settled(
         holes += _holes_inside([row], inside, span, others)
         if pieces or others:
             found.append(_finding(key, row.records - len(lost), row.size, span, cause, others))
+        found += _mistimed(key, pieces, times)
         found += [_lost(key, row, one, passed[one.offset]) for one in lost]
         if ended and span.end < row.span.end:
             found.append(_rest(key, span.end, row.span.end, row.records, pieces))
     return Reencoded(found, holes)
+
+
+def _mistimed(key: TopicPartition, pieces: Iterable[BatchRow], times: Sequence[Span]) -> list[Finding]:
+    """Returns a finding for each batch of the destination that holds the right records under a wrong max timestamp."""
+    return [
+        Finding(
+            kind=Kind.HEADER_CHANGED, topic=key.topic, partition=key.partition, source=piece.span,
+            destination=piece.span, batches=1, records=piece.records,
+            detail=f"max timestamp {piece.max_timestamp} is not that of the batch's records",
+        )
+        for piece in pieces if next(overlapping(times, piece.span), None) is not None
+    ]  # fmt: skip
 
 
 def _holes_inside(

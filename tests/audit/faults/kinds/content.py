@@ -129,22 +129,44 @@ def two_batches_in_one(copy: Copy) -> list[Told]:
 
 
 @fault(PLAIN)
+def a_foreign_batch_over_two(copy: Copy) -> list[Told]:
+    """None of its records is one of theirs."""
+    at = copy.index(AT)
+    both = [Written(*one) for of in (AT, AT + 1) for one in records_of(copy.data(of))]
+    lost = Span(copy.spans[AT].start, copy.spans[AT + 1].end)
+    there = Span(copy.there(AT).start, copy.there(AT + 1).end)
+    copy.destination[at : at + 2] = [Unit(rewritten(copy.data(AT), lambda _: all_of_others(both)), of=-2)]
+    return [Told(Kind.MISSING, lost, None), Told(Kind.EXTRA, None, there)]
+
+
+@fault(PLAIN)
 def one_batch_in_two_with_another_value(copy: Copy) -> list[Told]:
     at, data = copy.index(AT), copy.data(AT)
     copy.destination[at : at + 1] = [
         Unit(rewritten(data, lambda found: [found[0]._replace(value=b"another")])),
         Unit(rewritten(data, lambda found: found[1:])),
     ]
-    return [same(Kind.RESEGMENTED, copy.spans[AT])]
+    return [same(Kind.VALUE_CHANGED, copy.spans[AT])]
+
+
+@fault(PLAIN)
+def a_batch_cut_in_two_with_another_max_timestamp(copy: Copy) -> list[Told]:
+    """That is no copy of the source's: it has to be that of the records."""
+    at, data = copy.index(AT), copy.data(AT)
+    first, second = rewritten(data, lambda found: found[:1]), rewritten(data, lambda found: found[1:])
+    second = edited(second, max_timestamp=BatchHeader.read(second).max_timestamp + 1)
+    copy.destination[at : at + 1] = [Unit(first), Unit(second)]
+    span = copy.spans[AT]
+    return [same(Kind.HEADER_CHANGED, Span(span.start + 1, span.end))]
 
 
 @fault(PLAIN)
 def a_record_less_in_a_batch(copy: Copy) -> list[Told]:
     copy.replace(AT, rewritten(copy.data(AT), lambda found: found[1:]))
-    return [Told(Kind.RESEGMENTED, copy.spans[AT], copy.there(AT))]
+    return [Told(Kind.VALUE_CHANGED, copy.spans[AT], copy.there(AT))]
 
 
 @fault(PLAIN)
 def a_record_more_in_a_batch(copy: Copy) -> list[Told]:
     copy.replace(AT, rewritten(copy.data(AT), lambda found: [*found, found[0]]))
-    return [Told(Kind.RESEGMENTED, copy.spans[AT], copy.there(AT))]
+    return [Told(Kind.VALUE_CHANGED, copy.spans[AT], copy.there(AT))]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from mirror.audit.model import Kind, Side, Span
 from mirror.records.header import CONTROL, HEADER_SIZE
+from tests.audit.clusters import edited
 from tests.audit.faults.copies import Copy
 from tests.audit.faults.kinds.fault import (
     AT,
@@ -56,6 +57,26 @@ for _side in Side:
     _on_disk("control_bit_flipped", _side, ATTRIBUTES_AT, CONTROL)
     _on_disk("producer_id_flipped", _side, PRODUCER_ID_AT)
     _on_disk("record_count_flipped", _side, RECORD_COUNT_AT)
+
+
+def _claims_the_most(side: Side, shapes: Sequence[Shape]) -> None:
+    """The last batch says that it reaches two billion offsets further, and its checksum is right."""
+
+    def spoil(copy: Copy) -> list[Told]:
+        last = len(copy.spans) - 1
+        before = copy.source[last].data if side is SOURCE else copy.data(last)
+        after = edited(before, last_offset_delta=(1 << 31) - 1)
+        for byte, (one, other) in enumerate(zip(before, after, strict=True)):
+            if one != other:
+                _flipped(side, byte, last, one ^ other)(copy)
+        return [changed(copy, Kind.CORRUPT, last)]
+
+    spoil.__name__ = f"{side.value}_claims_the_most"
+    fault(*shapes)(spoil)
+
+
+_claims_the_most(SOURCE, (PLAIN, COMPACTED, MAPPED))
+_claims_the_most(DESTINATION, (PLAIN, COMPACTED))
 
 
 @fault(PLAIN)

@@ -24,6 +24,9 @@ class Shape(Enum):
     PLAIN = "plain"
     TRANSACTIONAL = "transactional"
     COMPACTED = "compacted"
+    ADOPTED = "adopted"
+    """Transactional, and at the destination, which was there before the flow: its copy is the source."""
+    COMPACTED_ADOPTED = "compacted-adopted"
     MAPPED = "mapped"
     COMPACTED_MAPPED = "compacted-mapped"
     OLD = "old"
@@ -80,6 +83,7 @@ def changed(copy: Copy, kind: Kind, of: int) -> Told:
 
 PLAIN, TRANSACTIONS, COMPACTED, MAPPED = Shape.PLAIN, Shape.TRANSACTIONAL, Shape.COMPACTED, Shape.MAPPED
 COMPACTED_MAPPED = Shape.COMPACTED_MAPPED
+ADOPTED, COMPACTED_ADOPTED = Shape.ADOPTED, Shape.COMPACTED_ADOPTED
 EXACT = PLAIN, TRANSACTIONS
 AT = 3
 """A batch in the middle that is due, in topics of every shape."""

@@ -2,7 +2,7 @@
 
 from mirror.audit.model import Kind, Span
 from tests.audit.faults.copies import Copy, stamped
-from tests.audit.faults.kinds.fault import AT, DESTINATION, MAPPED, PLAIN, TRANSACTIONS, Told, fault
+from tests.audit.faults.kinds.fault import AT, DESTINATION, MAPPED, PLAIN, SOURCE, TRANSACTIONS, Told, fault
 from tests.audit.faults.segments import Unit
 from tests.records.builders import kafka_batch
 
@@ -133,6 +133,13 @@ def empty(copy: Copy) -> list[Told]:
 def begins_later(copy: Copy) -> list[Told]:
     copy.trimmed.append((DESTINATION, copy.spans[1].end))
     return [Told(Kind.MISSING, Span(0, copy.spans[1].end), None)]
+
+
+@fault(PLAIN, MAPPED)
+def deleted_at_the_destination_while_it_is_audited(copy: Copy) -> list[Told]:
+    """The source still has some of it."""
+    copy.meanwhile += [(DESTINATION, copy.there(5).start), (SOURCE, copy.spans[2].start)]
+    return [Told(Kind.MISSING, Span(copy.spans[2].start, copy.spans[5].start), None)]
 
 
 @fault(PLAIN)

@@ -17,7 +17,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, edited, endpoint
 from tests.audit.exact import Batch, Step, copy_exact
-from tests.net.real import alter
+from tests.net.stage.real import alter
 from tests.patience import PATIENT
 from tests.records.builders import Record, kafka_batch
 from tests.relay.locate.test_cleaned import HOUR_MS, SEGMENT_MS, write

@@ -84,6 +84,24 @@ def test_the_codec_of_the_flow() -> None:
     assert judged(ours, row(10, 19, flags=4), differences=different, codec=4)[0] == []
 
 
+def test_a_wrong_max_timestamp_over_the_right_records() -> None:
+    """Of the batch that has it, beside what is said of all."""
+    ours, theirs = at(row(10, 19)), at(row(10, 12), row(13, 19))
+    found = settled(KEY, ours, theirs, [], frozenset(), ALL, ended=False, mistimed=[13]).findings
+    assert [(one.kind, one.source, one.destination) for one in found] == [
+        (Kind.REENCODED, Span(10, 20), Span(10, 20)),
+        (Kind.HEADER_CHANGED, Span(13, 20), Span(13, 20)),
+    ]
+    assert found[1].detail == "max timestamp 0 is not that of the batch's records"
+    assert not ours
+    assert not theirs
+    rows = at(row(10, 12), row(13, 19))
+    found = settled(
+        KEY, rows, at(row(10, 19)), [], frozenset(), ALL, ended=False, rebatches=True, mistimed=[10]
+    ).findings
+    assert [one.kind for one in found] == [Kind.REENCODED, Kind.HEADER_CHANGED]
+
+
 def test_holes_inside_are_holes_of_the_source() -> None:
     found, holes, left = judged(row(10, 19, records=6), row(11, 13), row(16, 18))
     assert found == [(Kind.REENCODED, SPARSE)]

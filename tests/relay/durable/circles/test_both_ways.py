@@ -14,8 +14,8 @@ from mirror.relay.durable.loops import Loops
 from mirror.relay.locate import resync
 from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns, until
-from tests.net.real import create, log_of, records
-from tests.relay.mapping import MappedFlow, anew, mapping, payloads
+from tests.net.stage.real import create, log_of, records
+from tests.relay.stage.mapping import MappedFlow, anew, mapping, payloads
 
 pytestmark = pytest.mark.broker
 

@@ -32,8 +32,8 @@ from mirror.relay.partition.phases import Phase
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import some_turns, until
 from tests.relay.durable.test_loops import OFTEN, ONLY_T, SIDE, checkpoint, write
-from tests.relay.flows import FLOW, clusters, fill, mirroring
-from tests.relay.noting import ledger
+from tests.relay.stage.flows import FLOW, clusters, fill, mirroring
+from tests.relay.stage.noting import ledger
 
 MIDDLE, SECOND, FIRST = "cluster-in-the-middle", "second", "first"
 ONE, OTHER = "01" * 8, "02" * 8

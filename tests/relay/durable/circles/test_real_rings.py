@@ -14,10 +14,10 @@ from mirror.relay.durable import loops
 from mirror.relay.durable.loops import Loops
 from mirror.sandbox import SandboxCluster
 from tests.fakes.loop import some_turns, until
-from tests.net.real import create, log_of, records
+from tests.net.stage.real import create, log_of, records
 from tests.patience import PATIENT
-from tests.relay.mapping import MappedFlow, mapping, payloads
-from tests.service.kafka_side import delete_topic
+from tests.relay.stage.mapping import MappedFlow, mapping, payloads
+from tests.service.stage.kafka_side import delete_topic
 
 pytestmark = pytest.mark.broker
 

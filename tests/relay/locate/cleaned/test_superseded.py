@@ -21,9 +21,9 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.verdicts import TRIES
 from tests.fakes.loop import until
 from tests.records.builders import Record, kafka_batch, raw_batch, sealed
-from tests.relay.flows import clusters, mirroring
-from tests.relay.noting import ledger
-from tests.relay.scenes import Scene, scene
+from tests.relay.stage.flows import clusters, mirroring
+from tests.relay.stage.noting import ledger
+from tests.relay.stage.scenes import Scene, scene
 from tests.simulation.model.broker import marker_batch
 
 TIME = 1_700_000_000_000

@@ -13,8 +13,8 @@ from mirror.relay.locate.cleaned import survivors
 from mirror.relay.locate.compare import LOOKS_BACK, Proof
 from tests.records.builders import kafka_batch
 from tests.records.cleaner import SIZE, TIME, cleaned, record, written
-from tests.relay.flows import copies
-from tests.relay.scenes import Scene, scene
+from tests.relay.stage.flows import copies
+from tests.relay.stage.scenes import Scene, scene
 from tests.simulation.model.broker import marker_batch
 
 COMPACTED = Terms(compacted=True, compacted_there=True)

@@ -8,9 +8,9 @@ from mirror.service.plan.ask.clusters import cluster_facts, ids_forbidden, owner
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
 from mirror.service.plan.model import Quota
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
-from tests.net.real import opened
-from tests.service.kafka_side import create_topic, produce
-from tests.service.runs.test_holes import transactional
+from tests.net.stage.real import opened
+from tests.service.runs.holes.test_holes import transactional
+from tests.service.stage.kafka_side import create_topic, produce
 
 pytestmark = pytest.mark.broker
 

@@ -12,8 +12,8 @@ from mirror.sandbox import SandboxCluster
 from mirror.service.plan.ask.clusters import group_rights
 from mirror.service.plan.ask.group import committed
 from tests.fakes.loop import pytest_pyfunc_call, until  # noqa: F401 - a hook
-from tests.net.real import opened
-from tests.service.kafka_side import create_topic
+from tests.net.stage.real import opened
+from tests.service.stage.kafka_side import create_topic
 
 pytestmark = pytest.mark.broker
 

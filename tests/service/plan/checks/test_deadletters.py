@@ -10,11 +10,11 @@ from mirror.records.admit import Terms
 from mirror.sandbox import SandboxCluster
 from mirror.service.plan.checks.deadletters import of_flow, of_topic
 from mirror.service.plan.model import DeadLetterFacts, Level
-from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.facts import flow, topic
 from tests.service.plan.planning import plan
-from tests.service.running import config_text
 from tests.service.runs.rewriting.test_append_times import set_config
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.running import config_text
 
 
 def letters(**known: Any) -> Any:

@@ -12,10 +12,10 @@ from mirror.service.plan.checks.rights import may_write_markers, of_flow, of_top
 from mirror.service.plan.model import Level
 from tests import secured
 from tests.secured import USER, Files
-from tests.service.kafka_side import create_topic, produce
 from tests.service.plan.facts import APIS, EVERYTHING, flow, topic
 from tests.service.plan.planning import everything, plan
-from tests.service.rights import AUTHORIZER, CLUSTER, TOPIC, Principals, Right, config, listed, rights
+from tests.service.stage.kafka_side import create_topic, produce
+from tests.service.stage.rights import AUTHORIZER, CLUSTER, TOPIC, Principals, Right, config, listed, rights
 
 ASKING = [
     *rights("source", TOPIC, "TOPIC", "Read", "Describe", "DescribeConfigs"),

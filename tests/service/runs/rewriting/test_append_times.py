@@ -1,7 +1,6 @@
 """Destination topics whose broker puts the time of the append into each batch (``destination.timestamps: append``)."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.records.content.raw import placed_records
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from mirror.records.stamped import is_stamped, unstamped
-from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
-from tests.service.running import Mirror, config_text, mirror
-from tests.service.runs.rewriting.test_deep_path import QUICK_CLEANER, Sides, keyed, killed_once, started, wait_equal
-from tests.service.runs.test_holes import consumed, transactions
+from tests.service.runs.holes.test_holes import consumed, transactions
+from tests.service.runs.rewriting.conftest import NEW
+from tests.service.runs.rewriting.test_deep_path import Sides, keyed, killed_once, wait_equal
+from tests.service.stage.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
+from tests.service.stage.running import Mirror, config_text, mirror
 
 pytestmark = pytest.mark.broker
 APPEND: dict[str, object] = {"destination.timestamps": "append", "refresh.topics.interval.ms": 500}
@@ -25,13 +24,8 @@ KILLS = 3
 Seen = list[tuple[Any, ...]]
 
 
-@pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
-def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
-    """Bootstrap servers of a source, and of a destination of each version, whose cleaner is quick."""
-    with started(
-        SandboxCluster(quick=True), SandboxCluster(version=request.param, properties=QUICK_CLEANER, quick=True)
-    ) as found:
-        yield found
+both = pytest.mark.parametrize("sides", [NEW, "3.9.2"], indirect=True)
+"""Versions of the destination. Only what its broker writes can differ between them."""
 
 
 def set_config(bootstrap: str, topic: str, **values: str) -> None:
@@ -72,6 +66,7 @@ def clean(process: Mirror) -> None:
         assert not process.of(event), process.of(event)
 
 
+@both
 @pytest.mark.parametrize("offsets", ["exact", "mapped"])
 def test_all_but_the_time_is_kept(sides: Sides, topic_name: str, tmp_path: Path, offsets: str) -> None:
     """
@@ -141,6 +136,7 @@ def test_a_config_that_changes_while_it_runs(sides: Sides, topic_name: str, tmp_
     assert {TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME} == set(kinds)
 
 
+@both
 def test_both_sides_put_their_times_in(sides: Sides, topic_name: str, tmp_path: Path) -> None:
     """Each batch carries the times of the source's append, which come to light if the topic keeps times again."""
     source, destination = sides
@@ -164,6 +160,7 @@ def test_both_sides_put_their_times_in(sides: Sides, topic_name: str, tmp_path: 
     assert [at for _, at in times(destination, topic_name)][-20:] == [at for _, at in times(source, topic_name)][-20:]
 
 
+@both
 def test_a_copy_that_a_cleaner_has_changed(sides: Sides, topic_name: str, tmp_path: Path) -> None:
     """
     1. A compacted topic is copied, and the destination's cleaner takes records out of batches. What it leaves has

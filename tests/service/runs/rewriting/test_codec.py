@@ -1,6 +1,5 @@
 """A codec on purpose (``compression.type`` of the flow), through ``mirror run``."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +7,23 @@ import pytest
 
 from mirror.audit.judge.changed.reencoded import RECODED
 from mirror.records.header import BatchHeader, Codec
-from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import CODECS, create_topic, produce, read_log
-from tests.service.running import config_text, get, mirror, status
+from tests.service.runs.holes.test_holes import transactions
+from tests.service.runs.rewriting.conftest import NEW
 from tests.service.runs.rewriting.test_append_times import clean, set_config
-from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, started, wait_equal
+from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, wait_equal
 from tests.service.runs.rewriting.test_deep_path_mapped import audited
-from tests.service.runs.test_holes import transactions
+from tests.service.stage.kafka_side import CODECS, create_topic, produce, read_log
+from tests.service.stage.running import config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 KILLS = 1
 
 
-@pytest.fixture(scope="module", params=["4.3.0", "3.9.2"])
-def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
-    """Bootstrap servers of a source, and of a destination of each version."""
-    with started(SandboxCluster(quick=True), SandboxCluster(version=request.param, quick=True)) as found:
-        yield found
+OLD = "3.9.2"
+CASES = [
+    *((NEW, codec, True) for codec in CODECS), (OLD, "gzip", True), (OLD, "none", False), (NEW, "zstd", False),
+]  # fmt: skip
+"""Version of the destination; codec of the flow; whether the topic has it, too."""
 
 
 def codecs(bootstrap: str, topic: str) -> set[int]:
@@ -33,7 +32,7 @@ def codecs(bootstrap: str, topic: str) -> set[int]:
     return {header.codec_bits for header in headers if not header.is_control}
 
 
-@pytest.mark.parametrize(("codec", "own"), [*((codec, True) for codec in CODECS), ("none", False), ("zstd", False)])
+@pytest.mark.parametrize(("sides", "codec", "own"), CASES, indirect=["sides"])
 def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, own: bool) -> None:
     """
     1. Batches in every codec, transactions among them; some are larger than the topic takes when they are compressed
@@ -69,6 +68,7 @@ def test_each_codec(sides: Sides, topic_name: str, tmp_path: Path, codec: str, o
         assert RECODED in told
 
 
+@pytest.mark.parametrize("sides", [NEW, OLD], indirect=True)
 def test_a_topic_that_recompresses_from_now_on(sides: Sides, topic_name: str, tmp_path: Path) -> None:
     """
     1. A topic gets the codec of the flow, and then another one: that halts, with both named, before much is changed.

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
-from tests.service.kafka_side import (
+from tests.service.runs.holes.test_holes import consumed
+from tests.service.stage.kafka_side import (
     CODECS,
     HEADER,
     PATIENCE_S,
@@ -24,8 +25,7 @@ from tests.service.kafka_side import (
     read_log,
     start_of,
 )
-from tests.service.running import Mirror, config_text, get, mirror, status
-from tests.service.runs.test_holes import consumed
+from tests.service.stage.running import Mirror, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 QUICK_CLEANER = {"log.cleaner.backoff.ms": "200"}

@@ -12,10 +12,10 @@ import pytest
 from mirror.service.config import load
 from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
-from tests.service.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
-from tests.service.running import config_text, mirror
 from tests.service.runs.rewriting.test_deep_path import Sides, as_read, keyed, limit, sides, sparse_in
 from tests.service.runs.test_mapped import FLOW
+from tests.service.stage.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
+from tests.service.stage.running import config_text, mirror
 
 __all__ = ["sides"]
 

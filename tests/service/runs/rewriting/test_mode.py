@@ -1,6 +1,5 @@
 """Small batches that become larger ones (``mode``), through ``mirror run``."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,33 +8,17 @@ from confluent_kafka import Producer
 
 from mirror.audit.judge.changed.rebatched import REBATCHED
 from mirror.records.header import BatchHeader
-from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import CODECS, create_topic, read_log
-from tests.service.running import config_text, get, mirror, status
+from tests.service.runs.holes.test_holes import transactions
+from tests.service.runs.rewriting.conftest import NEW
 from tests.service.runs.rewriting.test_append_times import clean
-from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, started, wait_equal
+from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, wait_equal
 from tests.service.runs.rewriting.test_deep_path_mapped import audited
-from tests.service.runs.test_holes import transactions
+from tests.service.stage.kafka_side import CODECS, create_topic, read_log
+from tests.service.stage.running import config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 KILLS = 3
 RECORDS = 400
-
-
-VERSIONS = {"auto": "4.3.0", "deep": "3.9.2"}
-"""Of the destination."""
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def mode(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def sides(mode: str) -> Iterator[Sides]:
-    """Bootstrap servers of a source and a destination."""
-    with started(SandboxCluster(quick=True), SandboxCluster(version=VERSIONS[mode], quick=True)) as found:
-        yield found
 
 
 def one_by_one(bootstrap: str, topic: str, count: int, *, codec: str, name: str, size: int = 40) -> None:
@@ -62,6 +45,7 @@ def batches(bootstrap: str, topic: str) -> list[BatchHeader]:
     return [header for header in headers if not header.is_control]
 
 
+@pytest.mark.parametrize(("sides", "mode"), [(NEW, "auto"), ("3.9.2", "deep")], indirect=["sides"])
 def test_tiny_batches(sides: Sides, topic_name: str, tmp_path: Path, mode: str) -> None:
     """
     1. A batch for each record, in each codec; transactions among them, and batches that are larger than 1 KiB. The

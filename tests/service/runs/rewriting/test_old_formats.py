@@ -26,10 +26,10 @@ from tests.legacy.logs import (
     set_format,
 )
 from tests.patience import PATIENT
-from tests.service.kafka_side import PATIENCE_S, create_topic, end_of, read_log, start_of
-from tests.service.running import config_text, get, mirror, status
 from tests.service.runs.rewriting.test_deep_path import as_read, check_between, limit, wait_equal
 from tests.service.runs.test_mapped import FLOW
+from tests.service.stage.kafka_side import PATIENCE_S, create_topic, end_of, read_log, start_of
+from tests.service.stage.running import config_text, get, mirror, status
 from tests.vectors import load
 from tests.vectors.client import Client
 

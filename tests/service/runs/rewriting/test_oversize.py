@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror.sandbox import SandboxCluster
-from tests.service.kafka_side import PATIENCE_S, create_topic, end_of
-from tests.service.running import Mirror, cli, config_text, get, mirror, status
+from tests.service.runs.holes.test_holes import consumed
 from tests.service.runs.rewriting.test_deep_path import as_read, limit, wait_equal
-from tests.service.runs.test_holes import consumed
+from tests.service.stage.kafka_side import PATIENCE_S, create_topic, end_of
+from tests.service.stage.running import Mirror, cli, config_text, get, mirror, status
 
 pytestmark = pytest.mark.broker
 LIMIT = 8_000

@@ -1,0 +1,1 @@
+"""``mirror start``, ``mirror stop`` and ``mirror restart``."""

@@ -1,0 +1,1 @@
+"""Commands for moving producers and consumers from one cluster to the other."""

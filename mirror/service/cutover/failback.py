@@ -1,0 +1,158 @@
+"""``mirror cutover --reverse``: prepares the way back. The flow that leads back begins where the cutover ended, so only
+what was written since is copied.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from mirror.service.cutover.adopting import Adopting, Adoption
+from mirror.service.cutover.certificate import SKIPPED, Audit
+from mirror.service.cutover.command import Refused
+from mirror.service.cutover.state import Subject
+from mirror.service.cutover.still import some
+from mirror.service.cutover.world import Found
+from mirror.service.offsets.ends import Key, PartitionEnds
+
+_WHY = "docs/OPERATING.md says what to do then (Moving over)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """What the certificate of the cutover says; see ``certificate.certified``. ``path``: where it is."""
+
+    path: Path
+    subject: Subject
+    rows: Mapping[Key, PartitionEnds]
+    audit: Audit
+
+
+def check_certificate(given: Certified, subject: Subject, *, skip_audit: bool) -> None:
+    """Checks that a certificate is of this flow, and proves something.
+
+    Raises:
+        Refused: it is not, or does not.
+    """
+    if given.subject != subject:
+        was, now = given.subject.data(), subject.data()
+        told = ", ".join(f"{name} {was[name]}, and here {now[name]}" for name in now if was[name] != now[name])
+        raise Refused(f"{given.path} is the certificate of another cutover ({told})")
+    if given.audit.verdict == SKIPPED and not skip_audit:
+        raise Refused(
+            f"the audit was skipped, by {given.path}, so nothing proves that both clusters were the same: run `mirror "
+            "cutover` again before anything is written to the destination; or take that on trust with --skip-audit"
+        )
+
+
+def check_logs(
+    given: Mapping[Key, PartitionEnds], found: Collection[PartitionEnds], begun: Collection[Key] = ()
+) -> None:
+    """Checks that the former source still holds exactly what was certified, and the former destination all of that and
+    what came since. The certificate says that they were the same up to there.
+
+    Args:
+        given: as they were certified.
+        found: as they are.
+        begun: partitions of which the flow back has copied something to the former source; see ``Adopting.begun``.
+
+    Raises:
+        Refused: it does not; the message names the partitions.
+    """
+    now = {row.key: row for row in found}
+    wrong = [f"{topic}-{partition} is gone" for topic, partition in sorted(given.keys() - now.keys())]
+    wrong += [f"{row.name} was not cut over" for row in found if row.key not in given]
+    for key in sorted(given.keys() & now.keys()):
+        if told := _differs(given[key], now[key], begun=key in begun):
+            wrong.append(f"{given[key].name}: {told}")
+    if wrong:
+        lines = "\n  ".join(wrong[:20])
+        raise Refused(f"the clusters are not as they were certified:\n  {lines}\n  {_WHY}")
+
+
+def _differs(was: PartitionEnds, now: PartitionEnds, *, begun: bool) -> str:
+    """Returns what is not as it was certified; empty: nothing."""
+    if now.why:
+        return now.why
+    if (was.source_id, was.destination_id) != (now.source_id, now.destination_id):
+        return "a topic was deleted and created again since"
+    if now.source_end != was.source_end and not (begun and now.source_end > was.source_end):
+        return f"the former source ended at {was.source_end}, and ends at {now.source_end}: " + (
+            "somebody has written there since" if now.source_end > was.source_end else "it has lost records"
+        )
+    if 0 <= now.source_stable < now.source_end:
+        return (
+            f"the former source ends at {now.source_end} and is stable up to {now.source_stable}: a transaction's end "
+            "was lost, or records are not replicated"
+        )
+    if now.destination_end < was.source_end:
+        return f"the former destination ends at {now.destination_end}, before {was.source_end}: it has lost records"
+    if now.destination_start > was.source_end:
+        return (
+            f"the former destination begins at {now.destination_start}: it has deleted records from {was.source_end} "
+            "on, which the former source does not have"
+        )
+    return ""
+
+
+def check_at_rest(found: Found, flow: str) -> str:
+    """Checks that the flow does not copy any more: otherwise its copies would come back.
+
+    Returns:
+        What to make sure of by hand; empty: nothing.
+
+    Raises:
+        Refused: it does.
+    """
+    resting = {(each.topic, each.partition) for each in found.obstacles}
+    active = [row.name for row in found.rows if row.key not in resting]
+    if active and not found.running:
+        raise Refused(
+            f"flow {flow} still copies {some(active)}, and its copies would come back: pause it "
+            "with `mirror pause --all`, or stop the mirror"
+        )
+    if active:
+        return (
+            f"flow {flow} is not paused, and no mirror answers here that runs it: make sure that none runs it on "
+            "another host"
+        )
+    return ""
+
+
+async def prepare(
+    adopting: Adopting,
+    name: str,
+    given: Certified,
+    *,
+    configure: Callable[[str], str],
+    tell: Callable[[str], object],
+    dry_run: bool,
+    begun: Mapping[Key, str] = MappingProxyType({}),
+) -> Adoption:
+    """Writes down that the flow back begins where the cutover ended, and its configuration.
+
+    Args:
+        adopting: of the flow back.
+        name: of the flow back.
+        given: the certificate.
+        configure: writes the configuration for a flow id, and returns its path; not called in a dry run.
+        tell: gets lines of text.
+        dry_run: only says so.
+        begun: see ``Adopting.begun``.
+
+    Raises:
+        NotAdopted, NetworkError: see ``Adopting``.
+    """
+    rows: Sequence[PartitionEnds] = [given.rows[key] for key in sorted(given.rows)]
+    adoption = await adopting.plan(name, rows, begun)
+    for row in rows:
+        tell(f"{row.name}: the same up to offset {row.source_end}; what comes from there on is copied back")
+    if adoption.begun:
+        tell(f"begun before, and left as it is: {some(adoption.begun)}")
+    if dry_run:
+        tell(f"would write down the beginning of flow {name} (flow.id {adoption.flow_id}); nothing was changed")
+        return adoption
+    await adopting.write(adoption)
+    tell(f"written down: flow {name} (flow.id {adoption.flow_id}) begins there")
+    tell(f"configuration: {configure(adoption.flow_id)}")
+    return adoption

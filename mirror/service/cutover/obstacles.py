@@ -1,0 +1,94 @@
+"""Partitions that are not copied now: halted, or paused. By the mirror that runs here, and by what any worker has
+written down."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.internal.ledger import Ledger
+from mirror.reasons import PAUSED
+from mirror.service.commands import Commands
+from mirror.service.offsets.ends import PartitionEnds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """A partition that is not copied until somebody acts.
+
+    Attributes:
+        topic, partition: at the source.
+        reason: of the halt, or ``paused``.
+        detail, remedy: words for people, with commands as they are typed here.
+    """
+
+    topic: str
+    partition: int
+    reason: str
+    detail: str = ""
+    remedy: str = ""
+
+    @property
+    def is_paused(self) -> bool:
+        """True if an operator has paused it."""
+        return self.reason == PAUSED
+
+    def told(self) -> str:
+        """Returns it in words."""
+        name = f"{self.topic}-{self.partition}"
+        if self.is_paused:
+            return f"{name} is paused: {self.remedy}"
+        return f"{name} has halted: {self.reason}: {self.detail}" + (f"\n    {self.remedy}" if self.remedy else "")
+
+
+def shown(status: Mapping[str, Any], commands: Commands) -> list[Obstacle]:
+    """Returns those that a running mirror shows (``/api/v1/status``)."""
+    found = [
+        Obstacle(
+            topic=row["topic"],
+            partition=row["partition"],
+            reason=row["reason"],
+            detail=row["detail"] or "",
+            remedy=row["remedy"] or "",
+        )
+        for row in (*status["partitions"], *status["left_halted"])
+        if row["reason"]
+    ]
+    paused = [row for row in status["partitions"] if row["state"] == PAUSED]
+    return found + [_paused(row["topic"], row["partition"], commands) for row in paused]
+
+
+def kept(rows: Iterable[PartitionEnds], ledger: Ledger, commands: Commands) -> list[Obstacle]:
+    """Returns those that are written down, whoever copies them. What is of other topics by id does not count."""
+    found = []
+    for row in rows:
+        halt = ledger.halt(Subject(row.topic, row.partition, row.into))
+        if halt is None or (halt.source_id, halt.destination_id) != (row.source_id, row.destination_id):
+            continue
+        if halt.reason == PAUSED:
+            found.append(_paused(row.topic, row.partition, commands))
+            continue
+        found.append(
+            Obstacle(
+                topic=row.topic,
+                partition=row.partition,
+                reason=halt.reason,
+                detail=commands.rendered(halt.detail, row.topic, row.partition),
+                remedy=commands.remedy(halt.remedy, halt.reason, row.topic, row.partition),
+            )
+        )
+    return found
+
+
+def together(*parts: Iterable[Obstacle]) -> list[Obstacle]:
+    """Returns one obstacle for each partition, in order; the first that is given counts."""
+    found: dict[tuple[str, int], Obstacle] = {}
+    for part in parts:
+        for each in part:
+            found.setdefault((each.topic, each.partition), each)
+    return [found[key] for key in sorted(found)]
+
+
+def _paused(topic: str, partition: int, commands: Commands) -> Obstacle:
+    remedy = commands.rendered("`mirror resume TOPIC PARTITION`", topic, partition)
+    return Obstacle(topic=topic, partition=partition, reason=PAUSED, remedy=remedy)

@@ -1,0 +1,72 @@
+"""Whether producers have stopped, by two looks at the source's ends. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from mirror.service.offsets.ends import Key, PartitionEnds
+
+MOST_NAMED = 10
+"""Most partitions that a message names."""
+
+Ends = dict[str, dict[str, int]]
+"""topic -> partition, as text -> the source's log end: as JSON has it."""
+
+
+class Written(NamedTuple):
+    """A partition whose source is written to: records (offsets, in truth) that came, and how many a second."""
+
+    name: str
+    records: int
+    per_second: float
+
+    def told(self) -> str:
+        """Returns it in words."""
+        return f"{self.name}: {self.records:,} records, {self.per_second:,.1f} a second"
+
+
+def ends_of(rows: Iterable[PartitionEnds]) -> Ends:
+    """Returns the source's ends."""
+    found: Ends = {}
+    for row in rows:
+        found.setdefault(row.topic, {})[str(row.partition)] = row.source_end
+    return found
+
+
+def written(before: Iterable[PartitionEnds], after: Iterable[PartitionEnds], seconds: float) -> list[Written]:
+    """Returns the partitions whose source has grown between two looks that many seconds apart, the busiest first. One
+    that is new counts from where its log begins."""
+    known: Mapping[Key, int] = {row.key: row.source_end for row in before}
+    found = [
+        Written(row.name, came, came / max(seconds, 0.001))
+        for row in after
+        if (came := row.source_end - known.get(row.key, max(row.source_start, 0))) > 0
+    ]
+    return sorted(found, key=lambda one: (-one.records, one.name))
+
+
+def unstable(rows: Iterable[PartitionEnds]) -> list[PartitionEnds]:
+    """Returns the partitions that have something behind their last stable offset: a transaction that is open, or
+    records that are not replicated yet."""
+    return [row for row in rows if row.source_stable < row.source_end]
+
+
+def moved(before: Ends, after: Ends) -> list[str]:
+    """Returns what has changed between two sets of ends, in words; empty: nothing."""
+    flat = [{(topic, at): end for topic, ends in each.items() for at, end in ends.items()} for each in (before, after)]
+    was, now = flat
+    found = []
+    for key in sorted(was.keys() | now.keys(), key=lambda each: (each[0], int(each[1]))):
+        one, other = was.get(key), now.get(key)
+        if one != other:
+            found.append(f"{key[0]}-{key[1]}: from {_told(one)} to {_told(other)}")
+    return found
+
+
+def _told(end: int | None) -> str:
+    return "nothing" if end is None else str(end)
+
+
+def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """Returns names for a message, with the number of those that are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

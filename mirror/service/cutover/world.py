@@ -1,0 +1,145 @@
+"""What a cutover sees and does: both clusters, the mirror that runs here, the audit. Tests have another one."""
+
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from mirror.net.admin.groups import Groups
+from mirror.service.commands import Commands
+from mirror.service.cutover.certificate import Audit
+from mirror.service.cutover.obstacles import Obstacle, kept, shown, together
+from mirror.service.cutover.state import Subject
+from mirror.service.offsets.ends import FlowEnds, PartitionEnds
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.offsets.translate import Translator
+from mirror.service.selection import Selection
+from mirror.service.sync.look import Sync
+from mirror.service.sync.plan import GroupPlan
+from mirror.service.sync.settings import SyncSettings
+
+SUFFIX = "-cutover"
+"""Of the client ids of its connections."""
+
+
+class NotRunning(Exception):
+    """No mirror answers that runs the flow; the message says where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One look at a flow.
+
+    Attributes:
+        rows: its partitions.
+        missing: topics that it names and that the source does not have.
+        not_covered: topics of the source that it leaves out.
+        obstacles: partitions that are not copied until somebody acts.
+        running: empty: a mirror that runs the flow answers; else why none does.
+    """
+
+    rows: list[PartitionEnds]
+    missing: list[str]
+    not_covered: list[str]
+    obstacles: list[Obstacle]
+    running: str
+
+
+class World(Protocol):
+    """See the module's docstring. Every coroutine may raise NetworkError."""
+
+    subject: Subject
+    exact: bool
+
+    async def look(self) -> Found:
+        """Looks at all partitions."""
+
+    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+        """Looks at the groups. ``apply``: commits their offsets at the destination."""
+
+    async def members(self, groups: Collection[str]) -> list[str]:
+        """Returns those of the groups that have members at the source."""
+
+    def audit(self, out: Path) -> Audit:
+        """Runs the audit, which writes its result files to a folder."""
+
+
+class RealWorld:
+    """The clusters of a flow. An async context manager, which opens both."""
+
+    def __init__(
+        self,
+        flow: FlowSides,
+        settings: SyncSettings,
+        commands: Commands,
+        *,
+        status: Callable[[], dict[str, Any]],
+        audit: Callable[[Path], Audit],
+    ) -> None:
+        """
+        Args:
+            flow: both clusters, and what goes where.
+            settings: which groups are carried over.
+            commands: how commands are typed here.
+            status: returns the status of the mirror that runs here, or raises ``NotRunning``.
+            audit: see ``World.audit``.
+        """
+        self._flow = flow.under(SUFFIX)
+        self._settings = replace(settings, offsets=True, acls=False)
+        self._commands = commands
+        self._status = status
+        self._audit = audit
+        self._stack = AsyncExitStack()
+        self.exact = flow.exact
+
+    async def __aenter__(self) -> Self:
+        async with self._stack as stack:
+            self.translator = await stack.enter_async_context(Translator(self._flow, lazy=True))
+            self._ends = FlowEnds(self._flow.selection, self.translator)
+            self._stack = stack.pop_all()
+        self.subject = Subject(
+            flow=self._flow.name,
+            flow_id=self._flow.id,
+            source_cluster=self.translator.source.cluster_id,
+            destination_cluster=self.translator.destination.cluster_id,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def selection(self) -> Selection:
+        """Which topics the flow mirrors."""
+        return self._flow.selection
+
+    async def look(self) -> Found:
+        """See ``World.look``."""
+        rows = await self._ends.look()
+        running, seen = "", list[Obstacle]()
+        try:
+            seen = shown(self._status(), self._commands)
+        except NotRunning as error:
+            running = str(error)
+        written = kept(rows, self.translator.state.ledger, self._commands)
+        return Found(
+            rows=rows,
+            missing=self._ends.missing(),
+            not_covered=self._ends.not_covered(),
+            obstacles=together(seen, written),
+            running=running,
+        )
+
+    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+        """See ``World.groups``."""
+        async with Sync(self._flow, self._settings) as sync:
+            return await sync.groups(apply=apply)
+
+    async def members(self, groups: Collection[str]) -> list[str]:
+        """See ``World.members``."""
+        return sorted(await Groups(self.translator.source).in_use(groups))
+
+    def audit(self, out: Path) -> Audit:
+        """See ``World.audit``."""
+        return self._audit(out)

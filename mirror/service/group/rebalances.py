@@ -1,0 +1,71 @@
+"""Watches whether a group's client finishes the rebalances that it begins.
+
+librdkafka 2.16 does not always. When the metadata of a subscribed topic change while the application still drains
+revoked partitions, or before it has taken the assignment that follows, the client joins the group again at once, and
+keeps what it was about to assign. From then on it takes itself to be in a rebalance: a change of its topics is put off
+until "the previous rebalance completes", and after each rebalance it asks for another one, with the topics of before
+(``rd_kafka_cgrp_subscribe``, ``rkcg_rebalance_incr_assignment``). The whole group then rebalances every second or two,
+and new members may wait for their first assignment for minutes. Only a new client ends that.
+"""
+
+import time
+from collections.abc import Callable
+
+__all__ = ["MOST_IN_A_ROW", "REST_S", "Rebalances"]
+
+REST_S = 5.0
+"""A group rests if it has given no assignment for so long; a client that goes round in circles gets one each second or
+two."""
+MOST_IN_A_ROW = 20
+"""Assignments without a rest after which a client whose topics were changed is taken to go round in circles."""
+
+
+class Rebalances:
+    """What one client's callbacks have told.
+
+    Args:
+        clock: seconds, monotonic.
+
+    Attributes:
+        unfinished: why the client has to be replaced by a new one; empty as long as it need not be.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._revoked_at: bytes | None = None
+        """The seat at the last revocation, if an assignment has to follow at that very seat."""
+        self._in_a_row: int | None = None
+        """Assignments since the topics were changed; None: they were not, or the group has rested since."""
+        self._assigned_at = 0.0
+        self.unfinished = ""
+
+    def resubscribed(self) -> None:
+        """Notes that a member's topics were changed."""
+        self._in_a_row = 0
+        self._assigned_at = self._clock()
+
+    def revoked(self, seat: bytes, *, follows: bool) -> None:
+        """Notes a revocation.
+
+        Args:
+            seat: the client's group metadata, which tell generation and member id.
+            follows: True if the group revoked it, so that an assignment follows in the same generation (KIP-429); False
+                if the client did, because it is no longer subscribed to the topics.
+        """
+        self._revoked_at = seat if follows else None
+
+    def lost(self) -> None:
+        """Notes that the seat is lost: nothing follows."""
+        self._revoked_at = None
+
+    def assigned(self, seat: bytes) -> None:
+        """Notes an assignment, also an empty one. ``seat``: as the client's group metadata are before it is taken."""
+        if self._revoked_at not in (None, seat):
+            self.unfinished = "the topics' metadata changed while revoked partitions were drained"
+        self._revoked_at = None
+        now = self._clock()
+        if self._in_a_row is not None:
+            self._in_a_row = self._in_a_row + 1 if now - self._assigned_at < REST_S else None
+            if self._in_a_row == MOST_IN_A_ROW:
+                self.unfinished = f"the group has not rested for {MOST_IN_A_ROW} rebalances since the topics changed"
+        self._assigned_at = now

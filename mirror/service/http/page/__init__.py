@@ -1,0 +1,1 @@
+"""The status page at ``/``: made here, kept live in the browser."""

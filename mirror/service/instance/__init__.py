@@ -1,0 +1,1 @@
+"""The mirror of one configuration file on this machine: found, started in the background, asked, and stopped."""

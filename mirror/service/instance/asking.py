@@ -1,0 +1,95 @@
+"""The command line's side of the control socket (``service.instance.control``)."""
+
+import json
+import os
+import select
+import socket
+import struct
+import time
+from contextlib import suppress
+from typing import Any, Literal, Self
+
+from mirror.service.instance.place import Place
+
+State = dict[str, Any]
+"""What it tells. ``address``: of the HTTP server. ``phase``: starting, running or stopping. ``ready``: as for
+``mirror status``. ``settled``: it is ready, or has said what it waits for. ``status``: in a line, as systemd shows it.
+``within_s``: in so many seconds it ends, if it stops. Or only ``ended``: how it ended."""
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: process, user, group."""
+
+
+class Asked:
+    """A connection to a mirror that runs in the background. A context manager.
+
+    Attributes:
+        pid: its process id, as the kernel has it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid, _, _ = _CREDENTIALS.unpack(credentials)
+        self._process = -1
+        with suppress(OSError):
+            # Opened while it is connected, this is that process, and stays it: no other one can take its place.
+            self._process = os.pidfd_open(self.pid)
+        self._unread = b""
+
+    @classmethod
+    def of(cls, place: Place) -> Self | None:
+        """Connects to the mirror of a place. Returns None if none runs in the background: a socket that a mirror has
+        left behind takes no connection."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with place.control() as path:
+                connection.connect(path)
+        except OSError:
+            connection.close()
+            return None
+        return cls(connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; the mirror goes on."""
+        self._connection.close()
+        if self._process >= 0:
+            os.close(self._process)
+
+    def ask(self, what: Literal["stop", "watch"]) -> None:
+        """Asks it to stop, or only to tell its state. One that has just ended says so in its states."""
+        with suppress(OSError):
+            self._connection.sendall(f"{what}\n".encode())
+
+    def state(self, timeout_s: float) -> State | None:
+        """Waits for its next state, once something is asked, and returns it; None: it has closed the connection, or has
+        ended.
+
+        Raises:
+            TimeoutError: neither, in so many seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            self._connection.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                more = self._connection.recv(1 << 16)
+            except ConnectionError:
+                return None
+            if not more:
+                return None
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        found: State = json.loads(line)
+        return found
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Waits for the end of the process. Returns False if it still runs after so many seconds."""
+        if self._process < 0:
+            return True  # it had ended before we looked
+        found, _, _ = select.select([self._process], [], [], max(0.0, timeout_s))
+        return bool(found)

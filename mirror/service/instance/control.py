@@ -1,0 +1,135 @@
+"""The control socket of a mirror that ``mirror start`` has started: its side of it. Loaded by no other.
+
+Whoever connects asks first, in a line: ``stop``, or only to ``watch``. Then he gets the mirror's state as a line of
+JSON, and again whenever it changes; the last one says how it ended (``ended``). What was asked holds, as a signal does,
+also if whoever asked is gone by the time that it is read. Only its owner can connect (mode 600).
+"""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from mirror.service.flows.flow import RunningFlow
+from mirror.service.flows.overview import headline, not_ready
+from mirror.service.instance.place import Place
+
+LOOK_EVERY_S = 0.1
+"""How often the state is looked at while somebody is connected."""
+STOP, WATCH = b"stop\n", b"watch\n"
+TELL_S = 2.0
+"""Time for those who are connected to take the last line."""
+
+
+class Served(Protocol):
+    """The supervisor, as far as it is controlled."""
+
+    flows: dict[str, RunningFlow]
+    address: str
+
+    def stop(self, asked: str) -> None:
+        """Asks for a clean stop. ``asked``: by what, for the log."""
+
+
+class Control:
+    """One mirror's control socket."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._begun = False
+        self._within_s: float | None = None
+        self._ended: Mapping[str, Any] | None = None
+        self._over = asyncio.Event()
+        self._clients: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self, served: Served) -> None:
+        """Listens, in place of a predecessor that is gone: ``mirror start`` has made sure that none runs.
+
+        Raises:
+            OSError: it cannot.
+        """
+        self._served = served
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with self._place.control() as path:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            before = os.umask(0o177)
+            try:
+                made.bind(path)
+            finally:
+                os.umask(before)
+        self._server = await asyncio.start_unix_server(self._serve, sock=made)
+
+    def ready(self) -> None:
+        """Notes that it listens, and its workers run."""
+        self._begun = True
+
+    def stopping(self, within_s: float) -> None:
+        """Notes that it stops, within so many seconds."""
+        self._within_s = within_s
+
+    def ended(self, result: Mapping[str, Any]) -> None:
+        """Notes how it ended: the fields of the line ``stopped``, or of ``failed``."""
+        self._ended = dict(result)
+
+    async def close(self) -> None:
+        """Tells those who are connected how it ended, and closes."""
+        self._over.set()
+        if self._server is not None:
+            self._server.close()
+        if self._clients:
+            await asyncio.wait(self._clients, timeout=TELL_S)
+        for each in self._clients:
+            each.cancel()
+
+    def state(self) -> dict[str, Any]:
+        """Returns what is told: see ``instance.asking.State``."""
+        flows = list(self._served.flows.values())
+        reasons = not_ready(flows, several=len(flows) > 1)
+        waits = any(worker.waits for flow in flows for worker in flow.fleet.workers.values())
+        return {
+            "address": self._served.address,
+            "phase": "stopping" if self._within_s is not None else "running" if self._begun else "starting",
+            "ready": self._begun and not reasons,
+            "settled": self._begun and (waits or not reasons),
+            "status": headline(flows),
+            "within_s": self._within_s,
+        }
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        try:
+            with suppress(OSError, ValueError):  # it is gone, or sends no lines
+                # Before anything is written: to write to one that is gone would lose what it has asked.
+                while line := await reader.readline():
+                    if line == STOP:
+                        self._served.stop("mirror stop")
+                    if line in (STOP, WATCH):
+                        await self._tell(writer, reader)
+                        return
+        finally:
+            writer.close()
+            self._clients.discard(task)
+
+    async def _tell(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+        """Tells the state until it is gone, or the end is known and told."""
+        told: dict[str, Any] = {}
+        while not self._over.is_set() and not reader.at_eof():
+            if (now := self.state()) != told:
+                told = now
+                await _send(writer, now)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), LOOK_EVERY_S)
+        if self._ended is not None:
+            await _send(writer, {"ended": self._ended})
+
+
+async def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()

@@ -1,0 +1,162 @@
+"""How far both logs of each partition of a flow go: what the source has, and how much of that is at the destination."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.net.logs import leader_requests
+from mirror.net.logs.leader_requests import LATEST
+from mirror.net.logs.log import PartitionLog
+from mirror.offsetmap.compare.alignment import Differs
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.fields import id_text
+from mirror.service.offsets.translate import NotTranslated, Translator
+from mirror.service.selection import Selection, is_internal
+from mirror.service.sync.copies import AT_ONCE
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEnds:
+    """Both logs of one partition. Offsets are those of the next record; -1: not known.
+
+    Attributes:
+        topic, partition: at the source.
+        into: the destination topic.
+        source_id, destination_id: topic ids in hexadecimal; None: the cluster has none, or not the topic.
+        source_start: the source's log start offset.
+        source_end: the source's log end.
+        source_stable: its last stable offset: what transactions leave open, and what is not replicated, is behind it.
+        destination_start: the destination's log start offset.
+        destination_end: the end of the copy at the destination, in the destination's offsets.
+        copied_to: all of the source before this offset is at the destination.
+        source_epoch, destination_epoch: of the leaders that were asked; no batch before the ends has a later one.
+        absent: the destination does not have the partition yet.
+        why: what is not known, and why; empty: all of it is.
+    """
+
+    topic: str
+    partition: int
+    into: str
+    source_id: str | None = None
+    destination_id: str | None = None
+    source_start: int = -1
+    source_end: int = -1
+    source_stable: int = -1
+    destination_start: int = -1
+    destination_end: int = -1
+    copied_to: int = -1
+    source_epoch: int = -1
+    destination_epoch: int = -1
+    absent: bool = False
+    why: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Topic and partition at the source."""
+        return self.topic, self.partition
+
+    @property
+    def name(self) -> str:
+        """topic-partition."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def lag(self) -> int | None:
+        """The source's offsets that are not at the destination; None: not known. Below 0 if the destination has
+        more."""
+        return self.source_end - self.copied_to if min(self.source_end, self.copied_to) >= 0 else None
+
+    @property
+    def is_behind(self) -> bool:
+        """True if something of it is still to be copied, or it is to be created."""
+        return self.absent or self.lag is None or self.lag > 0
+
+
+class FlowEnds:
+    """Asks both clusters. ``translator``: open, and lazy."""
+
+    def __init__(self, selection: Selection, translator: Translator) -> None:
+        self._selection = selection
+        self._translator = translator
+        self._seats = asyncio.Semaphore(AT_ONCE)
+        self._opened = False
+
+    async def look(self) -> list[PartitionEnds]:
+        """Returns the ends of all partitions that the flow mirrors, in order of their names.
+
+        Raises:
+            NetworkError: a cluster does not answer. One partition that cannot be asked only has a ``why``.
+        """
+        translator = self._translator
+        if not self._opened:
+            self._opened = await translator.state.open(create=False)
+        if self._opened:
+            await translator.renew()
+        else:
+            await asyncio.gather(translator.source.refresh(None), translator.destination.refresh(None))
+        topics = [topic for name, topic in sorted(translator.source.topics.items()) if self._selection.selects(name)]
+        return await asyncio.gather(
+            *(self._look(topic.name, each) for topic in topics for each in sorted(topic.leaders))
+        )
+
+    def missing(self) -> list[str]:
+        """Returns the topics that the flow names, and that the source does not have, or may not be described there."""
+        return [name for name in self._selection.names if name not in self._translator.source.topics]
+
+    def not_covered(self) -> list[str]:
+        """Returns the topics of the source that the flow leaves out, without those of Kafka and of mirrors."""
+        return not_covered(self._translator.source.topics, self._selection)
+
+    async def _look(self, topic: str, partition: int) -> PartitionEnds:
+        async with self._seats:
+            return await self._asked(topic, partition)
+
+    async def _asked(self, topic: str, partition: int) -> PartitionEnds:
+        translator, into = self._translator, self._translator.destination_of(topic)
+        found = PartitionEnds(
+            topic=topic,
+            partition=partition,
+            into=into,
+            source_id=_topic_id(translator.source, topic),
+            destination_id=_topic_id(translator.destination, into),
+        )
+        try:
+            here = await translator.log(translator.source, topic, partition)
+            start, end, stable = await asyncio.gather(here.start(), here.true_end(), _stable_end(here))
+            found = replace(
+                found, source_start=start, source_end=end, source_stable=stable, source_epoch=here.leader.epoch
+            )
+            topic_there = translator.destination.topics.get(into)
+            if into not in translator.destination.denied and (
+                topic_there is None or partition not in topic_there.leaders
+            ):
+                return replace(found, absent=True, copied_to=start)
+            there = await translator.log(translator.destination, into, partition)
+            found = replace(found, destination_start=await there.start(), destination_epoch=there.leader.epoch)
+            if translator.exact:
+                visible = await there.visible_end()
+                return replace(found, destination_end=visible, copied_to=visible)
+            if start == end and translator.state.ledger.checkpoint(Subject(topic, partition, into)) is None:
+                return replace(found, destination_end=await there.visible_end(), copied_to=end)
+            known = await translator.of(topic, partition)
+            return replace(found, destination_end=known.destination_end, copied_to=known.source_end)
+        except (NotTranslated, Differs, NetworkError) as error:
+            return replace(found, why=str(error))
+
+
+def not_covered(topics: Iterable[str], selection: Selection) -> list[str]:
+    """Returns those of the topics that a flow leaves out, in order, without those of Kafka and of mirrors."""
+    return sorted(name for name in topics if not selection.selects(name) and not is_internal(name))
+
+
+async def _stable_end(log: PartitionLog) -> int:
+    return await leader_requests.list_offset(log.cluster, log.topic.name, log.index, log.leader, LATEST, committed=True)
+
+
+def _topic_id(cluster: Cluster, topic: str) -> str | None:
+    known = cluster.topics.get(topic)
+    return id_text(known.topic_id) if known is not None else None

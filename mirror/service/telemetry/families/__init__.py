@@ -1,0 +1,1 @@
+"""The metric families of ``/metrics``, by what they are about."""

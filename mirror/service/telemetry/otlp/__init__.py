@@ -1,0 +1,1 @@
+"""The metrics of ``/metrics``, sent to an OpenTelemetry collector (OTLP over HTTP)."""

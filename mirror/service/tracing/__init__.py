@@ -1,0 +1,1 @@
+"""Follows one partition of a running flow for a while: `mirror trace`."""

@@ -1,0 +1,88 @@
+"""``mirror offsets`` on the command line: shapes, exit codes, and a flow or a sub-command behind it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mirror.cli import main
+from mirror.net.errors import Unreachable
+from mirror.service.offsets import show
+from mirror.service.sync.settings import SyncSettings
+from tests.service.config.loading import base
+from tests.service.cutover.worlds import group, row
+from tests.service.offsets.test_show import shown
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(base())
+    return path
+
+
+def call(config: Path, *options: str, words: tuple[str, ...] = ()) -> Result:
+    return CliRunner().invoke(main, ["offsets", *words, "-c", str(config), *options])
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What it finds; and, as ``settings``, by which groups are selected."""
+    data = shown([row(copied=4)], [group()])
+    asked: dict[str, Any] = {"data": data}
+
+    async def offsets(_: object, settings: SyncSettings) -> dict[str, Any]:
+        asked["settings"] = settings
+        if "error" in asked:
+            raise asked["error"]
+        return dict(asked["data"])
+
+    monkeypatch.setattr(show, "offsets", offsets)
+    return asked
+
+
+def test_shapes(config: Path, found: dict[str, Any]) -> None:
+    """With or without the name of the sub-command; the table has the commands as they are typed."""
+    assert json.loads(call(config, "--format", "json").stdout) == found["data"]
+    assert "lag: 6\n" in call(config, "--format", "yaml").stdout
+    for words in ((), ("show",)):
+        table = call(config, words=words).stdout
+        assert "copied to" in table
+        assert f" sync -c {config}`" in table
+
+
+def test_groups(config: Path, found: dict[str, Any]) -> None:
+    """One that is named is selected whatever the configuration says, and no other; one without offsets is told."""
+    assert call(config, "--group", "billing").exit_code == 0
+    assert found["settings"].selects("billing")
+    assert not found["settings"].selects("billings")
+    result = call(config, "--group", "a.b", "--group", "billing")
+    assert (result.exit_code, result.stderr) == (1, "no offsets of these topics at the source: group a.b\n")
+    assert found["settings"].selects("a.b")
+    assert not found["settings"].selects("axb")
+
+
+def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
+    found["data"] = shown([row(why="no leader")], [])
+    assert call(config).exit_code == 1
+    found["data"] = shown([row()], [], missing=["gone"])
+    assert call(config).exit_code == 1
+    found["error"] = Unreachable("cluster west: nobody answers")
+    result = call(config)
+    assert (result.exit_code, result.stderr) == (1, "cluster west: nobody answers\n")
+
+
+def test_a_flow_that_is_not_there(config: Path) -> None:
+    result = call(config, "nope")
+    assert (result.exit_code, "there is no flow nope" in result.output) == (64, True)
+    assert "translate" in CliRunner().invoke(main, ["offsets", "--help"]).output
+
+
+def test_several_flows(config: Path) -> None:
+    """One has to be named, and how to name it is told."""
+    config.write_text(base(top='  "destination->source":\n    topics: [users]'))
+    result = call(config)
+    assert result.exit_code == 64
+    assert "2 flows are enabled: name one of them, as FLOW (source->destination, destination->source)" in result.output

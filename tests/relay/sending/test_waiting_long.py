@@ -1,0 +1,165 @@
+"""Old batches that wait in a lane for longer than a look at a log's end counts: each has its turn, and few looks are
+made. A real lane, on a connection that only notes, in simulated time."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.net.errors import ConnectionLost
+from mirror.net.health.histogram import RequestDurations
+from mirror.net.metadata import Leader
+from mirror.records.identity import Identity
+from mirror.relay import sink
+from mirror.relay.partition import claim
+from mirror.relay.partition import queue as queue_module
+from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.partition.queue import Batch
+from mirror.relay.settings import RelaySettings
+from mirror.relay.sink import Lane
+from mirror.relay.stats import Stats
+from mirror.relay.watch.tracing import Tracer
+from mirror.wire.produce import topic_head
+from tests.relay.sending.test_lane import VERSION, Noted
+
+SIZE = 1_000_000
+"""Of a batch."""
+
+
+class Throttling(Noted):
+    """A connection that the broker throttles."""
+
+    throttled_s = 0.0
+
+    def write(self, pieces: Any) -> None:
+        """Nothing is kept of it."""
+
+
+class Scene:
+    """A lane and its partitions. ``sent``: batches of each that were answered; ``looks``: at a log's end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, batches: int, old: Callable[[int], bool]) -> None:
+        self.now, self.looks, self.sent = 1_000.0, 0, [0] * count
+        self._looking: list[Partition] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        for module in (sink, queue_module):
+            monkeypatch.setattr(module, "time", clock)
+        owner: Any = SimpleNamespace(
+            settings=RelaySettings(flow="a->b", selects=lambda _: True),
+            stats=Stats(),
+            tracer=Tracer(),
+            destination=SimpleNamespace(failed=lambda *_: None, durations=RequestDurations()),
+            doubt=lambda *_: None,
+            emptied=lambda *_: None,
+            reconfirm=self._reconfirm,
+        )
+        self.lane, self.connection = Lane(owner, 1, version=VERSION), Throttling()
+        self.lane._connection = self.connection  # type: ignore[assignment]
+        monkeypatch.setattr(self.lane, "_pump_later", lambda _: None)
+        for index in range(count):
+            partition = Partition("t", index)
+            partition.phase, queue = Phase.ACTIVE, partition.queue
+            queue.topic_head, queue.acknowledged = topic_head(VERSION, "t"), 0
+            partition.cursor.identity = Identity(1 << 62, 0, 0)
+            queue.checking, queue.proven = False, True
+            queue.old = queue.waits_old = old(index)
+            queue.window, queue.confirmed_at = 1 if queue.old else 5, self.now
+            for _ in range(batches):
+                queue.outbox.append(Batch(b"h" * 100, memoryview(bytes(SIZE)), 1, None))
+            self.lane.attach(queue)
+            self.lane.offer(queue)
+        self.lane.pump()
+
+    def _reconfirm(self, partition: Partition) -> None:
+        assert partition.queue.begin_reconfirm()
+        self.looks += 1
+        self._looking.append(partition)
+
+    def end_looks(self) -> None:
+        """All looks find what was expected."""
+        looking, self._looking = self._looking, []
+        for partition in looking:
+            partition.queue.end_reconfirm()
+            partition.queue.confirm()
+            partition.queue.offer()
+        self.lane.pump()
+
+    def answer(self) -> None:
+        """The oldest request is answered."""
+        for queue in self.lane._under_way.popleft()[0]:
+            queue.in_flight.popleft()
+            queue.acknowledged += 1
+            self.sent[queue.index] += 1
+            queue.confirm()
+            if queue.outbox and not queue.queued:
+                queue.queued = True
+                self.lane._ready.append(queue)
+        self.lane.pump()
+
+    def throttle(self) -> None:
+        """All is answered, and the lane throttled for longer than a look counts; then it is over."""
+        while self.lane._under_way:
+            self.answer()
+            self.connection.throttled_s = 3.0
+        self.now += 3.0
+        self.connection.throttled_s = 0.0
+        self.lane.pump()
+
+
+@pytest.mark.parametrize("looks_first", [True, False])
+def test_a_lane_that_is_throttled_again_and_again(looks_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine partitions have fresh batches, one has old ones. Each round of answers throttles the lane for longer than a
+    look counts. The old ones have their turn, however quick the looks are: others wait for them."""
+    scene = Scene(monkeypatch, 10, 400, lambda index: index == 9)
+    for _ in range(30):
+        if looks_first:
+            scene.end_looks()
+        scene.throttle()
+        if not looks_first:
+            scene.end_looks()
+    assert scene.sent[9] > 20
+    assert scene.looks <= 31
+
+
+def test_a_look_that_hangs_holds_up_others_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, 10, 400, lambda index: index == 9)
+    scene.throttle()
+    assert (scene.looks, bool(scene.lane._under_way)) == (1, False)
+    scene.now += sink.MOST_HELD_S
+    scene.lane.pump()
+    assert scene.lane._under_way
+
+
+def test_a_rotation_that_takes_longer_than_a_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hundred old partitions on a lane that takes 40 MB a second. Each is looked at once for each batch at most,
+    and all have as many turns."""
+    scene = Scene(monkeypatch, 300, 100, lambda _: True)
+    for _ in range(600):
+        scene.now += 0.1
+        scene.end_looks()
+        if scene.lane._under_way:
+            scene.answer()
+    assert max(scene.sent) - min(scene.sent) <= 2
+    assert sum(scene.sent) > 1_500
+    assert scene.looks <= sum(scene.sent) + 50
+
+
+def test_what_may_still_be_read_of_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker reads one request after the other, each may take its timeout, and none while it throttles. Fresh batches
+    are known for repeats. Another leader does not have them."""
+    scene = Scene(monkeypatch, 60, 1, lambda index: index != 1)
+    monkeypatch.setattr(claim, "time", SimpleNamespace(monotonic=lambda: scene.now))
+    lane, timeout_s = scene.lane, scene.lane._timeout_ms / 1000
+    requests = [list(taken) for taken, *_ in lane._under_way]
+    assert len(requests) == 5
+    scene.connection.throttled_s = 7.0
+    while lane._under_way:
+        lane.fail(ConnectionLost("lost"))
+    for before, taken in enumerate(requests):
+        for queue in taken:
+            left_s = queue.partition.claim.waits_for_late(Leader(1, 9))
+            assert left_s == (0 if queue.index == 1 else before * timeout_s + 7)
+            assert queue.partition.claim.waits_for_late(Leader(2, 9)) == 0
+            assert queue.partition.claim.waits_for_late(None) == 0

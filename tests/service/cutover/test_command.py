@@ -1,0 +1,305 @@
+"""The steps of a cutover: what each one refuses, and how a run goes on where another one ended."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.service.cutover.certificate import Audit
+from mirror.service.cutover.command import Cutover, Options, Refused
+from mirror.service.cutover.obstacles import Obstacle
+from mirror.service.cutover.state import StateUnreadable
+from mirror.service.cutover.world import Found
+from mirror.service.sync.plan import GroupState
+from tests.service.cutover.worlds import SUBJECT, Fake, group, row
+
+
+class Run:
+    """Runs of the command in one folder, on a clock that only rests move."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.now = 0.0
+
+    async def rest(self, seconds: float) -> None:
+        self.now += seconds
+
+    def of(self, world: Fake, **options: Any) -> Cutover:
+        self.told = []
+        return Cutover(
+            world, Options(**options), self.folder, tell=self.told.append, rest=self.rest, clock=lambda: self.now
+        )
+
+    async def __call__(self, world: Fake, **options: Any) -> int:
+        return await self.of(world, **options).run(lambda data: [f"next of {data['flow']}"])
+
+    async def refused(self, world: Fake, **options: Any) -> Refused:
+        with pytest.raises(Refused) as caught:
+            await self(world, **options)
+        return caught.value
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
+        return found
+
+    def certificate(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "certificate.json").read_text())
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+async def test_all_steps(run: Run) -> None:
+    """All steps in order, then the certificate says what was moved."""
+    world = Fake(looks=[[row(0), row(1, end=5)]], not_covered=["other"])
+    assert await run(world, version="1.2.3", window_s=3.0) == 0
+    assert world.did == ["audit", "commit"]
+    assert [line.split()[0] for line in run.told if line[:1].isdigit()] == ["1", "1", "2", "3", "3", "4", "5"]
+    assert run.told[-1] == "next of west->east"
+    assert run.now == 3.0
+    data = run.certificate()
+    assert {name: data[name] for name in ("mirror", "offsets", "stood_still_s", "not_covered", "audit")} == {
+        "mirror": "1.2.3", "offsets": "exact", "stood_still_s": 3.0, "not_covered": ["other"],
+        "audit": {"verdict": "identical", "exit_code": 0},
+    }  # fmt: skip
+    assert data | SUBJECT.data() == data
+    assert [(each["partition"], each["source_end"], each["destination_end"]) for each in data["partitions"]] == [
+        (0, 10, 10), (1, 5, 5),
+    ]  # fmt: skip
+    assert data["groups"] == [
+        {
+            "group": "billing", "kind": "classic", "state": "in_step",
+            "offsets": [{"topic": "orders", "partition": 0, "source": 7, "into": "orders", "destination": 7}],
+        }
+    ]  # fmt: skip
+    for name in ("state.json", "certificate.json"):
+        assert (run.folder / name).stat().st_mode & 0o777 == 0o600
+
+
+async def test_producers_that_write(run: Run) -> None:
+    """The partitions are named, the busiest first, with their rates; nothing is noted."""
+    world = Fake(looks=[[row(0), row(1), row(2)], [row(0), row(1, end=30), row(2, end=110)]])
+    told = str(await run.refused(world, window_s=4.0))
+    assert "orders-2: 100 records, 25.0 a second, orders-1: 20 records, 5.0 a second. Stop the producers" in told
+    assert world.did == []
+    assert not (run.folder / "state.json").exists()
+
+
+async def test_an_open_transaction(run: Run) -> None:
+    told = str(await run.refused(Fake(looks=[[row(source_stable=4)]])))
+    assert "a transaction is open" in told
+    assert "orders-0 (stable up to 4, ends at 10)" in told
+
+
+async def test_waiting_for_the_copy(run: Run) -> None:
+    """As long as something is to be copied, or to be created."""
+    world = Fake(looks=[[row(copied=2)], [row(copied=2)], [row(copied=5)], [row(absent=True)], [row()]])
+    assert await run(world) == 0
+    assert "2 drained: 8 records of 1 partition to go" in run.told
+    assert world.looks == [[row()]]
+
+
+async def test_a_copy_that_does_not_come(run: Run) -> None:
+    told = str(await run.refused(Fake(looks=[[row(copied=3)]]), timeout_s=20.0))
+    assert "not copied within 20 s: 7 records of orders-0 (7)" in told
+
+
+async def test_no_mirror_runs(run: Run) -> None:
+    """That matters only while something is to be copied."""
+    told = str(await run.refused(Fake(looks=[[row(copied=3)]], running="nobody answers at 1.2.3.4")))
+    assert told.endswith("to be copied, and no mirror does that: nobody answers at 1.2.3.4")
+    assert await run(Fake(running="nobody answers")) == 0
+
+
+@pytest.mark.parametrize(("reason", "code"), [("not_a_copy", 2), ("paused", 1)])
+async def test_what_is_not_copied(run: Run, reason: str, code: int) -> None:
+    """Halted and paused partitions are listed, with what to do."""
+    found = Obstacle(topic="orders", partition=3, reason=reason, detail="they differ", remedy="do this")
+    error = await run.refused(Fake(obstacles=[found]))
+    assert error.code == code
+    assert "orders-3" in str(error)
+    assert "do this" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("world", "told"),
+    [
+        (Fake(looks=[[]]), "mirrors no topic"),
+        (Fake(missing=["payments"]), "has no topic payments"),
+        (Fake(looks=[[row(why="no leader")]]), "orders-0: no leader"),
+        (Fake(looks=[[row(copied=12)]]), "orders-0 ends at 10, its copy at 12"),
+    ],
+)
+async def test_what_cannot_be_cut_over(run: Run, world: Fake, told: str) -> None:
+    assert told in str(await run.refused(world))
+    assert world.did == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "options", "code", "told"),
+    [
+        (Audit("different", 2), {}, 2, "found differences"),
+        (Audit("not finished", 1), {}, 1, "could not finish"),
+        (Audit("unverifiable", 3), {}, 3, "could not prove everything"),
+        (Audit("unverifiable", 3), {"accept_unproven": True}, 0, ""),
+        (Audit("accepted", 0), {}, 0, ""),
+    ],
+)
+async def test_the_audit(run: Run, verdict: Audit, options: dict[str, Any], code: int, told: str) -> None:
+    """Without a good verdict, no group moves. The next run audits again."""
+    world = Fake(verdict=verdict)
+    if not code:
+        assert await run(world, **options) == 0
+        assert run.certificate()["audit"]["verdict"] == verdict.verdict
+        return
+    error = await run.refused(world, **options)
+    assert (error.code, world.did) == (code, ["audit"])
+    assert told in str(error)
+    assert set(run.state()["done"]) == {"stopped", "drained"}
+
+
+async def test_no_audit(run: Run) -> None:
+    """The certificate says so. One that was left out is made up for by a run that wants it."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world, skip_audit=True)
+    assert world.did == []
+    world.at_source = []
+    assert await run(world) == 0
+    assert world.did == ["audit", "commit"]
+    other = Run(run.folder / "other")
+    other.folder.mkdir()
+    assert await other(Fake(), skip_audit=True) == 0
+    assert other.certificate()["audit"] == {"verdict": "skipped", "exit_code": None}
+
+
+@pytest.mark.parametrize("state", sorted({*GroupState} - {GroupState.IN_STEP, GroupState.AHEAD}, key=str))
+async def test_groups_that_cannot_move(run: Run, state: GroupState) -> None:
+    """Nothing is committed, not even of the others; the next run looks again."""
+    world = Fake(plans=[group("ok"), group(state=state, why="because of that")])
+    error = await run.refused(world)
+    assert "group billing: because of that" in str(error)
+    assert world.did == ["audit"]
+    world.plans = [group("ok"), group(now=9, state=GroupState.AHEAD)]
+    assert await run(world) == 0
+    assert world.did == ["audit", "commit"]
+    assert [each["offsets"][0]["destination"] for each in run.certificate()["groups"]] == [7, 9]
+
+
+async def test_a_group_that_still_reads_at_the_source(run: Run) -> None:
+    world = Fake(at_source=["billing"])
+    assert "group billing: it has members at the source" in str(await run.refused(world))
+    assert world.did == ["audit"]
+
+
+async def test_going_on(run: Run) -> None:
+    """What was done for the same ends is not done again; groups are, until there is a certificate."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world, window_s=2.0)
+    world.at_source, before = [], run.now
+    assert await run(world) == 0
+    assert run.now == before
+    assert world.did == ["audit", "commit"]
+    assert run.told[0] == "going on; done before for the same ends: stopped, drained, audited"
+
+
+async def test_the_source_has_moved_since(run: Run) -> None:
+    """All of it begins again, by the ends of now."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world)
+    world.looks, world.at_source = [[row(end=11)]], []
+    assert await run(world) == 0
+    assert run.told[0] == "the source has moved since the last run, so it all begins again: orders-0: from 10 to 11"
+    assert world.did == ["audit", "audit", "commit"]
+    assert run.certificate()["partitions"][0]["source_end"] == 11
+
+
+async def test_the_source_moves_meanwhile(run: Run) -> None:
+    """While the copy is waited for, and after the groups: nothing that was done before counts any more."""
+    world = Fake(looks=[[row(copied=2)], [row(copied=2)], [row(end=12, copied=2)]])
+    assert "orders-0: from 10 to 12" in str(await run.refused(world))
+    assert run.state()["done"] == {}
+    world = Fake(looks=[[row()], [row()], [row(end=12)]])
+    assert "is written to again" in str(await run.refused(world))
+    assert world.did == ["audit", "commit"]
+    assert run.state()["done"] == {}
+    assert not (run.folder / "certificate.json").exists()
+
+
+async def test_the_destination_loses_records_meanwhile(run: Run) -> None:
+    """The audit takes long, or an earlier run was long ago: the certificate would say what is not so any more."""
+    lost = Fake(looks=[[row()], [row()], [row(copied=7)]])
+    assert "the destination has lost records that were copied, of orders-0 (3)" in str(await run.refused(lost))
+    assert run.state()["done"] == {}
+    assert not (run.folder / "certificate.json").exists()
+
+
+async def test_once_it_is_certified(run: Run) -> None:
+    """Another run only says what is next: the flow may be paused, and the copies be written to. If somebody writes to
+    the source all the same, it begins again."""
+    world = Fake()
+    await run(world)
+    paused = Obstacle(topic="orders", partition=0, reason="paused")
+    at_rest = Fake(looks=[[row(copied=50)]], at_source=["billing"], obstacles=[paused])
+    assert await run(at_rest) == 0
+    assert at_rest.did == []
+    written = run.folder / "certificate.json"
+    assert await run.of(at_rest).foresee() == 0
+    assert run.told == [f"nothing is to be done: {written} was written before, for the same ends"]
+    assert await run(at_rest) == 0
+    assert run.told[-1] == "next of west->east"
+    at_rest.looks = [[row(end=51, copied=51)]]
+    assert "is paused" in str(await run.refused(at_rest))
+
+
+@dataclass
+class Interrupted(Fake):
+    """Ctrl-C at one of the looks."""
+
+    fails_at: int = 0
+
+    async def look(self) -> Found:
+        self.fails_at -= 1
+        if not self.fails_at:
+            raise KeyboardInterrupt
+        return await super().look()
+
+
+async def test_interrupted_after_each_step(run: Run) -> None:
+    """Whichever look fails, the next run goes on, and what it leaves is the same."""
+    for fails_at in range(1, 4):
+        run.folder = run.folder / "next"
+        run.folder.mkdir()
+        world = Interrupted(fails_at=fails_at)
+        with pytest.raises(KeyboardInterrupt):
+            await run(world)
+        assert await run(world) == 0
+        assert run.certificate()["partitions"][0]["source_end"] == 10
+        assert world.did.count("audit") == 1
+
+
+async def test_dry_run(run: Run) -> None:
+    """Says what it would do, writes nothing, commits nothing; a step that would refuse does not end it."""
+    world = Fake()
+    assert await run.of(world).foresee() == 0
+    assert "4 groups: would commit 1 offset of 1 group" in run.told
+    assert run.told[-1] == "nothing was changed"
+    world = Fake(looks=[[row(copied=2)]], running="nobody answers", at_source=["billing"])
+    assert await run.of(world).foresee() == 1
+    refusals = [line for line in run.told if "would refuse" in line]
+    assert [line[0] for line in refusals] == ["2", "4"]
+    assert world.did == []
+    halted = Obstacle(topic="orders", partition=0, reason="corrupt")
+    assert await run.of(Fake(obstacles=[halted], looks=[[row()], [row(end=11)]])).foresee() == 2
+    assert list(run.folder.iterdir()) == []
+
+
+async def test_a_file_of_something_else(run: Run) -> None:
+    (run.folder / "state.json").write_text("[]")
+    with pytest.raises(StateUnreadable, match=r"remove it, or name another folder"):
+        await run(Fake())

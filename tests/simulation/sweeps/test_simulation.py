@@ -1,0 +1,69 @@
+"""A thousand runs of the real relay against the model, each another order of events; and the same seed twice.
+
+``SIM_RUNS`` asks for more of them, ``SIM_SEED`` for the first one. ``python -m tests.simulation SEED`` prints a run.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation import worker
+from tests.simulation.run import Outcome, play
+
+pytestmark = pytest.mark.long
+
+RUNS = int(os.environ.get("SIM_RUNS", "1000"))
+FIRST = int(os.environ.get("SIM_SEED", "1"))
+PLAYED = {"recreated", "unproven"}
+"""Halts that follow from what was played, and not from what outlived it."""
+LOST = {"source_truncated", "overfilled", "not_a_copy"}
+"""The same, where the source has lost the end of its log."""
+PIECES = 8
+"""The runs come in so many tests."""
+
+
+def runs(piece: int) -> range:
+    """The seeds of one piece."""
+    return range(FIRST + RUNS * piece // PIECES, FIRST + RUNS * (piece + 1) // PIECES)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
+    """
+    1. A source with transactions, aborted ones, markers and gaps grows while one or more workers copy it.
+    2. Workers are killed, stopped, doubled; connections cut, their bytes late; leaders changed, stalled, restarted.
+    3. Whatever consumers of the destination see, at any moment, is the source's record of that offset, or nothing.
+    4. Once nothing goes wrong any more, the copy becomes complete, unless the source's topic was made anew, the
+       destination's records expired before anything was noted, the source lost what was copied, or a stray marker or
+       batch has halted it.
+    """
+    _check([play(seed) for seed in runs(piece)])
+
+
+def test_records_that_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with ``linger.ms`` before each fetch."""
+    monkeypatch.setattr(worker, "LINGER_MS", 20)
+    _check([play(seed) for seed in range(FIRST, FIRST + RUNS // 16)])
+
+
+def _check(outcomes: list[Outcome]) -> None:
+    halted = Counter(outcome.halted for outcome in outcomes)
+    assert halted[""] >= 0.7 * len(outcomes), halted
+    assert all(outcome.strays for outcome in outcomes if set(outcome.halted.split()) - _played(outcome))
+
+
+def _played(outcome: Outcome) -> set[str]:
+    return PLAYED | LOST if outcome.truncated else PLAYED
+
+
+def test_a_seed_is_the_same_run_every_time() -> None:
+    assert [play(seed) for seed in range(40, 46)] == [play(seed) for seed in range(40, 46)]
+
+
+def test_enough_goes_wrong() -> None:
+    """The runs are worth something only if the protocol has to work in them."""
+    outcomes: list[Outcome] = [play(seed) for seed in range(1, 61)]
+    assert sum(outcome.resyncs for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.markers for outcome in outcomes) > 5 * len(outcomes)
+    assert any(play(seed).strays for seed in range(1, 2001))
