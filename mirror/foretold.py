@@ -60,6 +60,7 @@ class Line(Enum):
         "dead-letters",
         "Does the topic for dead letters take larger batches than others?",
     )
+    STARTING = ("P38", "starting-offset", "Where does the copy begin, if not with the source (start.from)?")
 
     def __init__(self, line_id: str, slug: str, asks: str) -> None:
         self.id = line_id
@@ -89,6 +90,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.RETENTION_OVERTOOK: Line.SOURCE_RETENTION,
     _R.SOURCE_TRUNCATED: Line.PREFIX,
     _R.LEADING_OFFSETS: Line.LEADING,
+    _R.START_UNKNOWN: Line.STARTING,
     _R.NOT_A_COPY: Line.PREFIX,
     _R.MID_BATCH: Line.PREFIX,
     _R.FOREIGN_WRITER: Line.PREFIX,

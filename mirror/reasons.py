@@ -218,6 +218,15 @@ class HaltReason(Enum):
         Heals.RESTART,
     )
 
+    START_UNKNOWN = (
+        "start_unknown",
+        "The copy is to begin where a consumer group of the source stands (start.from: committed), and that group has "
+        "committed nothing.",
+        "check the name of start.group (kafka-consumer-groups --list at the source), or set start.from to where the "
+        "copy is to begin",
+        Heals.RESTART,
+    )
+
     # -- a destination that is not the copy that was left there --------------------------------------------------------
 
     NOT_A_COPY = (

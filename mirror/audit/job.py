@@ -28,7 +28,7 @@ from mirror.audit.model import (
     Side,
     TopicPartition,
 )
-from mirror.audit.prepare.bounds import Frozen, cluster_options, freeze, outside
+from mirror.audit.prepare.bounds import BegunLater, Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler
 from mirror.audit.prepare.moving import MOST_ROUNDS, LogsMoved, Scope, Starts, besides, found_starts, together
@@ -143,6 +143,7 @@ def run(
                 *_before(prepared.decisions.adopted, request),
                 *scope.notes,
                 *outcome.notes,
+                *_begun(scope.frozen.begun, request),
                 *_notes(scope.frozen.bounds, request),
                 *cleaned,
             ]
@@ -224,6 +225,18 @@ def _before(adopted: Mapping[TopicPartition, Adopted], request: AuditRequest) ->
     ]
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES:,} more partitions of {there} that were adopted"]
+    return notes
+
+
+def _begun(begun: Sequence[BegunLater], request: AuditRequest) -> list[str]:
+    """Returns notes on what the source has before the copies begin."""
+    notes = [
+        f"{each.key.topic} partition {each.key.partition}: offsets {each.span.start} to {each.span.end - 1} of "
+        f"{request.source.alias} were not to be copied (start.from: {each.start_from}), and are not audited"
+        for each in begun[:MOST_NOTES]
+    ]
+    if len(begun) > MOST_NOTES:
+        notes.append(f"and {len(begun) - MOST_NOTES:,} more partitions whose copies begin later than their source")
     return notes
 
 

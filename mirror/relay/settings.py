@@ -10,6 +10,8 @@ HALT, DROP, DEADLETTER = "halt", "drop", "deadletter"
 COMPRESSION_TYPE, UNCOMPRESSED = "compression.type", "uncompressed"
 TIMESTAMP_TYPE, APPEND_TIME = "message.timestamp.type", "LogAppendTime"
 """Configs of topics, and values of theirs."""
+EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
+"""Values of ``start.from``; any other is a time."""
 OVERSIZE_RECORD = (HALT, DROP, DEADLETTER)
 """The values of ``oversize.record``."""
 
@@ -83,6 +85,12 @@ class RelaySettings:
     """Markers per second, over all partitions of a worker."""
     max_leading_filler: int = 1_000_000_000
     """Most offsets before the source's first record that are filled when a partition is new."""
+    start_from: str = EARLIEST
+    """Where the copy of a partition begins of which nothing was ever copied (``start.from``), as it is written."""
+    start_at_ms: int = -1
+    """The time that ``start_from`` says, in ms since 1970; -1: it says none."""
+    start_group: str = ""
+    """The consumer group at the source whose committed offsets count, with ``COMMITTED`` (``start.group``)."""
     mapped: bool = False
     """Append at the end of the destination's log, and write down the offsets (``offsets: mapped``)."""
     destination_of: Callable[[str], str] = str

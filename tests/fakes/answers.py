@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
+from mirror.records.header import BatchHeader
 from mirror.relay.topics.limits import OF_BROKERS
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import KINDS, FakeBroker, FakeCluster, FakeTopic, handles, hits
@@ -105,7 +106,8 @@ def _partitions(cluster: FakeCluster, topic: FakeTopic) -> list[Any]:
 
 @handles("ListOffsets")
 async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """The start, the high watermark, or for a replica the true end."""
+    """The start, the high watermark, or for a replica the true end. For a time: the first batch with a record as late;
+    the fake looks into none."""
     topic_class = ListOffsetsResponse.ListOffsetsTopicResponse
     one = topic_class.ListOffsetsPartitionResponse
     topics = []
@@ -122,6 +124,10 @@ async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, f
                 log = topic.logs[index]
                 end = log.end if request.replica_id >= 0 else log.high_watermark
                 known = {-2: log.start, -4: max(log.start, log.local_start)}
+                if asked.timestamp >= 0:
+                    headers = map(BatchHeader.read, log.batches)
+                    late = (one.base_offset for one in headers if one.max_timestamp >= asked.timestamp)
+                    end = next(late, -1)
                 offset, epoch = known.get(asked.timestamp, end), log.epoch
             answers.append(one(partition_index=index, error_code=code, timestamp=-1, offset=offset, leader_epoch=epoch))
         topics.append(topic_class(name=wanted.name, partitions=answers))

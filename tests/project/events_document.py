@@ -84,6 +84,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "oversize_record": "A record is too large for the destination, and was passed over (`oversize.record`).",
         "settings_accepted": "An operator has continued a copy that was made under another `isolation.level`.",
         "prefix_unproven": "The end of the destination cannot be compared with the source: log cleaners, or deletion.",
+        "copy_begins": "The copy of a partition begins later than its source, by `start.from`; once, with the offset.",
         "begun_anew": "A copy begins anew in a destination that holds nothing of it any more.",
         "destination_lost": "The destination lacks what it had acknowledged. It is copied again (`offsets: mapped`).",
         "configs_changed": "A verdict is judged again: the topic's settings are others by now.",

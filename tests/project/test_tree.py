@@ -8,6 +8,7 @@ ROOT = Path(__file__).parent.parent.parent
 COVERED = {
     # Plain data, errors and constants: nothing to test but their use.
     "service/flows/collector.py": "service/flows/test_run.py",
+    "audit/prepare/starting.py": "service/runs/starting/test_starting.py",
     "audit/errors.py": "audit/test_command.py",
     "audit/model.py": "audit/judge/test_kinds.py",
     "audit/judge/looks.py": "audit/judge/test_differences.py",

@@ -9,12 +9,14 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition, freeze_mapped
 from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition, Undecided
 from mirror.audit.prepare.offsets import LATEST, list_offsets, log_spans
 from mirror.audit.prepare.policies import compacted
+from mirror.audit.prepare.starting import starting_offsets
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.offsetmap.fields import id_text
@@ -38,6 +40,14 @@ def cluster_options(endpoint: Endpoint) -> ClusterOptions:
     )
 
 
+class BegunLater(NamedTuple):
+    """Offsets of the source before those at which a copy begins, and the setting by which it does."""
+
+    key: TopicPartition
+    span: Span
+    start_from: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
     """The bounds of every partition on both sides, and what was found while they were determined."""
@@ -56,6 +66,8 @@ class Frozen:
     """With ``offsets: mapped``: the place of each partition's copy."""
     undecided: tuple[Undecided, ...] = ()
     """Offsets behind open transactions, on either side."""
+    begun: tuple[BegunLater, ...] = ()
+    """Offsets that the source has, and that were never to be copied (``start.from``)."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -90,6 +102,11 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
     high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
+    begun: list[BegunLater] = []
+    for key, each in (await starting_offsets(destination, wanted, request, _topic_ids(source, names))).items():
+        before, starts[key] = starts[key], max(starts[key], min(each.offset, ends[key]))
+        if starts[key] > before:
+            begun.append(BegunLater(key, Span(before, starts[key]), each.start_from))
     undecided = _undecided(Side.SOURCE, ends, high) if request.committed else []
     copies = [TopicPartition(there[key.topic], key.partition) for key in wanted]
     high = await list_offsets(destination, copies, LATEST)
@@ -113,6 +130,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         alone=alone,
         mapped=mapped,
         undecided=tuple(undecided),
+        begun=tuple(begun),
         compacted={
             Side.SOURCE: await compacted(source, names),
             Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),

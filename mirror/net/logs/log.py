@@ -191,20 +191,28 @@ class PartitionLog:
 class SourceLog(PartitionLog):
     """A log to be copied batch by batch, from messages of old formats as well if it ``converts``. If it begins inside a
     batch (DeleteRecords can do that), the mirror's start is the beginning of that batch: the batch is copied whole, and
-    the copy's start is then moved to ``floor``, too."""
+    the copy's start is then moved to ``floor``, too.
+
+    A copy that begins later than the log (``start.from``) sees it as if it began there. Inside a batch, the records
+    before that offset are left out of the copy (KIP-712: "mid-batch start").
+    """
 
     floor = 0
     """The first offset that consumers find, and the least for which the broker answers a Fetch. Set by ``start``."""
 
-    def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: Topic, index: int, leader: Leader, *, converts: bool = False, begins: int = 0
+    ) -> None:
+        """``begins``: the offset at which the copy begins, if the log begins before it."""
         super().__init__(cluster, topic, index, leader)
         self.converts = converts
+        self.begins = begins
 
     async def start(self) -> int:
-        """Returns the base offset of the batch that holds the first offset."""
-        self.floor = floor = await super().start()
-        if not floor:
-            return 0
+        """Returns the base offset of the batch that holds the first offset; ``begins`` if the copy begins later."""
+        self.floor = floor = max(await super().start(), self.begins)
+        if floor == self.begins:
+            return floor
         try:
             found = await self.batch_at(floor)
         except StoredInOldFormat:
@@ -213,8 +221,18 @@ class SourceLog(PartitionLog):
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             return floor
-        return min(floor, found[0].base_offset) if found is not None else floor
+        return max(self.begins, min(floor, found[0].base_offset)) if found is not None else floor
 
     async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
         """Reads as ``PartitionLog`` does, also from the offsets before ``floor`` that the first batch has."""
         return await super().read(max(offset, self.floor), max_bytes=max_bytes, committed=committed)
+
+    async def first_since(self, at_ms: int) -> int | None:
+        """Returns the offset of the first record with this timestamp or a later one (ms since 1970), in the order of
+        offsets; None: there is none.
+
+        Raises:
+            Refused: UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has messages of magic 0, which have no timestamps.
+        """
+        found = await self._list(at_ms)
+        return found if found >= 0 else None

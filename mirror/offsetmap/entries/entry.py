@@ -12,6 +12,7 @@ from mirror.offsetmap.entries.chunks import MapChunk
 from mirror.offsetmap.entries.keys import VERSION
 from mirror.offsetmap.entries.passed import PassedOverOffsets
 from mirror.offsetmap.entries.pins import AcceptedLoop, FlowEntry, KeptHalt, Note, Pin, Remembered, Suspended, Upstream
+from mirror.offsetmap.entries.starting import StartingOffset
 
 SHOWN = 500
 """Bytes of a key that a message shows at most."""
@@ -21,7 +22,7 @@ class StateError(ValueError):
     """A record that no mirror of this version wrote. The message has its key."""
 
 
-Pinned = FlowEntry | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
+Pinned = FlowEntry | Pin | StartingOffset | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
 """Entries of which the newest of a key counts, whatever else there is."""
 Entry = Checkpoint | MapChunk | SkippedOffsets | PassedOverOffsets | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
@@ -31,6 +32,7 @@ _KINDS: dict[str, type[Entry]] = {
     "passed": PassedOverOffsets,
     "flow": FlowEntry,
     "partition": Pin,
+    "starting": StartingOffset,
     "copied": Note,
     "halt": KeptHalt,
     "loop": AcceptedLoop,

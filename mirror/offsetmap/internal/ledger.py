@@ -33,6 +33,7 @@ from mirror.offsetmap.entries.pins import (
     suspended_key,
     upstream_key,
 )
+from mirror.offsetmap.entries.starting import StartingOffset, starting_key
 from mirror.offsetmap.runs import OffsetMap
 from mirror.reasons import ELSEWHERE
 
@@ -219,6 +220,12 @@ class Ledger:
         """Returns the pin of this partition, if one was written down."""
         found = self._pinned.get(pin_key(subject))
         return found if isinstance(found, Pin) else None
+
+    def starting(self, subject: Subject, source_id: str | None) -> StartingOffset | None:
+        """Returns where this partition's copy of the source topic with this id begins, if that was written down. None:
+        where the source does."""
+        found = self._pinned.get(starting_key(subject))
+        return found if isinstance(found, StartingOffset) and not _differ(found.source_id, source_id) else None
 
     def notes(self, subject: Subject) -> list[Note]:
         """Returns each owner's note of what was copied last of this partition; the newest last."""

@@ -78,6 +78,14 @@ class Due:
             raise no_leader(self._source.name, partition.topic, partition.index, source)
         return await PartitionLog(self._source, source, partition.index, leader).start()
 
+    def _begins(self, partition: Partition) -> int:
+        """Returns the offset before which nothing is copied (``start.from``), if it has halted before that was
+        decided."""
+        source = self._source.topics.get(partition.topic)
+        source_id = id_text(source.topic_id) if source is not None else None
+        starting = self._state.ledger.starting(partition.subject, source_id)
+        return starting.offset if starting is not None else 0
+
     async def write_down(self, partition: Partition, halted: Halted) -> None:
         """Notes what is due now, however long it takes, as long as the partition has halted for this reason."""
         if self._noting.get(partition) is halted:
@@ -127,9 +135,8 @@ class Due:
             NetworkError: it is not certain that it was written.
         """
         note = self.note(partition)
-        if note is None or not note.copied.offset < upto:
+        if note is None or not (due := max(note.copied.offset, self._begins(partition))) < upto:
             return
-        due = note.copied.offset
         moved = _note(partition, note.source_id, note.destination_id, note.copied._replace(offset=upto))
         await self._skips.write(partition.subject, [(due, upto, DELETED)], moved)
         partition.claim.overtaken.append((due, upto))

@@ -3,6 +3,7 @@
 
 from typing import Protocol
 
+from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
 
@@ -14,7 +15,15 @@ class BatchesSource(Protocol):
         """See ``PartitionLog``."""
 
 
-async def batch_holding(here: BatchesSource, terms: Terms, offset: int, *, source_start: int, source_end: int) -> int:
+async def batch_holding(
+    here: BatchesSource,
+    terms: Terms,
+    offset: int,
+    *,
+    source_start: int,
+    source_end: int,
+    starting: StartingOffset | None = None,
+) -> int:
     """Returns the base offset of the source batch that holds ``offset`` behind its first one. ``NOT_INSIDE``: there is
     none, batches are not copied in pieces, or it does not stand where it says. No checksum covers base offsets, so the
     batch before it has to end there, or before a gap in a compacted topic.
@@ -25,16 +34,20 @@ async def batch_holding(here: BatchesSource, terms: Terms, offset: int, *, sourc
         offset: all before is copied.
         source_start: where the source begins.
         source_end: where it ends.
+        starting: where the copy begins, if it begins later than the source; then the batch that holds that is known.
 
     Raises:
         NetworkError: cannot be determined now.
     """
-    if not terms.rewrites or not source_start < offset < source_end:
+    begins = starting.offset if starting is not None else NOT_INSIDE
+    if not terms.rewrites or not offset < source_end or not (source_start < offset or offset == begins):
         return NOT_INSIDE
     found = await here.batch_at(offset)
     if found is None or found[0].base_offset >= offset:
         return NOT_INSIDE
     base = found[0].base_offset
+    if starting is not None and base < begins:
+        return base if base == starting.batch else NOT_INSIDE
     if base <= source_start:
         return base
     before = await here.batch_at(base - 1)

@@ -17,6 +17,7 @@ from mirror.records.identity import producer_id
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.notes import was_copied
 from mirror.relay.durable.pins import Pins
+from mirror.relay.durable.starts import Starts, check_kept
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
 from mirror.relay.holes.gaps import gap_behind
@@ -68,6 +69,7 @@ class Locator:
             mapped=settings.mapped,
         )
         self.log = log
+        self.starts = Starts(pins.state, source=source, settings=settings, log=log)
         self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state)
@@ -115,9 +117,13 @@ class Locator:
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
             await self.owners.take_over(partition)
+            if self.starts.wanted and self._pins.unused(partition) and not await there.true_end():
+                await self.starts.decide(partition, here)
+                here.begins = self.starts.begins(partition)
             if await self._lead(partition, here, there, rest) and not partition.counts.batches:
                 partition.begin_again()
         found = await self._resync(partition, here, there, rest, takeover=takeover)
+        await check_kept(partition, here, self.starts.known(partition), found.offset)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
@@ -370,6 +376,7 @@ class Locator:
             adopted_epoch=partition.claim.pin.adopted_epoch if partition.claim.pin is not None else -1,
             next_epoch=partition.claim.forgotten,
             unread=partition.claim.unread,
+            starting=self.starts.known(partition),
             forgets_before_ms=self.forgets_before_ms(),
             coordinator_epoch=partition.claim.next_coordinator_epoch(LOOKS_PER_OWNER),
             strict=settings.strict,
@@ -395,6 +402,7 @@ class Locator:
                 partition.index,
                 self._leader(self._source, here, partition.index),
                 converts=partition.terms.converts,
+                begins=self.starts.begins(partition),
             ),
             PartitionLog(
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)

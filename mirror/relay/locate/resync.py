@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
 from mirror.net.logs.log import Marker, Producer, Segment
+from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.reasons import HaltReason
 from mirror.records.admit import NOT_INSIDE, Fill, Rewrite, Terms, admit
 from mirror.records.header import BatchHeader
@@ -113,6 +114,7 @@ class ResyncRules:
             epoch of the source's record there, or the digest of an old message.
         coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
             seen the same log.
+        starting: where the copy begins, if it begins later than the source.
         forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
     """
 
@@ -134,6 +136,7 @@ class ResyncRules:
     adopted: int = 0
     adopted_epoch: int = -1
     coordinator_epoch: int = 0
+    starting: StartingOffset | None = None
     forgets_before_ms: float = 0.0
     led_to: int = -1
     pinned: bool = False
@@ -314,7 +317,12 @@ class Resync:
             fill_to=filled.until,
             accepted=(end, source_start) if source_start > max(end, rules.gaps_to) else filled.accepted,
             inside=await batch_holding(
-                self._here, self._rules.terms, end, source_start=source_start, source_end=source_end
+                self._here,
+                self._rules.terms,
+                end,
+                source_start=source_start,
+                source_end=source_end,
+                starting=rules.starting,
             ),
             settled=settle,
             ended_at=ended_at,

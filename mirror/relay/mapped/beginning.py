@@ -39,6 +39,8 @@ class ReadingStart(NamedTuple):
     """True if nothing that the map said until now counts: it begins here."""
     of_others: bool = False
     """True if the topics are not the checkpoint's: nothing in it is true of them."""
+    fresh: bool = False
+    """True if there is no trace of anything that was copied."""
     remade: str = ""
     """For messages: the topics that were recreated before anything was copied, so that there is nothing to go on from.
     Otherwise empty."""
@@ -89,8 +91,8 @@ class Beginning:
         """
         checkpoint = self._accounts.checkpoint(self._partition.subject)
         if checkpoint is None:
-            await self._check_unwritten(before, owner)
-            return ReadingStart(self._bounds.source_start, -1, self._bounds.end, None)
+            fresh = await self._check_unwritten(before, owner)
+            return ReadingStart(self._bounds.source_start, -1, self._bounds.end, None, fresh=fresh)
         return await self._start_from(checkpoint, before)
 
     async def _start_from(self, checkpoint: Checkpoint, before: Before) -> ReadingStart:
@@ -205,14 +207,20 @@ class Beginning:
                 return ReadingStart(run.source + gone, -1, run.destination + gone, None)
         return ReadingStart(min(chunk.since for chunk in chunks), -1, log_start, None)
 
-    async def _check_unwritten(self, before: Before, owner: Ownership | None) -> None:
+    async def _check_unwritten(self, before: Before, owner: Ownership | None) -> bool:
         """Checks that there is no trace of copies, since there is no checkpoint. Batches of ours are a trace, in the
         log or in the leader's memory. So is the group's note of the last batch copied, if anything was ever written to
-        the destination. If nobody has had the transactional id before, the log need not be read."""
+        the destination. If nobody has had the transactional id before, the log need not be read.
+
+        Returns:
+            False if there is a trace after all: an operator has accepted it, or the destination that had the copy is
+            gone.
+        """
         start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
         traces = await self._traces(before, start)
         committed = self._partition.claim.committed
-        if committed is not None and committed.digest and before.end and not self._is_copied_elsewhere():
+        noted = committed is not None and bool(committed.digest) and not self._is_copied_elsewhere()
+        if committed is not None and noted and before.end:
             traces.append(
                 f"{before.end} offsets, and the group at the source has offset {committed.offset} with the digest of "
                 "a batch that was copied"
@@ -227,6 +235,7 @@ class Beginning:
                 partition=self._partition.index,
                 detail=f"{detail}; going on was accepted: all that the source has is copied, be it there or not",
             )
+        return not traces and not noted
 
     async def _traces(self, before: Before, at: int) -> list[str]:
         """Returns the traces of batches of ours: in the memory of the destination's leader, or in its log from ``at``

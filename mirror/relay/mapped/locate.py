@@ -87,7 +87,9 @@ class MappedLocator(Locator):
                 return location
         if not has_map(self.state.ledger, partition.subject):
             await self.flows.check_new(partition)
-        return await look.anew()
+        location = await look.anew()
+        # None: it was just decided where the copy begins. Everything is looked at again from there.
+        return location if location is not None else await self._look(partition, takeover=takeover)
 
     def _forget_topics(self, partition: Partition) -> None:
         """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal
@@ -186,20 +188,21 @@ class _Look:
             raise NotOurs(self._rules.name, f"has written to {self._there.name}")
         return identity
 
-    async def anew(self) -> Location:
+    async def anew(self) -> Location | None:
         """Locates the partition at a takeover: fences it, then goes on from what was written down. Writes down where it
-        begins before anything is produced, so that whatever is found there later has a checkpoint before it."""
+        begins before anything is produced, so that whatever is found there later has a checkpoint before it. Returns
+        None if the copy is to begin later than the source (``start.from``), and that was decided just now."""
         partition, state, reading = self._partition, self._locator.state, self._reading
         before, fenced = await self._takeover.fence()
         accounts = self._takeover.accounts
         owner = partition.claim.ownership
         subject = partition.subject
         known = checkpoint = accounts.checkpoint(subject)
-        own = {self._rules.owner, *accounts.own(subject)}
-        if owner is not None:
-            own.add(owner.producer_id)
+        own = {self._rules.owner, *accounts.own(subject), *([owner.producer_id] if owner is not None else ())}
         end = await reading.begin()
         start = await self._beginning(own).find(before, owner)
+        if start.fresh and await self._locator.starts.decide(partition, self._here):
+            return None
         if start.of_others:
             checkpoint = None
         remade = checkpoint if start.anew else None
@@ -387,6 +390,7 @@ class _Look:
                 copied.source,
                 source_start=self._reading.bounds.source_start,
                 source_end=source_end,
+                starting=self._rules.starting,
             ),
             floor=self._here.floor,
             ended_at=self._reading.ended_at,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from mirror.relay.settings import COMMITTED
 from mirror.service.config.checks.entries import (
     TOPIC_NAME_MAX,
     check_group_entry,
@@ -15,6 +16,7 @@ from mirror.service.config.checks.entries import (
     leaves_nothing,
 )
 from mirror.service.config.checks.refusal import refused
+from mirror.service.config.checks.start import check_start
 from mirror.service.config.checks.topic_configs import SYNCED_TOPIC_CONFIGS, check_synced
 from mirror.service.config.kinds import (
     GIB,
@@ -113,6 +115,29 @@ def check_group(value: str) -> str:
     return value
 
 
+def _check_start_group(value: str, info: ValidationInfo) -> str:
+    start, own = info.data.get("start_from"), info.data.get("group_id")
+    if start == COMMITTED and not value:
+        raise refused(
+            "is missing, and start.from: committed needs it",
+            "write the name of a consumer group at the source, such as the one of the mirror that ran before",
+            at="start.from",
+        )
+    if value and start not in (COMMITTED, None):
+        raise refused(
+            f"is set, and start.from: {start} does not use it",
+            "set start.from: committed, or remove it",
+            at="start.from",
+        )
+    if value and value == own:
+        raise refused(
+            "is the flow's own group (group.id), which commits what this flow has copied",
+            "give the flow another group.id",
+            at="group.id",
+        )
+    return check_group(value)
+
+
 def _check_dead_letters(name: str, info: ValidationInfo) -> str:
     policy = info.data.get("oversize_record")
     if name and (not is_topic_name(name) or len(name) > TOPIC_NAME_MAX or is_internal(name)):
@@ -203,6 +228,14 @@ class FlowSettings(Settings):
     """Markers that a worker writes per second at most."""
     max_leading_filler: Annotated[int, Count(minimum=0, maximum=1 << 53)] = 1_000_000_000
     """Offsets before the source's first record that are filled, and deleted again, when a partition is new."""
+    start_from: Annotated[str, AfterValidator(check_start)] = "earliest"
+    """Where the copy of a partition begins of which nothing was copied yet. earliest: at the source's first record.
+    latest: at the first record that was written after the flow was first started. A time, such as
+    "2026-11-30T00:00:00Z": at the first record with this timestamp or a later one. committed: where the consumer group
+    `start.group` stands at the source; partitions for which it has committed nothing, from their first record on. It is
+    decided once for each partition, and written down."""
+    start_group: Annotated[str, AfterValidator(_check_start_group), Field(validate_default=True)] = ""
+    """The consumer group at the source by whose committed offsets `start.from: committed` goes."""
     on_gap: Annotated[Literal["halt", "continue"], Choice(("halt", "continue"))] = "halt"
     """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are
     filled, and the range is reported as skipped."""

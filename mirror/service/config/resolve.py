@@ -5,6 +5,7 @@ from typing import TypedDict
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.relay.settings import RelaySettings
 from mirror.service.config import DESTINATION_TOPIC_CONFIGS, ClusterSettings, Config, FlowSettings, ResolvedFlow
+from mirror.service.config.checks.start import start_at_ms
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.sync.settings import SyncSettings
 from mirror.service.telemetry.otlp.settings import OtlpSettings
@@ -72,6 +73,9 @@ def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
         fill_by_transaction=settings.fill == "transaction",
         max_fill_per_second=settings.max_fill_per_second,
         max_leading_filler=settings.max_leading_filler,
+        start_from=settings.start_from,
+        start_at_ms=start_at_ms(settings.start_from),
+        start_group=settings.start_group,
         mapped=settings.offsets == "mapped",
         checkpoint_interval_ms=settings.checkpoint_interval_ms,
         state_replication_factor=settings.state_replication_factor,

@@ -119,7 +119,7 @@ def need_of(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
     """Returns what is to be copied of one partition."""
     backlog, sample = one.backlog, one.sample
     per_offset = sample.size / sample.offsets if sample is not None and sample.offsets else None
-    held = one.end - one.start
+    held = one.end - one.start + one.left_out
     known = (flow.source.sizes or {}).get((topic.name, one.index))
     if known is not None and held > 0:
         per_offset = known / held

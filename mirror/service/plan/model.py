@@ -253,10 +253,11 @@ class PartitionFacts:
 
     Attributes:
         index: its number.
-        start, end: of the source's log; -1: not known.
+        start, end: of the source's log; -1: not known. ``start`` is where the copy begins, if later (``start.from``).
         there_start, there_end: of the destination's; -1: not known, or there is none yet.
         due: the next offset to copy; -1: not known.
-        leading: offsets before the source's first record that have to be filled.
+        leading: offsets before the copy's first record that have to be filled.
+        left_out: offsets of the source's before ``start`` that are not copied, since the copy begins later.
         sample: its batches; None: nothing was read.
         halted: the relay's verdict on both logs and on what was written down.
         kept: whether that halt is one that was written down.
@@ -272,6 +273,7 @@ class PartitionFacts:
     there_end: int = NOT_KNOWN
     due: int = NOT_KNOWN
     leading: int = 0
+    left_out: int = 0
     sample: Sample | None = None
     halted: Halted | None = None
     kept: bool = False

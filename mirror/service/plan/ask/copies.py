@@ -86,6 +86,7 @@ class CopyChecks:
             log=log,
             forgets_before_ms=expiry.forgets_before_ms,
         )
+        self._locator.starts.begin_now()
         # The parts of the relay by which loops are found; nothing runs that it would have to halt.
         relay = SimpleNamespace(
             source=source, destination=destination, settings=settings, log=log, pins=self._pins, partitions={}
@@ -109,6 +110,7 @@ class CopyChecks:
                 await self._both(facts, partition, here)
             else:
                 await self._new(partition, topic)
+                await self._begin(facts, partition, here, anew=True)
                 facts.leading = 0 if self._settings.mapped else facts.start
         except PartitionHalted as stop:
             facts.halted = of_mapped(stop.halted, ()) if self._settings.mapped else stop.halted
@@ -126,6 +128,16 @@ class CopyChecks:
     def _source_log(self, pair: Pair, index: int) -> SourceLog:
         leader = _leader(self._source, pair.source, index)
         return SourceLog(self._source, pair.source, index, leader, converts=pair.terms.converts)
+
+    async def _begin(self, facts: PartitionFacts, partition: Partition, here: SourceLog, *, anew: bool) -> None:
+        """Finds where the copy begins, if not at the source's first offset. ``anew``: nothing of it was copied, so that
+        this is still to be decided."""
+        starts = self._locator.starts
+        found = starts.known(partition) or (await starts.find(partition, here) if anew else None)
+        if found is not None:
+            before, here.begins = facts.start, found.offset
+            facts.start = facts.due = await here.start()
+            facts.left_out = max(0, facts.start - before)
 
     async def _new(self, partition: Partition, topic: TopicFacts) -> None:
         """Looks at a partition that the destination lacks: it begins anew, unless it was copied before."""
@@ -149,6 +161,10 @@ class CopyChecks:
         )
         facts.there_start, facts.there_end = await asyncio.gather(log.start(), log.visible_end())
         there = StillLog(log, facts.there_end)
+        uncopied = not facts.there_end and self._pins.unused(partition)
+        if self._settings.mapped:
+            uncopied = not has_map(self._state.ledger, partition.subject)
+        await self._begin(facts, partition, here, anew=uncopied)
         if self._settings.mapped:
             await self._mapped(facts, partition, here, there)
             return

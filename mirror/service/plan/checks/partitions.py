@@ -49,6 +49,17 @@ def begun_anew(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
         )
 
 
+def starting_offset(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
+    """P38."""
+    if one.left_out and one.halted is None:
+        yield PlanFinding(
+            Line.STARTING,
+            Level.TOLD,
+            f"the copy begins at offset {one.start:,} (start.from: {flow.settings.start_from}): {one.left_out:,} "
+            "offsets that the source has before that are not copied",
+        )
+
+
 def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
     """P22."""
     if not one.leading or one.halted is not None:
@@ -59,7 +70,7 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
         yield PlanFinding(
             Line.LEADING,
             Level.REFUSED,
-            f"the source begins {one.leading:,} offsets behind what the destination has, and max.leading.filler is "
+            f"the copy begins {one.leading:,} offsets behind what the destination has, and max.leading.filler is "
             f"{most:,}",
             reason.remedy,
             reason.slug,
@@ -68,7 +79,7 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
     yield PlanFinding(
         Line.LEADING,
         Level.TOLD,
-        f"the source begins at offset {one.start:,}: {one.leading:,} offsets are filled at the destination and deleted "
+        f"the copy begins at offset {one.start:,}: {one.leading:,} offsets are filled at the destination and deleted "
         "again; meanwhile, a consumer that begins at the earliest offset reads records without content",
     )
     lacks = lacking(topic.rights_there, "DELETE") if topic.exists else []
@@ -104,4 +115,4 @@ def reached(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator
         yield PlanFinding(Line.REACHED, Level.UNKNOWN, f"not known: {one.unknown}", "plan again once that is answered")
 
 
-CHECKS = (paired, located, begun_anew, leading_filler, replicas, reached)
+CHECKS = (paired, located, begun_anew, starting_offset, leading_filler, replicas, reached)

@@ -52,6 +52,13 @@ def test_a_pair_that_does_not_fit() -> None:
     ("check", "changes", "line", "level", "told"),
     [
         (partitions.begun_anew, {"begun_anew": True}, Line.RECREATED, Level.TOLD, "begins again"),
+        (
+            partitions.starting_offset,
+            {"start": 7, "left_out": 5},
+            Line.STARTING,
+            Level.TOLD,
+            "5 offsets that the source",
+        ),
         (partitions.leading_filler, {"start": 7, "leading": 7}, Line.LEADING, Level.TOLD, "7 offsets are filled"),
         (partitions.replicas, {"in_sync": 1}, Line.REPLICAS, Level.WARNS, "1 of 3 replicas"),
         (partitions.reached, {"unknown": "it hangs"}, Line.REACHED, Level.UNKNOWN, "not known: it hangs"),

@@ -1,0 +1,68 @@
+"""Where a copy begins that does not begin where its source does (``start.from``).
+
+Written down before anything of the partition is copied, and never changed: ``latest`` a minute later is another offset.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mirror.offsetmap import fields
+from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingOffset:
+    """The source offset at which a partition's copy begins. The source's records before it are not copied."""
+
+    subject: Subject
+    source_id: str | None
+    """Topic id in hexadecimal, if the cluster has one: about another topic of this name the entry says nothing."""
+    offset: int
+    batch: int
+    """Base offset of the source batch that holds ``offset``; ``offset`` itself if a batch begins there, or none was
+    there yet."""
+    leader_epoch: int
+    """Of the source's leader that was asked; -1: not known."""
+    start_from: str
+    """The setting by which it was chosen, for people."""
+    at_ms: int = 0
+
+    def key(self) -> bytes:
+        """Returns the key: one for each partition."""
+        return starting_key(self.subject)
+
+    def value(self) -> bytes:
+        """Returns the value, in JSON."""
+        return dump(
+            {
+                "v": VERSION,
+                "source_id": self.source_id,
+                "offset": self.offset,
+                "batch": self.batch,
+                "leader_epoch": self.leader_epoch,
+                "start_from": self.start_from,
+                "at_ms": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
+        """Reads what ``key`` and ``value`` made."""
+        offset = fields.number(value, "offset")
+        return cls(
+            subject=Subject.of(key),
+            source_id=fields.topic_id(value, "source_id"),
+            offset=offset,
+            batch=fields.number(value, "batch", most=offset),
+            leader_epoch=fields.number(value, "leader_epoch", least=-1, most=fields.MOST_I32),
+            start_from=fields.label(value, "start_from"),
+            at_ms=fields.at_ms(value),
+        )
+
+
+def starting_key(subject: Subject) -> bytes:
+    """Returns the key of a partition's ``StartingOffset``."""
+    return key_of("starting", subject)

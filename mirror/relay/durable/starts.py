@@ -1,0 +1,201 @@
+"""Decides where the copy of a partition begins if it is not to begin where the source does (``start.from``), once, and
+keeps that in the internal topic.
+
+From then on the source's log looks as if it began there (``net.logs.log.SourceLog.begins``), like one whose earlier
+records were deleted (DeleteRecords): with exact offsets the destination's log begins at the same offset
+(``relay.leading``), and a batch that holds the offset is copied from there on (``relay.hot.deep``).
+
+Only a partition of which nothing was ever copied is decided upon. If that is not certain, its copy begins where the
+source does: that may copy too much, and never too little.
+"""
+
+import time
+
+from mirror.net.admin.groups import Groups
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Refused, StoredInOldFormat
+from mirror.net.logs.log import SourceLog
+from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.internal.memory import Memory
+from mirror.reasons import HaltReason
+from mirror.relay.events import EventLog
+from mirror.relay.halts import halt
+from mirror.relay.partition.partition import Partition
+from mirror.relay.settings import COMMITTED, EARLIEST, LATEST, RelaySettings
+from mirror.wire.errors import ErrorCode
+
+
+class Starts:
+    """The starting offsets of a flow's partitions."""
+
+    def __init__(self, state: Memory, *, source: Cluster, settings: RelaySettings, log: EventLog) -> None:
+        self._state = state
+        self._source = source
+        self._settings = settings
+        self._log = log
+        self._groups = Groups(source)
+        self._committed: dict[tuple[str, int], int] | None = None
+        """What ``start.group`` has committed, asked once for all partitions."""
+        self._begun_ms: int | None = None
+
+    def begin_now(self) -> None:
+        """For a plan: a flow that was never started would begin now."""
+        self._begun_ms = _now_ms()
+
+    @property
+    def wanted(self) -> bool:
+        """True if copies need not begin where their source does."""
+        return self._settings.start_from != EARLIEST
+
+    def known(self, partition: Partition) -> StartingOffset | None:
+        """Returns what was decided for the current source topic; None: nothing."""
+        topic = self._source.topics.get(partition.topic)
+        return self._state.ledger.starting(partition.subject, id_text(topic.topic_id) if topic is not None else None)
+
+    def begins(self, partition: Partition) -> int:
+        """Returns the offset at which the copy begins if the source begins before it."""
+        known = self.known(partition)
+        return known.offset if known is not None else 0
+
+    async def decide(self, partition: Partition, here: SourceLog) -> bool:
+        """Decides where the partition's copy begins, unless that is decided, and writes it down. Call it only if
+        nothing of the partition was ever copied. Returns True if it was decided just now.
+
+        Raises:
+            PartitionHalted: start_unknown.
+            NetworkError: the source cannot be asked now, or it is not certain that it was written.
+        """
+        if self.known(partition) is not None or (found := await self.find(partition, here)) is None:
+            return False
+        await self._state.save([found])
+        self._log.info(
+            "copy_begins",
+            topic=partition.topic,
+            partition=partition.index,
+            detail=f"{partition.name} is copied from offset {found.offset} on (start.from: {found.start_from}); what "
+            "the source has before that is not copied",
+        )
+        return True
+
+    async def find(self, partition: Partition, here: SourceLog) -> StartingOffset | None:
+        """Returns where the copy would begin by the settings; None: where the source does.
+
+        Raises:
+            PartitionHalted: start_unknown.
+            NetworkError: the source cannot be asked now.
+        """
+        chosen = await self._chosen(partition, here)
+        start = await here.start()
+        if chosen is None or chosen <= start:
+            return None
+        batch = await _holding(here, chosen, compacted=partition.terms.compacted)
+        if not partition.terms.rewrites:
+            chosen = batch  # no batch is opened, so it is copied whole
+            if chosen <= start:
+                return None
+        return StartingOffset(
+            subject=partition.subject,
+            source_id=id_text(here.topic.topic_id),
+            offset=chosen,
+            batch=batch,
+            leader_epoch=here.leader.epoch,
+            start_from=self._settings.start_from,
+            at_ms=_now_ms(),
+        )
+
+    async def _chosen(self, partition: Partition, here: SourceLog) -> int | None:
+        """Returns the offset that the settings name; None: the source's first."""
+        start_from = self._settings.start_from
+        if not self.wanted:
+            return None
+        if start_from == COMMITTED:
+            return await self._committed_by(self._settings.start_group, partition, here)
+        at_ms = self._flow_began() if start_from == LATEST else self._settings.start_at_ms
+        if at_ms is None:
+            return None
+        end = await here.visible_end()  # first: what comes after that is later than the question
+        try:
+            found = await here.first_since(at_ms)
+        except Refused as error:
+            if error.code != ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                raise
+            self._log.warning(
+                "copy_begins",
+                topic=partition.topic,
+                partition=partition.index,
+                detail=f"{partition.name} has messages from before Kafka 0.10, which have no timestamps: it is copied "
+                f"from the source's first offset on, whatever start.from says ({start_from})",
+            )
+            return None
+        return end if found is None else min(found, end)
+
+    def _flow_began(self) -> int | None:
+        """Returns when the flow was first started (ms since 1970), by the clock of the worker that did so; None: that
+        is not known, so that nothing may be left out."""
+        began = [each.at_ms for each in self._state.ledger.flows if each.flow == self._settings.flow]
+        return min(began, default=self._begun_ms)
+
+    async def _committed_by(self, group: str, partition: Partition, here: SourceLog) -> int | None:
+        if self._committed is None:
+            found = (await self._groups.committed([group]))[group]
+            if isinstance(found, NetworkError):
+                raise found
+            if not found:
+                raise halt(
+                    HaltReason.START_UNKNOWN,
+                    f"{partition.name}: group {group} has committed no offset of any topic at {self._source.name}",
+                )
+            self._committed = {key: each.offset for key, each in found.items()}
+        offset = self._committed.get((partition.topic, partition.index))
+        return None if offset is None else min(offset, await here.visible_end())
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+async def check_kept(partition: Partition, here: SourceLog, starting: StartingOffset | None, offset: int) -> None:
+    """Checks that the source has not lost its end from before the copy's start, as long as nothing is copied. New
+    records would take the offsets before it, and would be taken for old ones.
+
+    Args:
+        partition: for messages.
+        here: the source's log.
+        starting: where the copy begins.
+        offset: the position. Behind ``starting``, the notes of what was copied decide.
+
+    Raises:
+        PartitionHalted: source_truncated.
+        NetworkError: cannot be determined now.
+    """
+    if starting is None or offset != starting.offset or not 0 <= starting.leader_epoch < here.leader.epoch:
+        return
+    ended = await here.end_of_epoch(starting.leader_epoch)
+    if ended is not None and 0 <= ended.offset < starting.offset:
+        raise halt(
+            HaltReason.SOURCE_TRUNCATED,
+            f"{partition.name} is copied from offset {starting.offset} on (start.from: {starting.start_from}), and "
+            f"leader epoch {starting.leader_epoch} of the source, in which that was decided, ends at "
+            f"{ended.offset} now: records with offsets in between may be new ones",
+        )
+
+
+async def _holding(here: SourceLog, offset: int, *, compacted: bool) -> int:
+    """Returns the base offset of the batch that holds ``offset``; ``offset`` if a batch begins there or none is there.
+
+    No checksum covers base offsets. So the batch before has to end where this one begins, unless the source begins
+    there, or has a gap before it and is ``compacted``. If it does not, nothing is cut: ``offset`` is returned, and the
+    batch is refused when it is copied.
+    """
+    try:
+        found = await here.batch_at(offset)
+        base = offset if found is None else min(offset, found[0].base_offset)
+        if base == offset or base <= await here.start():
+            return base
+        before = await here.batch_at(base - 1)
+    except StoredInOldFormat:
+        return offset
+    stands = before is not None and before[0].next_offset == base
+    behind_a_gap = compacted and before is not None and found is not None and before[0] == found[0]
+    return base if stands or behind_a_gap else offset

@@ -1,0 +1,266 @@
+"""Where copies begin that do not begin where their source does (``start.from``)."""
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from mirror.net.admin.groups import CommittedOffset
+from mirror.net.errors import Refused
+from mirror.net.logs.log import EpochEnd
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import FlowEntry
+from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.records.admit import Terms
+from mirror.records.header import BatchHeader
+from mirror.relay.durable.starts import Starts, check_kept
+from mirror.relay.halts import PartitionHalted
+from mirror.relay.partition.partition import Partition
+from mirror.wire.errors import ErrorCode
+from tests.fakes.broker import FakeCluster
+from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
+from tests.relay.durable.test_due import trims  # noqa: F401 - a fixture
+from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, mirroring, settings
+from tests.relay.stage.noting import ledger
+
+BEGAN_MS = 5_000
+LATER_MS = 1 << 45
+"""After any test."""
+
+
+def here(*, first: int = 0, end: int = 30, since: int | None = None, size: int = 10) -> Any:
+    """A source's log with batches of so many offsets. ``since``: what it answers for any time."""
+
+    async def batch_at(offset: int) -> tuple[BatchHeader, bytes] | None:
+        base = offset // size * size
+        one = batch(base, size)
+        return None if offset >= end else (BatchHeader.read(one), one)
+
+    return SimpleNamespace(
+        start=AsyncMock(return_value=first),
+        visible_end=AsyncMock(return_value=end),
+        first_since=AsyncMock(return_value=since),
+        batch_at=batch_at,
+        topic=SimpleNamespace(topic_id=b"\1" * 16),
+        leader=SimpleNamespace(epoch=4),
+        end_of_epoch=AsyncMock(return_value=None),
+    )
+
+
+def starts(log: Log | None = None, **changes: Any) -> Starts:
+    state = MemoryState([])
+    for name, at_ms in (("other", 1), (FLOW, BEGAN_MS + 1), (FLOW, BEGAN_MS)):
+        state.ledger.put(FlowEntry(flow=name, source_cluster=f"{at_ms}", destination_cluster="", at_ms=at_ms))
+    source: Any = SimpleNamespace(topics={"t": SimpleNamespace(topic_id=b"\1" * 16)}, name="west")
+    return Starts(state, source=source, settings=settings(**changes), log=log or Log())
+
+
+def partition(**terms: Any) -> Partition:
+    found = Partition("t", 0)
+    found.judge_by(Terms(**({"rewrites": True} | terms)))
+    return found
+
+
+async def chosen(log: Any, one: Partition | None = None, **changes: Any) -> tuple[int, int] | None:
+    """(offset, base offset of its batch) that is decided upon."""
+    found = await starts(**changes).find(one or partition(), log)
+    return None if found is None else (found.offset, found.batch)
+
+
+async def test_the_earliest_is_nothing_to_decide() -> None:
+    at = here()
+    assert await chosen(at) is None
+    at.first_since.assert_not_awaited()
+
+
+async def test_latest_is_when_the_flow_was_first_started() -> None:
+    """Not when this worker asks: what was written since then is copied."""
+    at = here(since=24)
+    assert await chosen(at, start_from="latest") == (24, 20)
+    at.first_since.assert_awaited_once_with(BEGAN_MS)
+    assert await chosen(here(since=None), start_from="latest") == (30, 30)
+
+
+async def test_a_flow_of_which_nothing_is_known_leaves_nothing_out() -> None:
+    """The internal topic may have been lost. Only a plan takes it that the flow begins now."""
+    found = starts(start_from="latest")
+    found._state.ledger = MemoryState([]).ledger
+    assert await found.find(partition(), here(since=24)) is None
+    found.begin_now()
+    assert await found.find(partition(), here(since=24)) is not None
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"), [(0, None), (14, (14, 10)), (20, (20, 20)), (29, (29, 20)), (None, (30, 30)), (33, (30, 30))]
+)
+async def test_a_time(since: int | None, expected: tuple[int, int] | None) -> None:
+    """The first record of that time, inside a batch or not; the log's end if there is none, and never behind it."""
+    at = here(since=since)
+    assert await chosen(at, start_from="2026-11-30T00:00:00Z", start_at_ms=1_795_996_800_000) == expected
+    at.first_since.assert_awaited_once_with(1_795_996_800_000)
+
+
+async def test_before_the_source_begins() -> None:
+    assert await chosen(here(first=20, since=14), start_from="latest") is None
+
+
+async def test_batches_that_may_not_be_opened_are_copied_whole() -> None:
+    whole = partition(rewrites=False)
+    assert await chosen(here(since=24), whole, start_from="latest") == (20, 20)
+    assert await chosen(here(since=4), whole, start_from="latest") is None
+
+
+async def test_messages_without_times_are_all_copied() -> None:
+    at = here()
+    at.first_since.side_effect = Refused("west: ListOffsets", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    log = Log()
+    assert await starts(log, start_from="latest").find(partition(), at) is None
+    assert "no timestamps" in log.of("copy_begins")[0]["detail"]
+
+
+async def test_a_base_offset_that_does_not_fit_is_not_believed() -> None:
+    """No checksum covers it: the batch before has to end there. In a compacted topic, there may be none before."""
+    at = here(since=14)
+    right = at.batch_at
+
+    async def earlier(offset: int) -> tuple[BatchHeader, bytes] | None:
+        found = await right(offset)
+        if offset >= 10 and found is not None:
+            one = batch(8, 12)
+            return BatchHeader.read(one), one
+        return found
+
+    at.batch_at = earlier
+    assert await chosen(at, start_from="latest") == (14, 14)
+
+    async def gap(offset: int) -> tuple[BatchHeader, bytes] | None:
+        return await right(max(offset, 10))
+
+    at.batch_at = gap
+    assert await chosen(at, start_from="latest") == (14, 14)
+    assert await chosen(at, partition(compacted=True), start_from="latest") == (14, 10)
+
+
+@pytest.mark.parametrize(("committed", "expected"), [(17, (17, 10)), (40, (30, 30)), (None, None)])
+async def test_where_a_group_stands(committed: int | None, expected: tuple[int, int] | None) -> None:
+    """Asked once for all partitions; those of which it has committed nothing are copied whole."""
+    found = starts(start_from="committed", start_group="old")
+    offsets = {("other", 0): CommittedOffset(3)} | ({("t", 0): CommittedOffset(committed)} if committed else {})
+    found._groups = AsyncMock(committed=AsyncMock(return_value={"old": offsets}))
+    for _ in range(2):
+        start = await found.find(partition(), here())
+        assert (start and (start.offset, start.batch)) == expected
+    found._groups.committed.assert_awaited_once_with(["old"])
+
+
+async def test_a_group_that_has_committed_nothing() -> None:
+    """Its name may be wrong. Another answer counts later."""
+    found = starts(start_from="committed", start_group="old")
+    found._groups = AsyncMock(committed=AsyncMock(return_value={"old": {}}))
+    with pytest.raises(PartitionHalted) as caught:
+        await found.find(partition(), here())
+    assert caught.value.halted.reason == "start_unknown"
+    found._groups.committed.return_value = {"old": Refused("west: OffsetFetch", ErrorCode.GROUP_AUTHORIZATION_FAILED)}
+    with pytest.raises(Refused):
+        await found.find(partition(), here())
+
+
+async def test_it_is_decided_once() -> None:
+    found = starts(start_from="latest")
+    assert await found.decide(partition(), here(since=24))
+    assert not await found.decide(partition(), here(since=29))
+    assert found.begins(partition()) == 24
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "ended", "halts"),
+    [
+        (24, 5, 23, True),
+        (24, 5, 24, False),
+        (24, 5, -1, False),
+        (24, 4, 23, False),
+        (27, 5, 23, False),
+    ],
+)
+async def test_a_source_that_has_lost_what_was_before_it(offset: int, epoch: int, ended: int, halts: bool) -> None:
+    """As long as nothing is copied. New records could not be told from those that were not to be copied."""
+    at = here()
+    at.leader.epoch = epoch
+    at.end_of_epoch.return_value = EpochEnd(4, ended)
+    start = StartingOffset(
+        subject=Subject("t", 0, "t"), source_id=None, offset=24, batch=20, leader_epoch=4, start_from="latest"
+    )
+    await check_kept(partition(), at, None, offset)
+    if not halts:
+        await check_kept(partition(), at, start, offset)
+        return
+    with pytest.raises(PartitionHalted) as caught:
+        await check_kept(partition(), at, start, offset)
+    assert caught.value.halted.reason == "source_truncated"
+
+
+def stored(source: FakeCluster, first: int, number: int, at_ms: int) -> None:
+    source.store("t", 0, *(batch(first + 3 * at, base_timestamp=at_ms, max_timestamp=at_ms) for at in range(number)))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_from_now_on(mapped: bool, trims: Any) -> None:  # noqa: F811 - the fixture
+    """
+    1. ``latest``: nothing that is there at the first start is copied, all that comes then.
+    2. Another worker goes on there; what was decided stays, whatever the setting says by then.
+    """
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t")
+        stored(source, 0, 5, 1)
+        async with mirroring(source, destination, mapped=mapped, start_from="latest") as flow:
+            await until(lambda: flow.log.of("copy_begins"))
+            stored(source, 15, 2, LATER_MS)
+            await until(lambda: flow.copied_batches == 2)
+        async with mirroring(source, destination, mapped=mapped, start_from="earliest") as flow:
+            stored(source, 21, 1, LATER_MS)
+            await until(lambda: flow.copied_batches == 1)
+            assert not flow.log.of("copy_begins")
+        there = destination.log("t")
+        bases = [BatchHeader.read(one).base_offset for one in there.batches if not BatchHeader.read(one).is_control]
+        if not mapped:
+            assert (there.start, bases) == (15, [15, 18, 21])
+        assert len(bases) == 3
+        found = ledger(destination).starting(Subject("t", 0, "t"), None)
+        assert found is not None
+        assert found.offset == 15
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_what_was_copied_is_not_decided_upon(mapped: bool) -> None:
+    """A copy goes on where it stands, whatever ``start.from`` says later."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(3))
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await until(lambda: flow.copied_batches == 3)
+        source.store("t", 0, *batches(2, first=9))
+        async with mirroring(source, destination, mapped=mapped, start_from="latest") as flow:
+            await until(lambda: flow.copied_batches == 2)
+            assert not flow.log.of("copy_begins")
+
+
+async def test_what_was_due_before_is_not_told_as_lost(trims: Any) -> None:  # noqa: F811 - the fixture
+    """A partition that has halted before it was decided where it begins: what is before that was not due."""
+    async with clusters() as (source, destination):
+        next(trims).append(destination)
+        source.add_topic("t")
+        destination.add_topic("t", configs={"compression.type": "gzip"})
+        stored(source, 0, 5, 1)
+        async with mirroring(source, destination, start_from="latest", refresh_topics_interval_ms=20) as flow:
+            assert await flow.halted() == "destination_rewrites"
+            await until(lambda: ledger(destination).due(Subject("t", 0, "t")))
+            destination.topics["t"].configs["compression.type"] = "producer"
+            await until(lambda: flow.log.of("copy_begins"))
+            stored(source, 15, 2, LATER_MS)
+            await until(lambda: flow.copied_batches == 2)
+            assert not flow.relay.stats.skipped

@@ -1,0 +1,1 @@
+"""Copies that begin later than their source."""
