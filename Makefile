@@ -35,7 +35,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# KIP-283's table of chunk sizes and its memory test, of our converter: writes docs/DOWNCONVERSION.md (20 minutes).
+# KIP-283's table of chunk sizes and its memory test, of our converter: writes docs/results/DOWNCONVERSION.md (20 minutes).
 bench-downconversion: $(READY)
 	$(BIN)/python -m bench.downconversion
 
@@ -89,7 +89,7 @@ fuzz: $(READY)
 		echo "fuzz: atheris cannot be installed for this Python here; going on with Hypothesis"
 	$(BIN)/python -m tests.fuzz $(SECONDS) '$(ONLY)'
 
-# Every kind of batch and codec between brokers of four versions and of two: writes docs/GRID.md (half an hour).
+# Every kind of batch and codec between brokers of four versions and of two: writes docs/results/GRID.md (half an hour).
 # PAIR='2.8.2 to 4.3.0' for those that match, which writes nothing.
 PAIR :=
 

@@ -2,8 +2,8 @@
 
 DOWNCONVERSION_QUICK=1      in small: one magic, two codecs, three chunk sizes, one round; a memory test of 115 MB
 DOWNCONVERSION_ONLY=PART    table, or memory
-DOWNCONVERSION_OUT=FILE     where the result goes: docs/DOWNCONVERSION.md; but build/downconversion.md for a quick run,
-                            and with DOWNCONVERSION_ONLY: only a full run replaces a full one
+DOWNCONVERSION_OUT=FILE     where the result goes: docs/results/DOWNCONVERSION.md; but build/downconversion.md for a
+                            quick run, and with DOWNCONVERSION_ONLY: only a full run replaces a full one
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from mirror.records.header import Codec
 __all__ = ["DOCUMENT", "PARTS", "ROOT", "WHOLE", "MemoryTest", "Plan", "from_environment"]
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = "docs/DOWNCONVERSION.md"
+DOCUMENT = "docs/results/DOWNCONVERSION.md"
 PARTS = ("table", "memory")
 WHOLE = 0
 """Instead of a chunk size: all of a fetch is converted before anything is sent, as brokers did before KIP-283."""

@@ -16,7 +16,7 @@ CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of
                    build/chaos-aside, which has the runs that are not published: quick ones, and those with other
                    repetitions, writers or workers, or without the audit
 
-A complete run that has come to its end is published: docs/failures.md, and its rows in chaos/out/chaos.json.
+A complete run that has come to its end is published: docs/results/failures.md, and its rows in chaos/out/chaos.json.
 """
 
 import random

@@ -1,9 +1,10 @@
 """Where the results of a run go.
 
-Rows are kept in ``build/chaos.json`` from the first on, so that an interrupted run can go on. ``docs/failures.md``, and
-the rows that it was made from in ``chaos/out/chaos.json``, change only when a complete run has come to its end, or when
-a scenario that was played again has a row beside a complete run's. Where that run's rows are not at hand, because it
-was on another machine, the row goes into its report all the same (``report.beside``).
+Rows are kept in ``build/chaos.json`` from the first on, so that an interrupted run can go on.
+``docs/results/failures.md``, and the rows that it was made from in ``chaos/out/chaos.json``, change only when a
+complete run has come to its end, or when a scenario that was played again has a row beside a complete run's. Where that
+run's rows are not at hand, because it was on another machine, the row goes into its report all the same
+(``report.beside``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from chaos.suite.results import Row
 __all__ = ["WRITTEN", "Publishing"]
 
 _ROWS = Path("chaos/out/chaos.json")
-_REPORT = Path("docs/failures.md")
+_REPORT = Path("docs/results/failures.md")
 WRITTEN = (str(_ROWS.parent), str(_REPORT))
 """Files that a run writes, which are no change of the code."""
 

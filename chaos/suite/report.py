@@ -1,4 +1,4 @@
-"""Writes docs/failures.md from the rows of what was run."""
+"""Writes docs/results/failures.md from the rows of what was run."""
 
 import re
 from collections.abc import Collection, Sequence

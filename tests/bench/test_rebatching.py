@@ -1,4 +1,4 @@
-"""``python -m bench.rebatching``, with few batches: README's table of larger batches comes from it."""
+"""``python -m bench.rebatching``, with few batches: the table of `mode` in docs/results/COSTS.md comes from it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The short form of `make chaos` over mutual TLS and SCRAM, with the rights that the README lists.
+"""The short form of `make chaos` over mutual TLS and SCRAM, with the rights that docs/GUIDE.md lists.
 
 Only the mirror comes that way. The harness, the producers and the consumers come to the listener without security, and
 may do everything.

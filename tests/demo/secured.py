@@ -1,4 +1,4 @@
-"""The demo where everything of the mirror's own goes over mutual TLS and SCRAM, with the rights that the README lists.
+"""The demo where all of the mirror's own goes over mutual TLS and SCRAM, with the rights that docs/GUIDE.md lists.
 
 Both clusters have an authorizer, which lets the demo's own clients, the producers and those who look at log ends, do
 everything: they come to the listener without security. ``mirror run``, its group and the audit come to the other one.

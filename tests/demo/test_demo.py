@@ -80,7 +80,7 @@ def assert_nothing_is_left(folder: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("program", [(*PLAIN, "--size"), SECURED], ids=["plain", "secured"])
 def test_a_small_demo_proves_every_topic_identical(folder: Path, program: tuple[str, ...]) -> None:
-    """Without security, and over mTLS and SCRAM with an authorizer and no more rights than the README lists."""
+    """Without security, and over mTLS and SCRAM with an authorizer and no more rights than docs/GUIDE.md lists."""
     with demo(folder, "20MB", program=program) as process:
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, output

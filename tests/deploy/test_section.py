@@ -7,6 +7,7 @@ import click
 import pytest
 import yaml
 
+from bench.report.documents import DOCUMENTS
 from mirror.cli import main
 from tests.deploy import manifests
 from tests.deploy.manifests import OLDEST, ROOT, kustomized
@@ -19,7 +20,7 @@ MANY = 2_000
 
 
 def peaks(text: str) -> Iterator[tuple[int, int]]:
-    """The mirror's peaks of memory in README's tables: partitions, MB."""
+    """The mirror's peaks of memory in tables of documents: partitions, MB."""
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
         if head[-1].startswith("peak MB"):
@@ -31,7 +32,7 @@ def test_sizes_are_above_what_was_measured() -> None:
     """With one worker, which is what all of them were measured with."""
     resources = manifests.container(kustomized("base"))["resources"]
     requested, limit = (int(resources[kind]["memory"].removesuffix("Mi")) << 20 for kind in ("requests", "limits"))
-    measured = list(peaks((ROOT / "README.md").read_text()))
+    measured = list(peaks("".join(document.read_text() for document in DOCUMENTS)))
     assert len(measured) > 20
     assert max(partitions for partitions, _ in measured) > MANY
     assert max(mb for partitions, mb in measured if partitions <= MANY) * 10**6 < requested

@@ -1,4 +1,4 @@
-"""``python -m tests.grid [PAIR]``: plays the grid on real brokers, and writes docs/GRID.md (half an hour).
+"""``python -m tests.grid [PAIR]``: plays the grid on real brokers, and writes docs/results/GRID.md (half an hour).
 
 PAIR: a regular expression; only pairs such as "2.8.2 to 4.3.0" that it matches, and nothing is written to docs.
 """
@@ -23,7 +23,7 @@ from tests.service.stage.kafka_side import create_topic
 from tests.service.stage.running import config_text, mirror, status
 from tests.vectors.load import CODECS
 
-DOCUMENT = Path("docs/GRID.md")
+DOCUMENT = Path("docs/results/GRID.md")
 OLDEST = "0.10.2.2"
 SOURCES = ("4.3.0", "3.9.2", "2.8.2", OLDEST)
 """2.8.2 stores what it gets in the format of 0.10 (``log.message.format.version``)."""
@@ -172,7 +172,7 @@ def _compared(kind: Kind, before: Sequence[object], here: str, there: str, topic
 
 
 def document(found: Mapping[Pair, Played]) -> str:
-    """Returns the text of docs/GRID.md."""
+    """Returns the text of docs/results/GRID.md."""
     lines = HEAD.format(commit=of_now(str(DOCUMENT)), not_there=NOT_THERE).split("\n")
     for pair, played in found.items():
         lines += [f"## {pair}", "", f"| | {' | '.join(CODECS)} |", f"| :-- |{' :-- |' * len(CODECS)}"]

@@ -15,18 +15,18 @@ def test_the_commit_is_that_of_the_files(tmp_path: Path) -> None:
         who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
         subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
-    (tmp_path / "docs").mkdir()
-    for name in ("code", "docs/failures.md"):
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    for name in ("code", "docs/results/failures.md"):
         (tmp_path / name).write_text("")
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    clean = of_now("docs/failures.md", root=tmp_path)
+    clean = of_now("docs/results/failures.md", root=tmp_path)
     assert re.fullmatch("[0-9a-f]{7,}", clean)
-    (tmp_path / "docs" / "failures.md").write_text("rows")
-    assert of_now("docs/failures.md", root=tmp_path) == clean
+    (tmp_path / "docs" / "results" / "failures.md").write_text("rows")
+    assert of_now("docs/results/failures.md", root=tmp_path) == clean
     (tmp_path / "code").write_text("changed")
-    assert of_now("docs/failures.md", root=tmp_path) == clean + "+changes"
-    assert of_now("code", "docs/failures.md", root=tmp_path) == clean
-    assert since(clean, "code", "docs/failures.md", root=tmp_path) == clean
+    assert of_now("docs/results/failures.md", root=tmp_path) == clean + "+changes"
+    assert of_now("code", "docs/results/failures.md", root=tmp_path) == clean
+    assert since(clean, "code", "docs/results/failures.md", root=tmp_path) == clean
     assert since(clean, root=tmp_path) == f"{clean} to {clean}+changes"

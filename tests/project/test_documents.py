@@ -26,7 +26,7 @@ CODE = sorted(
 NAMED = re.compile(r"(?<![\w./-])((?:mirror|tests|chaos|bench|lab|docs|scripts)/[\w./-]*\w)(?:::([\w.-]+))?")
 """A path, and a test or scenario in it."""
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-CITATION = re.compile(r"\bdocs/[\w.-]*?\w\.md(?:#[\w-]+)?")
+CITATION = re.compile(r"\bdocs/[\w./-]*?\w\.md(?:#[\w-]+)?")
 ENTRY = re.compile(r"^### (.+)\n((?:(?!^#).*\n?)*)", re.MULTILINE)
 FACTS = 100
 """At least so many: an empty file would pass."""
@@ -180,7 +180,7 @@ def test_what_brokers_md_names_is_there() -> None:
 
 def test_what_mirrormaker2_md_names_is_there() -> None:
     """Each scenario names a test, or says why there is none."""
-    text = (ROOT / "docs" / "MIRRORMAKER2.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "results" / "MIRRORMAKER2.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?!scenario|:--).*$", text, re.MULTILINE)
     assert len(rows) > 20
     assert not_there("\n".join(re.findall(r"`tests/[^`]+`", text))) == []
@@ -284,7 +284,7 @@ def test_a_broken_link_is_seen(target: str, tmp_path: Path) -> None:
     assert broken_links(document, f"{SAMPLE}\n![x]({target})") == [target]
 
 
-@pytest.mark.parametrize("document", ["NOWHERE.md", "DESIGN.md#nowhere", "README.md"])
+@pytest.mark.parametrize("document", ["NOWHERE.md", "DESIGN.md#nowhere", "README.md", "results/NOWHERE.md"])
 def test_a_broken_citation_is_seen(document: str) -> None:
     cited = f"docs/{document}"
     assert broken_citations("# the idea: docs/DESIGN.md#1-the-idea, docs/DESIGN.md.\n") == []

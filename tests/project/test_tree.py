@@ -221,3 +221,10 @@ def test_no_folder_is_a_heap() -> None:
         if len(files := [path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 12
     }
     assert crowded == {}
+
+
+def test_no_folder_of_documents_is_a_heap() -> None:
+    """A dozen at most. Of runbooks there is one for each alert: their README finds them."""
+    folders = {path.parent for path in (ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "runbooks"}
+    crowded = {folder.name: len(files) for folder in folders if len(files := list(folder.glob("*.md"))) > 12}
+    assert crowded == {}

@@ -1,6 +1,6 @@
 """``/metrics``: the workers' last reports, rendered on request by one collector, in Prometheus' text format.
 
-Names and labels are the operator's interface: README, alerts and dashboards use them. All metrics have base units and
+Names and labels are the operator's interface: docs, alerts and dashboards use them. All metrics have base units and
 a help text. The families are in ``telemetry.families``; those of processes in ``telemetry.usage``.
 """
 

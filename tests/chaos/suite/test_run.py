@@ -207,8 +207,8 @@ def test_what_is_published(
     3. The same scenario: it has a row beside that run's.
     """
     monkeypatch.chdir(tmp_path)
-    published, rows = tmp_path / "docs/failures.md", tmp_path / "chaos/out/chaos.json"
-    published.parent.mkdir()
+    published, rows = tmp_path / "docs/results/failures.md", tmp_path / "chaos/out/chaos.json"
+    published.parent.mkdir(parents=True)
     published.write_text("the last complete run")
     one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
     run(one, Told())
@@ -237,8 +237,8 @@ def test_a_row_beside_a_complete_run_of_another_machine(
     3. Another complete run takes the place of it all.
     """
     monkeypatch.chdir(tmp_path)
-    published, rows = tmp_path / "docs/failures.md", tmp_path / "chaos/out/chaos.json"
-    published.parent.mkdir()
+    published, rows = tmp_path / "docs/results/failures.md", tmp_path / "chaos/out/chaos.json"
+    published.parent.mkdir(parents=True)
     one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
     run(whole, Told())
     before = published.read_text()

@@ -1,4 +1,4 @@
-"""The rights that the README lists are enough for the whole job, and the lack of each is named."""
+"""The rights that docs/GUIDE.md lists are enough for the whole job, and the lack of each is named."""
 
 import re
 import time
@@ -388,7 +388,7 @@ def played(both: dict[str, SandboxCluster], tmp_path_factory: pytest.TempPathFac
 
 
 def test_each_right_has_a_case() -> None:
-    """The README's table and the cases here are the same list."""
+    """The guide's table and the cases here are the same list."""
     assert sorted(CASES) == sorted(map(str, listed()))
 
 

@@ -1,4 +1,4 @@
-"""The rights that the README lists, as ACLs of Kafka's own authorizer, for principals of a test's own."""
+"""The rights that docs/GUIDE.md lists, as ACLs of Kafka's own authorizer, for principals of a test's own."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -43,20 +43,20 @@ OPERATIONS = {
 }
 TIMEOUT_S = 30.0
 _SCRAM = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-README = Path(__file__).parents[3] / "README.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "GUIDE.md"
 _RESOURCES = {
     "the source's topics": ("source", TOPIC, "TOPIC"),
     "the group at the source": ("source", GROUP, "mirror-FLOW"),
     "topics `mirror-internal.*` of the source": ("source", TOPIC, "mirror-internal.*"),
     "the destination's topics": ("destination", TOPIC, "TOPIC"),
     "the destination's topics, if the source's partition begins above offset 0": ("destination", TOPIC, "TOPIC"),
-    "the internal topic (below)": ("destination", TOPIC, "mirror-internal.FLOW"),
+    "[the internal topic](#what-it-keeps-and-where)": ("destination", TOPIC, "mirror-internal.FLOW"),
     "transactional ids `mirror.<flow>.…` at the destination": ("destination", ID, "mirror.FLOW.*"),
     "the destination cluster": ("destination", CLUSTER, "kafka-cluster"),
     # Not with the brokers of these tests.
     "the destination cluster before Kafka 2.8": None,
 }
-"""The first column of the README's table -> cluster, kind and name of the resource."""
+"""The first column of the guide's table -> cluster, kind and name of the resource."""
 
 
 @dataclass(frozen=True, order=True)
@@ -96,8 +96,8 @@ class Right:
 
 
 def listed() -> list[Right]:
-    """All rights of the README's table, but those for older brokers."""
-    (table,) = re.findall(r"^\| on \| rights \| for \|\n\|[ :|-]+\|\n((?:\|.*\n)+)", README.read_text(), re.MULTILINE)
+    """All rights of the guide's table, but those for older brokers."""
+    (table,) = re.findall(r"^\| on \| rights \| for \|\n\|[ :|-]+\|\n((?:\|.*\n)+)", GUIDE.read_text(), re.MULTILINE)
     found = []
     for row in table.splitlines():
         resource, named, _ = (cell.strip() for cell in row.strip("|").split(" | ", 2))

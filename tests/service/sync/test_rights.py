@@ -1,4 +1,4 @@
-"""The rights that the README lists for groups and ACLs suffice to carry them over; each that is missing is named."""
+"""The rights that docs/GUIDE.md lists for groups and ACLs suffice to carry them over; each that is missing is named."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The status page of a real ``mirror run`` in a real browser.
 
-``python -m tests.service.http.page.pictures`` makes the README's pictures of the same run.
+``python -m tests.service.http.page.pictures`` makes docs/pictures of the same run.
 """
 
 from pathlib import Path

@@ -75,7 +75,7 @@ def test_with_rights_that_only_ask(both: dict[str, SandboxCluster], topic_name: 
 def test_with_the_rights_that_the_mirror_needs(
     both: dict[str, SandboxCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Those that the README lists are enough to plan, and nothing is missed; also for a topic that is not there yet."""
+    """Those that docs/GUIDE.md lists are enough to plan; nothing is missed, also for a topic that is not there yet."""
     create_topic(both["source"].bootstrap_servers, topic_name)
     produce(both["source"].bootstrap_servers, topic_name, 40)
     config_path = granted(both, topic_name, tmp_path, listed())

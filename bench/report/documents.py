@@ -1,4 +1,5 @@
-"""The README's figures, from ``bench/out/compare.json``: ``python -m bench.report.readme`` writes them in.
+"""The figures of README.md and docs/results/COSTS.md: ``python -m bench.report.documents`` writes them in, from
+``bench/out/compare.json``.
 
 Each stands between two comments, so that the text around it stays somebody's own. A test holds them against the file.
 """
@@ -14,9 +15,9 @@ from bench.report import results
 from bench.report.results import Cost, Results, Row
 from bench.report.table import TITLES
 
-__all__ = ["BLOCKS", "written"]
+__all__ = ["BLOCKS", "DOCUMENTS", "written"]
 
-README = ROOT / "README.md"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results" / "COSTS.md")
 _BLOCK = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
 _LEFT = ("codec", "what", "consumer", "encrypted", "bound")
 _SIZES = {"1KB": "1 KB", "16KB": "16 KB", "1MB": "1 MB"}
@@ -71,18 +72,50 @@ def _main(found: Results) -> list[str]:
 
 def _bounds(found: Results) -> list[str]:
     headings = ("bound", "kept in", "figures", "single turns")
+    rows = []
+    for what, some in _by_bound(found).items():
+        turns = _range([figure for one in some for figure in one.spread or ()])
+        rows.append((what, _kept_in(some) if _is_kept(some) else f"**{_kept_in(some)}**", _figures(some), turns))
+    return _table(headings, rows)
+
+
+def _missed(found: Results) -> list[str]:
+    """The bounds that were not kept everywhere, for a reader who has no time for all of them."""
+    bounds = _by_bound(found)
+    missed = {what: some for what, some in bounds.items() if not _is_kept(some)}
+    if not missed:
+        return [f"All {len(bounds)} bounds that the project has set itself were kept in that run."]
+    return [
+        f"**Missed in that run:** {len(missed)} of the {len(bounds)} bounds that the project has set itself.",
+        "",
+        *(
+            f"* {what}: kept in {_kept_in(some)} workload{'s' * (len(some) > 1)} ({_figures(some)})."
+            for what, some in missed.items()
+        ),
+    ]
+
+
+def _by_bound(found: Results) -> dict[str, list[Verdict]]:
+    """Bound -> what became of it in each workload that it is for."""
     by_bound: dict[str, list[Verdict]] = {}
     for verdict in verdicts(found):
         by_bound.setdefault(verdict.what, []).append(verdict)
-    rows = []
-    for what, some in by_bound.items():
-        told = f"{sum(one.kept for one in some)} of {len(some)}"
-        figures = _range([one.found for one in some if one.found is not None])
-        if any(one.found is None for one in some):
-            figures = " and ".join(["not measured", *([figures] if figures else [])])
-        turns = _range([figure for one in some for figure in one.spread or ()])
-        rows.append((what, told if all(one.kept for one in some) else f"**{told}**", figures, turns))
-    return _table(headings, rows)
+    return by_bound
+
+
+def _is_kept(some: list[Verdict]) -> bool:
+    return all(one.kept for one in some)
+
+
+def _kept_in(some: list[Verdict]) -> str:
+    return f"{sum(one.kept for one in some)} of {len(some)}"
+
+
+def _figures(some: list[Verdict]) -> str:
+    figures = _range([one.found for one in some if one.found is not None])
+    if any(one.found is None for one in some):
+        return " and ".join(["not measured", *([figures] if figures else [])])
+    return figures
 
 
 def _range(figures: list[float]) -> str:
@@ -155,6 +188,7 @@ def _is_many(cost: Cost) -> bool:
 BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "run": _run,
     "main": _main,
+    "missed": _missed,
     "bounds": _bounds,
     "tls": _tls,
     "far": _far,
@@ -199,9 +233,10 @@ def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[s
 
 
 def main() -> int:
-    """Write the README's figures anew; returns the exit code."""
+    """Write the documents' figures anew; returns the exit code."""
     found = results.load(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "out" / "compare.json")
-    README.write_text(written(README.read_text(encoding="utf-8"), found), encoding="utf-8")
+    for document in DOCUMENTS:
+        document.write_text(written(document.read_text(encoding="utf-8"), found), encoding="utf-8")
     return 0
 
 
