@@ -47,7 +47,7 @@ def test_it_says_how_to_install_it() -> None:
 def test_the_configurations_are_valid(tmp_path: Path) -> None:
     """The README's is whole; the guide's show a cluster and a flow of it with more keys, and several flows."""
     (text,) = yaml_of(README)
-    secured, several, moving = yaml_of(GUIDE)
+    secured, starting, several, moving = yaml_of(GUIDE)
     path = tmp_path / "mirror.yaml"
     path.write_text(several, encoding="utf-8")
     flows = {flow.name: flow.settings for flow in load(path).enabled_flows()}
@@ -62,6 +62,8 @@ def test_the_configurations_are_valid(tmp_path: Path) -> None:
     assert not flow.settings.selects("payments")
     path.write_text(text.partition("flows:")[0] + moving, encoding="utf-8")
     assert load(path).enabled_flow().settings.sync_group_offsets_enabled
+    path.write_text(text.partition("flows:")[0] + starting, encoding="utf-8")
+    assert load(path).enabled_flow().settings.start_from.startswith("2026-")
     for name in ("west-ca.pem", "west-password"):
         (tmp_path / name).write_text("-", encoding="utf-8")
     west = re.sub(r"/\S+/(west-[\w.-]+)", rf"{tmp_path}/\1", secured.partition("  west:")[2])

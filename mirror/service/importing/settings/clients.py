@@ -33,7 +33,7 @@ FLOW_OF_SOURCE: Mapping[str, Rule] = {ISOLATION: becomes("isolation.level")}
 
 CLIENTS: Mapping[str, Rule] = {
     RESET: decide(
-        "a copy begins where the source's log begins, never at its end",
+        "a copy begins where the source's log begins: for another beginning, set start.from of the flows from there",
         unless=("earliest",), then="a copy begins where the source's log begins",
     ),
     "interceptor.classes": decide("no Java class can be plugged in", unless=("",), then="none"),
