@@ -126,7 +126,7 @@ async def test_a_base_offset_that_does_not_fit_is_not_believed() -> None:
     right = at.batch_at
 
     async def earlier(offset: int) -> tuple[BatchHeader, bytes] | None:
-        found = await right(offset)
+        found: tuple[BatchHeader, bytes] | None = await right(offset)
         if offset >= 10 and found is not None:
             one = batch(8, 12)
             return BatchHeader.read(one), one
@@ -135,7 +135,7 @@ async def test_a_base_offset_that_does_not_fit_is_not_believed() -> None:
     at.batch_at = earlier
     assert await chosen(at, start_from="latest") == (14, 14)
 
-    async def gap(offset: int) -> tuple[BatchHeader, bytes] | None:
+    async def gap(offset: int) -> Any:
         return await right(max(offset, 10))
 
     at.batch_at = gap
