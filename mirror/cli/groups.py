@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mirror.cli.formats import FORMAT, show
-from mirror.cli.moving.offsets import show_offsets
+from mirror.cli.moving.offsets import show_offsets, take_over
 from mirror.cli.options import CONFIG, FLOW, chosen, fail, load
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
@@ -30,6 +30,7 @@ def offsets() -> None:
 
 
 offsets.add_command(show_offsets)
+offsets.add_command(take_over)
 
 
 @offsets.command()

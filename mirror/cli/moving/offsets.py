@@ -51,3 +51,79 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     if absent:
         fail(f"no offsets of these topics at the source: group {', '.join(absent)}", EXIT_FAILED)
     sys.exit(EXIT_FAILED if unknown else EXIT_OK)
+
+
+@click.command("take-over")
+@CONFIG
+@NAMED
+@click.option(
+    "--offsets-topic", metavar="NAME", default="",
+    help="Kafka Connect's topic of source offsets (offset.storage.topic) at the destination.  "
+    "[default: mm2-offsets.SOURCE.internal]",
+)  # fmt: skip
+@click.option(
+    "--cluster", metavar="ALIAS", default="",
+    help="The source's alias in MirrorMaker 2's configuration.  [default: the flow's]",
+)  # fmt: skip
+@click.option("--apply", is_flag=True, help="Commit the offsets for start.group at the source.")
+@click.option(
+    "--accept-unproven", is_flag=True,
+    help="Also where the copy's last record is not found at the source: from what MirrorMaker 2 had noted.",
+)  # fmt: skip
+@FORMAT
+def take_over(
+    path: Path, name: str, offsets_topic: str, cluster: str, apply: bool, accept_unproven: bool, shape: str
+) -> None:
+    """Have a flow go on where a MirrorMaker 2 has ended that was stopped: finds that place for each partition, by the
+    offsets that MirrorMaker 2 has noted and by the last record of its copies.
+
+    The flow needs offsets: mapped, the names that MirrorMaker 2 gave its copies, start.from: committed and start.group.
+    Nothing is written without --apply.
+
+    Exit codes: 0 shown or committed, 1 not everything is known.
+
+    \b
+        mirror offsets take-over -c mirror.yaml
+        mirror offsets take-over -c mirror.yaml --apply
+        mirror offsets take-over -c mirror.yaml --offsets-topic mirrormaker2-cluster-offsets --cluster west
+    """
+    import asyncio
+
+    from mirror.net.errors import NetworkError
+    from mirror.service.config import resolve
+    from mirror.service.offsets.mirrormaker import Found, TakenOver, TakeOver, TakeOverError, as_data, as_text
+
+    config = load(path)
+    flow = named(config, name, disabled=True)
+    group = flow.settings.start_group
+    if flow.settings.offsets != "mapped" or not group:
+        fail(
+            f"flow {flow.name} cannot go on in MirrorMaker 2's copies: set offsets: mapped, start.from: committed and "
+            "start.group, a name for a new consumer group at the source",
+            EXIT_FAILED,
+        )
+
+    async def work() -> tuple[list[TakenOver], bool]:
+        sides = resolve.flow_sides(flow).under("-offsets")
+        async with TakeOver(sides, offsets_topic=offsets_topic, cluster=cluster) as one:
+            rows = await one.look()
+            sure = accept_unproven or all(row.found is not Found.UNSURE for row in rows)
+            if apply and sure:
+                await one.commit(group, rows)
+            return rows, sure
+
+    try:
+        rows, sure = asyncio.run(work())
+    except (TakeOverError, NetworkError) as error:
+        fail(str(error), EXIT_FAILED)
+    data = as_data(flow.name, group, rows, committed=apply and sure)
+    show(shape, data, lambda _: as_text(data))
+    if not sure:
+        fail(
+            "nothing was committed: where the copy's last record is not found, records may come to be there twice, or "
+            "be missing; look at both sides, then decide with --accept-unproven",
+            EXIT_FAILED,
+        )
+    if apply:
+        click.echo(f"committed for group {group} at {flow.name.partition('->')[0]}; now start the mirror", err=True)
+    sys.exit(EXIT_OK)

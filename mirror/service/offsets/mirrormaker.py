@@ -1,0 +1,304 @@
+"""``mirror offsets take-over``: has a mapped flow go on where a MirrorMaker 2 that was stopped has ended.
+
+MirrorMaker 2 is a source connector of Kafka Connect. Connect keeps in a compacted topic at the destination, for each
+partition of the source, the offset of the last record of which it knows that it was copied. Of a MirrorMaker 2 that did
+not end cleanly, more was copied than that says. So the last record of each copy is looked for at the source: behind it,
+the flow goes on. The offsets are committed for the group ``start.group`` at the source, by which ``start.from:
+committed`` begins.
+
+Reads both clusters, and writes nothing but that commit.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from enum import Enum
+from typing import Any, NamedTuple
+
+from mirror.net.admin.groups import CommittedOffset, Groups
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
+from mirror.net.logs.log import PartitionLog
+from mirror.net.metadata import no_leader
+from mirror.records.content.opening import NotOpened, Record, opened
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.texts import aligned
+from mirror.wire.errors import error_name
+
+READ_BYTES = 1 << 20
+MOST_SEARCHED = 64 << 20
+"""Bytes of a source partition that are searched for the last record of its copy."""
+MOST_BACK = 1_000
+"""Offsets before a copy's end at which its last record is looked for: behind it may stand markers of transactions."""
+
+
+class TakeOverError(Exception):
+    """It cannot be said where to go on; the message says why and what to do."""
+
+
+class Found(Enum):
+    """What shows that a partition goes on at its offset."""
+
+    SAME = "the copy's last record is the one before"
+    LATER = "more was copied than MirrorMaker 2 had noted: the copy's last record is the one before"
+    EMPTY = "the copy holds no record to compare; this is what MirrorMaker 2 had noted"
+    UNSURE = "the copy's last record is not found at the source"
+
+
+class TakenOver(NamedTuple):
+    """A partition of the source, and where the flow goes on."""
+
+    topic: str
+    partition: int
+    into: str
+    noted: int
+    """The offset behind the last record that MirrorMaker 2 had noted."""
+    offset: int
+    """Where to go on."""
+    found: Found
+    detail: str = ""
+
+
+class TakeOver:
+    """One look. An async context manager, which opens both clusters."""
+
+    def __init__(self, flow: FlowSides, *, offsets_topic: str = "", cluster: str = "") -> None:
+        """
+        Args:
+            flow: the flow that succeeds.
+            offsets_topic: Connect's topic of source offsets (``offset.storage.topic``) at the destination; empty: the
+                one of the dedicated mode.
+            cluster: the source's alias in MirrorMaker 2's configuration; empty: the flow's.
+        """
+        self._flow = flow
+        self._alias = cluster or flow.aliases[0]
+        self.offsets_topic = offsets_topic or f"mm2-offsets.{self._alias}.internal"
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "TakeOver":
+        async with self._stack as stack:
+            here, there = self._flow.aliases
+            self._source = await stack.enter_async_context(await Cluster.open(here, self._flow.source))
+            self._destination = await stack.enter_async_context(await Cluster.open(there, self._flow.destination))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def look(self) -> list[TakenOver]:
+        """Returns where each partition of the flow's topics goes on that MirrorMaker 2 has copied, in order.
+
+        Raises:
+            TakeOverError: there is no such topic of offsets, or nothing of the flow's topics in it; or MirrorMaker 2
+                still runs, as far as that can be seen.
+            NetworkError: a cluster does not answer.
+        """
+        noted = await self._noted()
+        await self._check_stopped()
+        await self._source.refresh(None)
+        selects, into = self._flow.selection.selects, self._flow.selection.destination_of
+        ours = {key: offset for key, offset in noted.items() if selects(key[0]) and key[0] in self._source.topics}
+        if not ours:
+            others = ", ".join(sorted({topic for topic, _ in noted})[:5])
+            told = f"it has offsets of {others}" if others else f"it has none of cluster {self._alias}"
+            raise TakeOverError(
+                f"topic {self.offsets_topic} at {self._destination.name} has no offset of a topic that the flow "
+                f"{self._flow.name} mirrors: {told}; give --cluster, the source's alias in MirrorMaker 2's "
+                "configuration, or correct topics of the flow"
+            )
+        failed = await self._destination.refresh(sorted({into(topic) for topic, _ in ours}))
+        gone = sorted(name for name in {into(topic) for topic, _ in ours} if failed.get(name) or not self._has(name))
+        if gone:
+            raise TakeOverError(
+                f"{self._destination.name} has no topic {', '.join(gone)}, into which the flow would go on copying; "
+                "give the flow the names that MirrorMaker 2 gave its copies (replication.policy, topic.rename)"
+            )
+        return [await self._place(*key, noted=offset + 1) for key, offset in sorted(ours.items())]
+
+    async def commit(self, group: str, rows: list[TakenOver]) -> None:
+        """Commits the offsets for ``start.group`` at the source.
+
+        Raises:
+            TakeOverError: it was not committed, or somebody else uses the group.
+            NetworkError: the source does not answer.
+        """
+        groups = Groups(self._source)
+        wanted = {(row.topic, row.partition): row.offset for row in rows}
+        before = (await groups.committed([group]))[group]  # waits for a coordinator, too
+        if isinstance(before, NetworkError):
+            raise before
+        others = [key for key, each in before.items() if wanted.get(key) != each.offset]
+        if others:
+            topic, partition = min(others)
+            raise TakeOverError(
+                f"group {group} has committed offset {before[topic, partition].offset} of {topic}-{partition} at "
+                f"{self._source.name}, which would be changed or is not of this flow: somebody else may use it; give "
+                "start.group a new name"
+            )
+        codes = await groups.commit(group, {key: CommittedOffset(offset) for key, offset in wanted.items()})
+        for (topic, partition), code in codes.items():
+            if code:
+                raise TakeOverError(
+                    f"cannot commit {topic}-{partition} for group {group} at {self._source.name}: {error_name(code)}; "
+                    "the group must have no members, and the principal needs Read on it"
+                )
+
+    def _has(self, topic: str) -> bool:
+        return topic in self._destination.topics
+
+    async def _check_stopped(self) -> None:
+        """Checks that no worker of the dedicated mode is in its group. Others of Connect cannot be told apart."""
+        group = f"{self._alias}-mm2"
+        _, members = (await Groups(self._destination).described([group]))[group]
+        if members:
+            raise TakeOverError(
+                f"MirrorMaker 2 still runs: group {group} at {self._destination.name} has {members} "
+                f"member{'s' if members > 1 else ''}; stop it first, and wait until they are gone"
+            )
+
+    # -- what Connect has written down ---------------------------------------------------------------------------------
+
+    async def _noted(self) -> Mapping[tuple[str, int], int]:
+        """Returns the offset of the last record that was noted, by topic and partition of the source."""
+        failed = await self._destination.refresh([self.offsets_topic])
+        topic = self._destination.topics.get(self.offsets_topic)
+        if topic is None or failed.get(self.offsets_topic):
+            raise TakeOverError(
+                f"{self._destination.name} has no topic {self.offsets_topic}; give --offsets-topic, Connect's "
+                "offset.storage.topic (with Strimzi, mirrormaker2-cluster-offsets by default), and --cluster if "
+                "MirrorMaker 2 names the source otherwise"
+            )
+        noted: dict[tuple[str, int], int] = {}
+        for index in sorted(topic.leaders):
+            log = self._log(self._destination, self.offsets_topic, index)
+            async for record in _records(log, await log.start(), await log.visible_end()):
+                place = self._place_of(record.key)
+                if place is None:
+                    continue
+                offset = _offset_of(record.value)
+                if offset is None:
+                    noted.pop(place, None)
+                else:
+                    noted[place] = offset
+        return noted
+
+    def _place_of(self, key: bytes | None) -> tuple[str, int] | None:
+        """Returns the topic and partition of a key that Connect has written for MirrorMaker 2's source connector."""
+        try:
+            connector, place = json.loads(key or b"")
+            topic, partition, cluster = place["topic"], place["partition"], place["cluster"]
+        except (ValueError, TypeError, KeyError):
+            return None
+        wanted = str(connector).endswith("MirrorSourceConnector") and cluster == self._alias
+        return (topic, partition) if wanted and isinstance(topic, str) and isinstance(partition, int) else None
+
+    # -- what shows it -------------------------------------------------------------------------------------------------
+
+    async def _place(self, topic: str, partition: int, *, noted: int) -> TakenOver:
+        """Returns where a partition goes on."""
+        into = self._flow.selection.destination_of(topic)
+
+        def row(offset: int, found: Found, detail: str = "") -> TakenOver:
+            return TakenOver(topic, partition, into, noted, offset, found, detail)
+
+        try:
+            here, there = self._log(self._source, topic, partition), self._log(self._destination, into, partition)
+            last = await _last(there)
+            if last is None:
+                return row(noted, Found.EMPTY)
+            start, end = await here.start(), await here.visible_end()
+            matches, searched = [], 0
+            async for record in _records(here, max(start, noted - 1), end):
+                if _same(record, last):
+                    matches.append(record.offset)
+                searched += len(record.key or b"") + len(record.value or b"")
+                if searched > MOST_SEARCHED:
+                    break
+        except NotOpened as error:
+            return row(noted, Found.UNSURE, str(error))
+        if len(matches) == 1:
+            return row(matches[0] + 1, Found.SAME if matches[0] == noted - 1 else Found.LATER)
+        why = f"{len(matches)} records from there on are like it" if matches else f"from offset {noted - 1} on"
+        return row(noted, Found.UNSURE, why)
+
+    def _log(self, cluster: Cluster, topic: str, index: int) -> PartitionLog:
+        known, leader = cluster.topics.get(topic), cluster.leader(topic, index)
+        if known is None or leader is None:
+            raise no_leader(cluster.name, topic, index, known)
+        return PartitionLog(cluster, known, index, leader)
+
+
+class _Last(NamedTuple):
+    """The last record of a copy. ``append_time``: its time is the destination's."""
+
+    record: Record
+    append_time: bool
+
+
+async def _last(log: PartitionLog) -> _Last | None:
+    """Returns the last record of a log; None: there is none, or only markers are at its end."""
+    start, at = await log.start(), await log.visible_end()
+    least = max(start, at - MOST_BACK)
+    while at > least:
+        found = await log.batch_at(at - 1)
+        if found is None:
+            at -= 1
+            continue
+        header, batch = found
+        if not header.is_control and header.record_count:
+            *_, record = opened(header, batch[HEADER_SIZE:])
+            return _Last(record, bool(header.attributes & LOG_APPEND_TIME))
+        at = min(at - 1, header.base_offset)
+    return None
+
+
+async def _records(log: PartitionLog, start: int, end: int) -> AsyncIterator[Record]:
+    """Yields the records of a log in ``[start, end)``."""
+    at = start
+    while at < end:
+        segment = await log.read(at, max_bytes=READ_BYTES)
+        if not segment.batches:
+            return
+        for header, batch in segment.batches:
+            if not header.is_control:
+                for record in opened(header, bytes(batch[HEADER_SIZE:])):
+                    if start <= record.offset < end:
+                        yield record
+            at = max(at + 1, header.next_offset)
+
+
+def _same(record: Record, last: _Last) -> bool:
+    """Returns True if MirrorMaker 2 has made ``last`` of this record of the source."""
+    copy = last.record
+    same = (record.key, record.value) == (copy.key, copy.value)
+    return same and (last.append_time or record.timestamp == copy.timestamp)
+
+
+def _offset_of(value: bytes | None) -> int | None:
+    """Returns the offset in a value that Connect has written; None: it was taken away."""
+    try:
+        offset = json.loads(value or b"null")["offset"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return offset if isinstance(offset, int) else None
+
+
+def as_data(flow: str, group: str, rows: list[TakenOver], *, committed: bool) -> dict[str, Any]:
+    """Returns the rows as JSON could hold them."""
+    return {
+        "flow": flow,
+        "group": group,
+        "committed": committed,
+        "partitions": [row._asdict() | {"found": row.found.name.lower()} for row in rows],
+    }
+
+
+def as_text(data: dict[str, Any]) -> str:
+    """Returns the object as a table. Pure."""
+    table = [("TOPIC", "PARTITION", "INTO", "NOTED", "GOES ON AT", "BECAUSE")]
+    for row in data["partitions"]:
+        why = Found[row["found"].upper()].value + (f" ({row['detail']})" if row["detail"] else "")
+        table.append((row["topic"], str(row["partition"]), row["into"], str(row["noted"]), str(row["offset"]), why))
+    return "\n".join(aligned(table))
