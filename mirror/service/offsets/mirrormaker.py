@@ -20,6 +20,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
+from mirror.offsetmap.fields import MOST
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME
 from mirror.service.offsets.sides import FlowSides
@@ -29,6 +30,8 @@ from mirror.wire.errors import error_name
 READ_BYTES = 1 << 20
 MOST_SEARCHED = 64 << 20
 """Bytes of a source partition that are searched for the last record of its copy."""
+UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
+"""What reading a record ends with that Connect has not written for a source connector."""
 MOST_BACK = 1_000
 """Offsets before a copy's end at which its last record is looked for: behind it may stand markers of transactions."""
 
@@ -189,10 +192,10 @@ class TakeOver:
         try:
             connector, place = json.loads(key or b"")
             topic, partition, cluster = place["topic"], place["partition"], place["cluster"]
-        except (ValueError, TypeError, KeyError):
+        except UNREADABLE:
             return None
         wanted = str(connector).endswith("MirrorSourceConnector") and cluster == self._alias
-        return (topic, partition) if wanted and isinstance(topic, str) and isinstance(partition, int) else None
+        return (topic, partition) if wanted and isinstance(topic, str) and type(partition) is int else None
 
     # -- what shows it -------------------------------------------------------------------------------------------------
 
@@ -280,9 +283,9 @@ def _offset_of(value: bytes | None) -> int | None:
     """Returns the offset in a value that Connect has written; None: it was taken away."""
     try:
         offset = json.loads(value or b"null")["offset"]
-    except (ValueError, TypeError, KeyError):
+    except UNREADABLE:
         return None
-    return offset if isinstance(offset, int) else None
+    return offset if type(offset) is int and 0 <= offset < MOST else None
 
 
 def as_data(flow: str, group: str, rows: list[TakenOver], *, committed: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.process import Process, Processes
 from mirror.sandbox.kafka import jars, java
 from mirror.service.offsets import mirrormaker as mirrormaker_module
-from mirror.service.offsets.mirrormaker import Found, TakenOver, TakeOver, TakeOverError, as_data, as_text
+from mirror.service.offsets.mirrormaker import Found, TakenOver, TakeOver, TakeOverError, _offset_of, as_data, as_text
 from tests.records.builders import Record, kafka_batch, raw_batch
 from tests.service.runs.starting.test_starting import command
 from tests.service.runs.test_mapped import read_from
@@ -224,6 +224,8 @@ def test_as_text() -> None:
         (b'["MirrorHeartbeatConnector",{"sourceClusterAlias":"a","targetClusterAlias":"b"}]', None),
         (b'["MirrorSourceConnector",{"cluster":"a","partition":"3","topic":"t"}]', None),
         (b"[1]", None),
+        (b"[" * 100_000, None),
+        (b'["MirrorSourceConnector",{"cluster":"a","partition":true,"topic":"t"}]', None),
         (b"\xff", None),
         (None, None),
     ],
@@ -231,6 +233,17 @@ def test_as_text() -> None:
 def test_keys_of_connect(key: bytes | None, expected: tuple[str, int] | None) -> None:
     flow: Any = SimpleNamespace(aliases=("a", "b"))
     assert TakeOver(flow)._place_of(key) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'{"offset":7}', 7), (b'{"offset":-1}', None), (b'{"offset":9223372036854775807}', None),
+        (b'{"offset":"7"}', None), (b'{"offset":true}', None), (b"null", None), (None, None), (b"{" * 100_000, None),
+    ],
+)  # fmt: skip
+def test_values_of_connect(value: bytes | None, expected: int | None) -> None:
+    assert _offset_of(value) == expected
 
 
 @pytest.mark.parametrize(
