@@ -18,7 +18,7 @@ from mirror.foretold import beforehand
 from mirror.reasons import Heals, heals
 
 _COMMAND = re.compile(
-    r"\bmirror (pause|resume|status|audit|plan|run|sync|cutover)\b(?! -c )( TOPIC\b)?( PARTITION\b)?( --all\b)?"
+    r"\bmirror (pause|resume|status|audit|plan|run|start|sync|cutover)\b(?! -c )( TOPIC\b)?( PARTITION\b)?( --all\b)?"
 )
 """A command that has its options already is left as it is: a text may be rendered twice."""
 _RESUME = "resume"

@@ -51,7 +51,7 @@ def after_reverse(commands: Commands, forward: str) -> list[str]:
             f"leave flow {forward} paused, or disabled as in that file; resumed, it would halt (loop, foreign_writer)"
         ),
         commands.rendered("`mirror plan`"),
-        commands.rendered("`mirror run`") + ", in place of the mirror that ran so far",
+        commands.rendered("`mirror start`") + ", in place of the mirror that ran so far",
         commands.rendered("to go back, when it has caught up and the producers have stopped: `mirror cutover`"),
     ]
     return ["next:", *(f"  {number}. {step}" for number, step in enumerate(steps, 1))]

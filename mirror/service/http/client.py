@@ -245,8 +245,8 @@ def _asking(
         ) from error
     except (OSError, http.client.HTTPException) as error:
         raise NotAnswered(
-            f"no mirror answers at {_text(address)}: {error}; it must run on this machine with this configuration "
-            "(http.listen; if that was changed since it was started, give the former address with --at)"
+            f"no mirror answers at {_text(address)}: {error}; start it (mirror start), on this machine and with this "
+            "configuration (http.listen; if that was changed since it was started, give the former address with --at)"
         ) from error
     finally:
         connection.close()

@@ -38,6 +38,6 @@ def test_its_commands_are_taken() -> None:
     """By the command line, up to the file that is not there."""
     told = "\n".join(after_reverse(HERE, "east->west"))
     commands = [shlex.split(each) for each in re.findall(r"`(mirror [^`]+)`", told)]
-    assert [words[1] for words in commands] == ["plan", "run", "cutover"]
+    assert [words[1] for words in commands] == ["plan", "start", "cutover"]
     for words in commands:
         assert "cannot be read" in CliRunner().invoke(main, words[1:]).output
