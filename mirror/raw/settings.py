@@ -8,10 +8,10 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from pydantic_core import ErrorDetails
 
 from mirror.raw.errors import InvalidConfig
+from mirror.service.config.checks.flows import check_group
 from mirror.service.config.checks.keys import JAVA
 from mirror.service.config.checks.refusal import REFUSED, refused
 from mirror.service.config.cluster import ClusterSettings
-from mirror.service.config.flow import check_group
 from mirror.service.config.kinds import GIB, KIB, MIB, Choice, Milliseconds, Size, Switch
 
 S = TypeVar("S", bound="ClientSettings")

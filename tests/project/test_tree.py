@@ -141,6 +141,7 @@ COVERED = {
     "sandbox/zookeeper.py": "sandbox/test_cluster.py",
     "service/channel.py": "service/test_child.py",
     "service/selection.py": "service/config/test_kinds.py",
+    "service/config/checks/flows.py": "service/config/test_mistakes.py",
     "service/config/checks/refusal.py": "service/config/checks/test_entries.py",
     "service/config/cluster.py": "service/config/test_load.py",
     "service/config/flow.py": "service/config/test_load.py",

@@ -1,22 +1,30 @@
 """Settings of one flow: what goes from one cluster to another, and within which bounds."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
-from mirror.relay.settings import COMMITTED
 from mirror.service.config.checks.entries import (
-    TOPIC_NAME_MAX,
     check_group_entry,
     check_included,
     check_topic_entry,
     leaves_nothing,
 )
+from mirror.service.config.checks.flows import (
+    ACCEPTABLE,
+    check_acceptable,
+    check_dead_letters,
+    check_flow_id,
+    check_group,
+    check_groups,
+    check_not_empty,
+    check_rates,
+    check_renames,
+    check_separator,
+)
 from mirror.service.config.checks.refusal import refused
-from mirror.service.config.checks.start import check_start
+from mirror.service.config.checks.start import check_start, check_start_group
 from mirror.service.config.checks.topic_configs import SYNCED_TOPIC_CONFIGS, check_synced
 from mirror.service.config.kinds import (
     GIB,
@@ -31,144 +39,11 @@ from mirror.service.config.kinds import (
     format_size,
 )
 from mirror.service.config.settings import Settings
-from mirror.service.selection import GROUP_REFERENCE, Selection, is_internal, is_topic_name, topic_pattern
+from mirror.service.selection import Selection
 
 DAY_MS = 86_400_000
-FLOW_ID_MAX = 200
-"""The internal topic's name contains the id, and no topic name has more than 249 characters."""
-_FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
-
 GROUPS_EXCLUDED = ("console-consumer-.*", "connect-.*", "__.*")
 """The groups that MirrorMaker 2 leaves out by default."""
-
-ACCEPTABLE = ("unverifiable", "oversize")
-"""Findings that the audit may pass: the same as ``audit.model.ACCEPTABLE``, which a daemon does not import."""
-
-
-def _check_acceptable(kind: str) -> str:
-    if kind not in ACCEPTABLE:
-        raise refused("is nothing that an audit can pass", f"write {' or '.join(ACCEPTABLE)}, or take it off the list")
-    return kind
-
-
-def _check_groups(entries: tuple[str, ...]) -> tuple[str, ...]:
-    if not entries:
-        raise refused("names no group", 'write ".*" for all groups, or remove this key')
-    return entries
-
-
-def _check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
-    if renames and info.data.get("offsets") == "exact":
-        raise refused(
-            "gives topics another name, and with offsets: exact they keep theirs",
-            "set offsets: mapped, or remove it",
-            at="offsets",
-        )
-    for entry, name in renames.items():
-        _check_key(entry)
-        groups = topic_pattern(entry).groups
-        if any(int(number) > groups for number in GROUP_REFERENCE.findall(name)):
-            raise refused(
-                f'gives topics that match "{entry}" the name "{name}", which refers to a group that this expression '
-                "does not have",
-                f"it has {groups}; they are counted from \\1",
-            )
-        # The text of a group is not known yet. As part of a topic's name, it has a name's characters: x stands for it.
-        example = GROUP_REFERENCE.sub("x", name)
-        if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
-            raise refused(
-                f'gives topics that match "{entry}" the name "{name}", which no topic can have',
-                "write letters, digits, dots, dashes, or \\1",
-            )
-    return renames
-
-
-def _check_rates(rates: Mapping[str, int]) -> Mapping[str, int]:
-    for entry in rates:
-        _check_key(entry)
-    return rates
-
-
-def _check_key(entry: str) -> None:
-    """Raises the error of a mapping whose key is no topic and no expression for topics."""
-    try:
-        check_topic_entry(entry)
-    except PydanticCustomError as error:
-        context = error.context or {}
-        raise refused(f"has a key that {context['problem']}", context["remedy"]) from error
-
-
-def _check_flow_id(value: str) -> str:
-    if value and (len(value) > FLOW_ID_MAX or not _FLOW_ID.fullmatch(value)):
-        raise refused(
-            f"must be at most {FLOW_ID_MAX} letters, digits, dots, dashes and underscores, with one -> between them or "
-            "none",
-            "write the id that mirror status showed before, such as west->east",
-        )
-    return value
-
-
-def check_group(value: str) -> str:
-    """Checks the name of a consumer group."""
-    if len(value) > 249 or not value.isprintable():
-        raise refused("must be at most 249 printable characters", "write a short name")
-    return value
-
-
-def _check_start_group(value: str, info: ValidationInfo) -> str:
-    start, own = info.data.get("start_from"), info.data.get("group_id")
-    if start == COMMITTED and not value:
-        raise refused(
-            "is missing, and start.from: committed needs it",
-            "write the name of a consumer group at the source, such as the one of the mirror that ran before",
-            at="start.from",
-        )
-    if value and start not in (COMMITTED, None):
-        raise refused(
-            f"is set, and start.from: {start} does not use it",
-            "set start.from: committed, or remove it",
-            at="start.from",
-        )
-    if value and value == own:
-        raise refused(
-            "is the flow's own group (group.id), which commits what this flow has copied",
-            "give the flow another group.id",
-            at="group.id",
-        )
-    return check_group(value)
-
-
-def _check_dead_letters(name: str, info: ValidationInfo) -> str:
-    policy = info.data.get("oversize_record")
-    if name and (not is_topic_name(name) or len(name) > TOPIC_NAME_MAX or is_internal(name)):
-        raise refused(
-            f"is {name!r}, which is no topic for dead letters", "write the name of a topic at the destination"
-        )
-    if policy == "deadletter" and not name:
-        raise refused(
-            "is missing, and oversize.record: deadletter needs it",
-            "write the name of a topic at the destination for records that are too large",
-            at="oversize.record",
-        )
-    if name and policy in ("halt", "drop"):
-        raise refused(
-            f"is set, and oversize.record: {policy} writes no dead letters",
-            "set oversize.record: deadletter, or remove it",
-            at="oversize.record",
-        )
-    return name
-
-
-def _check_separator(value: str) -> str:
-    if not value or not is_topic_name(value):
-        raise refused("must be letters, digits, dots, dashes or underscores", 'write ".", as MirrorMaker 2 does')
-    return value
-
-
-def _check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
-    if not entries:
-        raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
-    return entries
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -194,7 +69,7 @@ class FlowSettings(Settings):
 
     topics: Annotated[
         tuple[Annotated[str, AfterValidator(check_included)], ...],
-        AfterValidator(_check_not_empty),
+        AfterValidator(check_not_empty),
         Field(json_schema_extra={"minItems": 1}),
     ]
     """Topics to mirror: names, or regular expressions matched against the whole name. Internal topics never match."""
@@ -202,7 +77,7 @@ class FlowSettings(Settings):
     """Topics to leave out, written alike; wins over `topics`."""
     enabled: Annotated[bool, Switch()] = True
     """Whether the flow runs."""
-    flow_id: Annotated[str, AfterValidator(_check_flow_id)] = ""
+    flow_id: Annotated[str, AfterValidator(check_flow_id)] = ""
     """Who the flow is at the destination: producer ids, transactional ids, the internal topic and the default group
     follow from it, so it has to stay what it was when the first record was copied. Set it when aliases of clusters are
     renamed. Empty: the flow's name."""
@@ -234,7 +109,7 @@ class FlowSettings(Settings):
     "2026-11-30T00:00:00Z": at the first record with this timestamp or a later one. committed: where the consumer group
     `start.group` stands at the source; partitions for which it has committed nothing, from their first record on. It is
     decided once for each partition, and written down."""
-    start_group: Annotated[str, AfterValidator(_check_start_group), Field(validate_default=True)] = ""
+    start_group: Annotated[str, AfterValidator(check_start_group), Field(validate_default=True)] = ""
     """The consumer group at the source by whose committed offsets `start.from: committed` goes."""
     on_gap: Annotated[Literal["halt", "continue"], Choice(("halt", "continue"))] = "halt"
     """When the source no longer has records that were not copied. continue: goes on behind them; the offsets are
@@ -243,7 +118,7 @@ class FlowSettings(Settings):
     """Opens the batches that the destination would refuse as they are (holes inside a batch, append times, larger than
     its max.message.bytes, formats from before Kafka 0.11) and sends their records in others; each is counted by reason.
     false: such a batch halts its partition. With `identity: strict`, it halts in any case."""
-    topic_rename: Annotated[Mapping[str, str], AfterValidator(_check_renames), Field(validate_default=True)] = {}
+    topic_rename: Annotated[Mapping[str, str], AfterValidator(check_renames), Field(validate_default=True)] = {}
     """Source topic, or regular expression for whole names -> the topic that it is copied into; the first that matches
     counts. Only with `offsets: mapped`; several topics may go into one."""
     replication_policy: Annotated[
@@ -252,7 +127,7 @@ class FlowSettings(Settings):
     """The destination topic of topics without an entry in `topic.rename`. identity: the same name. prefix: the source
     cluster's alias, a separator and the name, as MirrorMaker 2's DefaultReplicationPolicy has it; topics that came from
     the destination by such a prefix are not mirrored back. Only with `offsets: mapped`."""
-    replication_policy_separator: Annotated[str, AfterValidator(_check_separator)] = "."
+    replication_policy_separator: Annotated[str, AfterValidator(check_separator)] = "."
     """Between the alias and the name, with `replication.policy: prefix`."""
     checkpoint_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 5_000
     """With `offsets: mapped`, how often positions and maps are written to the internal topic at the destination."""
@@ -272,7 +147,7 @@ class FlowSettings(Settings):
     partition stops. drop: the record is left out; its offset is filled, logged, counted and written down. deadletter:
     likewise, but first it is written to `oversize.record.topic`; after a kill, it may be there twice. Only with
     `offsets: exact`, `identity: stamped` and `deep.path.enable: true`."""
-    oversize_record_topic: Annotated[str, AfterValidator(_check_dead_letters), Field(validate_default=True)] = ""
+    oversize_record_topic: Annotated[str, AfterValidator(check_dead_letters), Field(validate_default=True)] = ""
     """The topic at the destination for `oversize.record: deadletter`. It has to exist, and to take larger batches."""
     compression_type: Annotated[
         Literal["source", "none", "gzip", "snappy", "lz4", "zstd"],
@@ -324,7 +199,7 @@ class FlowSettings(Settings):
     max_bytes_per_second: Annotated[int, Size(minimum=KIB, maximum=64 * GIB, also=0)] = 0
     """Most bytes per second that are fetched, over all workers; 0: no limit. A backlog gives way to fresh data."""
     topic_max_bytes_per_second: Annotated[
-        Mapping[str, Annotated[int, Size(minimum=KIB, maximum=64 * GIB)]], AfterValidator(_check_rates)
+        Mapping[str, Annotated[int, Size(minimum=KIB, maximum=64 * GIB)]], AfterValidator(check_rates)
     ] = {}
     """Topic, or regular expression for whole names -> most bytes per second of each topic that it matches; the least
     that matches counts."""
@@ -353,7 +228,7 @@ class FlowSettings(Settings):
     """How often they are."""
     groups: Annotated[
         tuple[Annotated[str, AfterValidator(check_group_entry)], ...],
-        AfterValidator(_check_groups),
+        AfterValidator(check_groups),
         Field(json_schema_extra={"minItems": 1}),
     ] = (".*",)
     """Groups whose offsets are carried over: names, or regular expressions matched against the whole name."""
@@ -364,7 +239,7 @@ class FlowSettings(Settings):
     sync_topic_acls_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 600_000
     """How often they are."""
     audit_accept: Annotated[
-        tuple[Annotated[str, AfterValidator(_check_acceptable)], ...],
+        tuple[Annotated[str, AfterValidator(check_acceptable)], ...],
         Field(json_schema_extra={"items": {"enum": list(ACCEPTABLE)}}),
     ] = ()
     """What `mirror audit` passes (exit code 0) though not all is proved to be the same. unverifiable: records that only

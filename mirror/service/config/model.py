@@ -14,11 +14,12 @@ from pydantic_core import PydanticCustomError
 
 from mirror.net.security.options import Secret
 from mirror.service.config.across import ARROW, Conflict, default_group, enabled_conflicts, id_conflicts
+from mirror.service.config.checks.flows import check_group
 from mirror.service.config.checks.otlp import check_endpoint, check_headers
 from mirror.service.config.checks.refusal import refused
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path, key_text
-from mirror.service.config.flow import FlowSettings, check_group
+from mirror.service.config.flow import FlowSettings
 from mirror.service.config.kinds import Choice, Count, HostPort, Listen, Milliseconds, SecretText, Text
 from mirror.service.config.settings import Resolved, Settings
 

@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime
 
+from pydantic import ValidationInfo
+
 from mirror.relay.settings import COMMITTED, EARLIEST, LATEST
+from mirror.service.config.checks.flows import check_group
 from mirror.service.config.checks.refusal import refused
 
 _WORDS = (EARLIEST, LATEST, COMMITTED)
@@ -29,3 +32,27 @@ def check_start(value: str) -> str:
 def start_at_ms(value: str) -> int:
     """Returns the time that a value of `start.from` says, in ms since 1970; -1 if it is a word."""
     return -1 if value in _WORDS else round(datetime.fromisoformat(value).timestamp() * 1000)
+
+
+def check_start_group(value: str, info: ValidationInfo) -> str:
+    """Returns a value of `start.group` as it is, if `start.from` uses it, and it is not the flow's own group."""
+    start, own = info.data.get("start_from"), info.data.get("group_id")
+    if start == COMMITTED and not value:
+        raise refused(
+            "is missing, and start.from: committed needs it",
+            "write the name of a consumer group at the source, such as the one of the mirror that ran before",
+            at="start.from",
+        )
+    if value and start not in (COMMITTED, None):
+        raise refused(
+            f"is set, and start.from: {start} does not use it",
+            "set start.from: committed, or remove it",
+            at="start.from",
+        )
+    if value and value == own:
+        raise refused(
+            "is the flow's own group (group.id), which commits what this flow has copied",
+            "give the flow another group.id",
+            at="group.id",
+        )
+    return check_group(value)
