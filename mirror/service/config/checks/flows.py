@@ -1,5 +1,7 @@
-"""Values of a flow's settings, each by itself, or beside those that were read before it. Each function returns the value as
-it is, or raises ``PydanticCustomError`` (``refused``)."""
+"""Values of a flow's settings, each by itself, or beside those that were read before it.
+
+Each function returns the value as it is, or raises ``PydanticCustomError`` (``refused``).
+"""
 
 import re
 from collections.abc import Mapping
