@@ -126,7 +126,7 @@ def test_the_image_is_the_one_that_is_built(found: list[Manifest]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     name, _, tag = manifests.container(found)["image"].rpartition(":")
     assert (name.rpartition("/")[2], tag) == ("mirror", version)
-    _, (_, final) = dockerfile.stages(dockerfile.DOCKERFILE.read_text())
+    _, (*_, final) = dockerfile.stages(dockerfile.DOCKERFILE.read_text())
     assert manifests.container(found)["args"] == dockerfile.only(final, "CMD").words
 
 
@@ -145,7 +145,7 @@ def test_the_pod_is_restricted(found: list[Manifest]) -> None:
     assert all({"configMap", "secret"} & volume.keys() for volume in pod["volumes"])
     assert pod["automountServiceAccountToken"] is False
     assert of_kind(found, "ServiceAccount")["automountServiceAccountToken"] is False
-    _, (_, final) = dockerfile.stages(dockerfile.DOCKERFILE.read_text())
+    _, (*_, final) = dockerfile.stages(dockerfile.DOCKERFILE.read_text())
     user = f"{security['runAsUser']}:{security['runAsGroup']}"
     assert user == dockerfile.only(final, "USER").rest
     # Credentials belong to root and this group, and nobody else may read them.
