@@ -16,7 +16,7 @@ from helm_python.errors import HelmError
 
 from mirror.audit.command import ExitCode
 from mirror.audit.spark import jvm
-from mirror.service.exits import EXIT_CONFIG
+from mirror.service.exits import EXIT_CONFIG, EXIT_USAGE
 from tests.deploy import dockerfile, manifests, test_audit_units
 from tests.deploy.manifests import CHART, OLDEST, ROOT, Manifest, base_config, charted, kustomized, newest, of_kind
 from tests.prometheus.test_rules import promtool
@@ -293,7 +293,7 @@ def test_wrong_values_are_refused(audit: dict[str, Any]) -> None:
 
 def test_the_exit_codes_are_those_of_the_audit() -> None:
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", SECTION, re.MULTILINE)}
-    assert told == {*ExitCode, EXIT_CONFIG}
+    assert told == {*ExitCode, EXIT_USAGE, EXIT_CONFIG}
 
 
 def test_its_names_are_the_ones_that_are_made() -> None:
