@@ -42,6 +42,12 @@ def stages(text: str) -> tuple[dict[str, str], list[list[Instruction]]]:
     return arguments, [instructions[at:end] for at, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
+def named(found: list[list[Instruction]], name: str) -> list[Instruction]:
+    """Returns the stage of this name."""
+    (stage,) = [each for each in found if each[0].words[1:] == ["AS", name]]
+    return stage
+
+
 def of(stage: list[Instruction], word: str) -> list[Instruction]:
     """Returns the instructions of this word."""
     return [each for each in stage if each.word == word]

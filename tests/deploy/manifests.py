@@ -64,6 +64,16 @@ def of_kind(found: list[Manifest], kind: str) -> Manifest:
     return one
 
 
+def of_mirror(found: list[Manifest]) -> list[Manifest]:
+    """Returns the manifests of the mirror itself, without those of the nightly audit."""
+    return [each for each in found if not each["metadata"]["name"].endswith("-audit")]
+
+
+def of_audit(found: list[Manifest]) -> list[Manifest]:
+    """Returns the manifests of the nightly audit."""
+    return [each for each in found if each["metadata"]["name"].endswith("-audit")]
+
+
 def pod(found: list[Manifest]) -> Manifest:
     """Returns the pod's specification."""
     spec: Manifest = of_kind(found, "StatefulSet")["spec"]["template"]["spec"]

@@ -23,6 +23,7 @@ def complaints(values: dict[str, Any]) -> list[str]:
 
 def test_it_is_linted() -> None:
     assert complaints({"config": base_config()}) == []
+    assert complaints({"config": base_config(), "audit": {"enabled": True}}) == []
 
 
 @pytest.mark.parametrize(

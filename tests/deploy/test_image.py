@@ -1,5 +1,7 @@
-"""The image: linted, and its steps done by hand. No container engine runs here, so the build stage's commands are run
-with other paths, and what the final stage takes of them is started as its user would."""
+"""The images: linted, and the steps of the mirror's own done by hand. No container engine runs here, so the build
+stage's commands are run with other paths, and what the final stage takes of them is started as its user would. The
+audit's stages are only read: by hand, they would install Java into this machine, and half a gigabyte of Spark.
+"""
 
 import json
 import os
@@ -10,18 +12,24 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from mirror.audit import command
+from mirror.audit.spark import java
 from tests.deploy import dockerfile, manifests
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, Instruction
 from tests.service.stage.running import Mirror, config_text, get
 
 HADOLINT = Path(sys.executable).parent / "hadolint"
 TEXT = DOCKERFILE.read_text()
-ARGUMENTS, (BUILD, FINAL) = dockerfile.stages(TEXT)
+ARGUMENTS, STAGES = dockerfile.stages(TEXT)
+BUILD, BUILD_AUDIT, AUDIT = (dockerfile.named(STAGES, name) for name in ("build", "build-audit", "audit"))
+FINAL = STAGES[-1]
+"""What is built without --target."""
 UID = 65532
 
 
@@ -39,8 +47,9 @@ def test_it_is_linted() -> None:
 
 
 def test_the_linter_sees_something() -> None:
-    assert lint(TEXT.replace("${FINAL_IMAGE}", "python:latest")) == ["DL3007"]
-    assert lint(TEXT.replace('["mirror"]', "mirror")) == ["DL3025"]
+    assert lint(TEXT.replace("${FINAL_IMAGE}", "python:latest", 1)) == ["DL3007"]
+    assert lint(TEXT.replace('["mirror"]', "mirror", 1)) == ["DL3025"]
+    assert lint(TEXT.replace("headless=17.*", "headless")) == ["DL3008"], "Java is pinned as well"
 
 
 def test_images_are_pinned_and_of_one_python() -> None:
@@ -51,7 +60,9 @@ def test_images_are_pinned_and_of_one_python() -> None:
     assert final
     assert (build[1], build[3]) == (final[1], final[3])
     assert (build[2], final[2]) == (None, "-slim"), "the compiler stays behind"
-    assert [stage[0].rest.split()[0] for stage in (BUILD, FINAL)] == ["${BUILD_IMAGE}", "${FINAL_IMAGE}"]
+    froms = [stage[0].words[0] for stage in (BUILD, BUILD_AUDIT, AUDIT, FINAL)]
+    assert froms == ["${BUILD_IMAGE}", "build", "${FINAL_IMAGE}", "${FINAL_IMAGE}"]
+    assert STAGES == [BUILD, BUILD_AUDIT, AUDIT, FINAL], "the last one is what is built by default"
 
 
 def test_what_the_final_stage_says() -> None:
@@ -62,6 +73,39 @@ def test_what_the_final_stage_says() -> None:
     assert dockerfile.only(FINAL, "USER").rest == f"{UID}:{UID}"
     assert dockerfile.only(FINAL, "ENTRYPOINT").rest == '["mirror"]', "exec form: signals reach the supervisor"
     assert dockerfile.of(FINAL, "RUN") == [], "nothing is installed in it"
+
+
+def test_the_audits_image_is_the_mirrors_with_java_and_spark() -> None:
+    """The same user, variables and place, and the command of the same name. No compiler, and no pip of its own."""
+    mine, others = (dockerfile.only(stage, "LABEL").pairs for stage in (AUDIT, FINAL))
+    version = mine["org.opencontainers.image.version"]
+    assert version == others["org.opencontainers.image.version"]
+    assert mine["org.opencontainers.image.title"] == "mirror-audit"
+    assert f"--target audit -t mirror-audit:{version} ." in TEXT
+    for word in ("USER", "ENV", "ENTRYPOINT", "WORKDIR"):
+        assert dockerfile.only(AUDIT, word) == dockerfile.only(FINAL, word)
+    assert dockerfile.only(AUDIT, "COPY").words == ["--from=build-audit", "/opt/mirror", "/opt/mirror"]
+    assert dockerfile.only(FINAL, "CMD").words == ["run", "-c", "/etc/mirror/mirror.yaml"]
+    assert dockerfile.only(AUDIT, "CMD").words == ["audit", "-c", "/etc/mirror/mirror.yaml"]
+    (installs,) = [each for each in dockerfile.of(BUILD, "RUN") if " install " in each.rest]
+    (pip,) = re.findall(r"python -m pip .* install .* \.(?= )", installs.rest)
+    assert pip.removesuffix(" .") + " '.[audit]'" in dockerfile.only(BUILD_AUDIT, "RUN").rest
+
+
+def test_the_audits_image_has_what_the_audit_needs() -> None:
+    """Java of the version that it asks for; its packages, each imported when the image is built; a name for its user,
+    without which Hadoop's code in Spark fails ("invalid null input: name")."""
+    run = dockerfile.only(AUDIT, "RUN").rest
+    assert re.findall(r"install --yes --no-install-recommends (.*?) &&", run) == [
+        f"openjdk-{java.MINIMUM}-jre-headless={java.MINIMUM}.*"
+    ]
+    assert "rm -rf /var/lib/apt/lists/*" in run
+    (imported,) = re.findall(r'-P -c "import (.*?)"', dockerfile.only(BUILD_AUDIT, "RUN").rest)
+    names = [name.partition(".")[0] for name in imported.split(", ")]
+    assert set(command.NEEDED) <= set(names)
+    assert [name for name in names if find_spec(name) is None] == []
+    assert f"groupadd --gid {UID} " in run
+    assert f"useradd --uid {UID} --gid {UID} --no-create-home --home-dir /tmp " in run
 
 
 def test_nothing_else_is_sent_to_the_builder() -> None:

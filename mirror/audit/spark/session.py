@@ -3,6 +3,7 @@
 The output of Spark and Java goes to a log in the session's temporary folder. Errors that matter arrive as exceptions.
 """
 
+import math
 import os
 import shutil
 import signal
@@ -36,11 +37,19 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 LOG_TAIL = 5
 MOST_SOCKET_FOLDER = 60
 """Most bytes of a folder's path with which Spark's Unix socket paths still fit: the kernel accepts 108 in all."""
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""The CPU limit of this container: microseconds in each period (cgroup v2). A host has no such file."""
 
 
 def cores() -> int:
-    """Returns the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns the number of processors that this process may use. A container's limit counts, which nothing else here
+    knows of: on a large node, as many tasks as it has processors would need more memory than the container has."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = CPU_LIMIT.read_text().split()
+        return min(usable, max(1, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file; "max", which is no limit
+        return usable
 
 
 def slots_of(spark: SparkSession) -> int:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from mirror.audit.errors import AuditError
-from mirror.audit.spark import jvm
+from mirror.audit.spark import jvm, session
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, fill
 
@@ -67,7 +67,7 @@ def test_an_audit_leaves_nothing_behind(
 
 STARTED = """
 import threading, time
-from mirror.audit.spark import jvm
+from mirror.audit.spark import jvm, session
 from mirror.audit.spark.session import LocalSession
 session = LocalSession()
 def tell():
@@ -289,3 +289,27 @@ def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
     jvm.end(started)
     assert started == []
     assert deaf.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("limit", "due"),
+    [
+        ("200000 100000\n", 2),
+        ("150000 100000\n", 2),
+        ("50000 100000\n", 1),
+        ("6400000 100000\n", 16),
+        ("max 100000\n", 16),
+        ("\n", 16),
+        (None, 16),
+    ],
+)
+def test_a_containers_limit_of_processors_counts(
+    limit: str | None, due: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each task needs memory: on a node of 64 processors, 64 tasks would not fit into the CronJob's."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(session, "CPU_LIMIT", tmp_path / "cpu.max")
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit)
+    assert session.cores() == due
+    assert session.settings(tmp_path, tmp_path)["spark.sql.shuffle.partitions"] == str(due)

@@ -2,6 +2,16 @@
 {{- if contains "mirror" .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-mirror" .Release.Name | trunc 52 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{- /* A CronJob's name has at most 52 characters. */}}
+{{- define "mirror.audit.name" -}}
+{{- printf "%s-audit" (include "mirror.name" . | trunc 46 | trimSuffix "-") }}
+{{- end }}
+
+{{- define "mirror.audit.selector" -}}
+app.kubernetes.io/name: mirror-audit
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "mirror.selector" -}}
 app.kubernetes.io/name: mirror
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -9,6 +19,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "mirror.labels" -}}
 {{ include "mirror.selector" . }}
+{{ include "mirror.labels.common" . }}
+{{- end }}
+
+{{- define "mirror.audit.labels" -}}
+{{ include "mirror.audit.selector" . }}
+{{ include "mirror.labels.common" . }}
+{{- end }}
+
+{{- define "mirror.labels.common" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -31,4 +50,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $drain := 15000 }}
 {{- if hasKey $config "drain.timeout.ms" }}{{ $drain = get $config "drain.timeout.ms" | int }}{{ end }}
 {{- add (div (add $drain 999) 1000) 45 }}
+{{- end }}
+
+{{- /* Of an image's values, and the chart's appVersion. */}}
+{{- define "mirror.image" -}}
+{{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .version }}{{ end }}
 {{- end }}
