@@ -1,5 +1,6 @@
 """Where copies begin that do not begin where their source does (``start.from``)."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -26,6 +27,7 @@ from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, mirrori
 from tests.relay.stage.noting import ledger
 
 BEGAN_MS = 5_000
+OWN_FILLER = 1 << 40
 LATER_MS = 1 << 45
 """After any test."""
 
@@ -168,37 +170,98 @@ async def test_a_group_that_has_committed_nothing() -> None:
 
 
 async def test_it_is_decided_once() -> None:
-    found = starts(start_from="latest")
-    assert await found.decide(partition(), here(since=24))
-    assert not await found.decide(partition(), here(since=29))
-    assert found.begins(partition()) == 24
+    found, at = starts(start_from="latest"), here(since=29)
+    await found.decide(partition(), here(since=24))
+    await found.decide(partition(), at)
+    assert found.begins(partition()) == at.begins == 24
+
+
+async def test_that_it_begins_with_its_source_is_decided_as_well() -> None:
+    """The next worker would be answered with another offset, while the first batch of this one is under way."""
+    log = Log()
+    found = starts(log, start_from="latest")
+    await found.decide(partition(), here(since=0))
+    await found.decide(partition(), here(since=24))
+    assert (found.begins(partition()), found.known(partition()) is None) == (0, False)
+    assert not log.lines
+
+
+async def test_two_workers_decide_at_the_same_time() -> None:
+    """Neither has seen the other's decision before its own: the first that was written counts, for both."""
+    log = Log()
+    one, other = starts(log, start_from="latest"), starts(log, start_from="latest")
+    rows = one._state.rows = other._state.rows = []  # type: ignore[attr-defined]
+    one._state.ledger.put(FlowEntry(flow=FLOW, source_cluster="", destination_cluster="", at_ms=1))
+    at, there = here(since=24), here(since=29)
+    find = other.find
+
+    async def meanwhile(*arguments: Any) -> StartingOffset | None:
+        found = await find(*arguments)
+        await one.decide(partition(), at)
+        return found
+
+    other.find = meanwhile  # type: ignore[method-assign, assignment]
+    await other.decide(partition(), there)
+    assert (at.begins, there.begins, len(rows)) == (24, 24, 2)
+    assert len(log.of("copy_begins")) == 1
+    third = starts(start_from="earliest")
+    third._state.rows = rows  # type: ignore[attr-defined]
+    await third._state.load()
+    assert third.begins(partition()) == 24
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "ended", "halts"),
+    ("first", "producer", "start", "late"),
+    [(0, 77, 0, True), (0, OWN_FILLER, 0, False), (24, 77, 24, False), (30, 77, 5, False), (None, 77, 5, False)],
+)
+async def test_a_decision_that_came_too_late(first: int | None, producer: int, start: int, late: bool) -> None:
+    """Records before that offset show that the copy has begun elsewhere. Filler does not, nor does an empty log."""
+    found = starts(start_from="latest")
+    await found.decide(partition(), here(since=24))
+    one = batch(first or 0, producer_id=producer)
+    there: Any = SimpleNamespace(
+        start=AsyncMock(return_value=start),
+        batch_at=AsyncMock(return_value=None if first is None else (BatchHeader.read(one), one)),
+    )
+    assert await found.is_late(partition(), there, OWN_FILLER) is late
+    assert found.begins(partition()) == (0 if late else 24)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "ended", "ends", "halts"),
     [
-        (24, 5, 23, True),
-        (24, 5, 24, False),
-        (24, 5, -1, False),
-        (24, 4, 23, False),
-        (27, 5, 23, False),
+        (5, 23, [40], "ends at 23 now: records"),
+        (5, 24, [40], ""),
+        (5, -1, [40], ""),
+        (5, None, [40], ""),
+        (4, 23, [40], ""),
+        (3, 30, [40], "another topic"),
+        (-1, 30, [40], ""),
+        (4, None, [23, 23], "the source ends at 23 now"),
+        (4, None, [23, 24], ""),
     ],
 )
-async def test_a_source_that_has_lost_what_was_before_it(offset: int, epoch: int, ended: int, halts: bool) -> None:
+async def test_a_source_that_has_lost_what_was_before_it(
+    epoch: int, ended: int | None, ends: list[int], halts: str
+) -> None:
     """As long as nothing is copied. New records could not be told from those that were not to be copied."""
     at = here()
     at.leader.epoch = epoch
-    at.end_of_epoch.return_value = EpochEnd(4, ended)
+    at.end_of_epoch.return_value = ended if ended is None else EpochEnd(4, ended)
+    at.true_end = AsyncMock(side_effect=ends)
     start = StartingOffset(
-        subject=Subject("t", 0, "t"), source_id=None, offset=24, batch=20, leader_epoch=4, start_from="latest"
-    )
-    await check_kept(partition(), at, None, offset)
+        subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=24, batch=20, leader_epoch=4,
+        start_from="latest",
+    )  # fmt: skip
+    await check_kept(partition(), at, None, 0)
+    await check_kept(partition(), at, replace(start, offset=0, batch=0), 0)
     if not halts:
-        await check_kept(partition(), at, start, offset)
+        await check_kept(partition(), at, start, 0)
         return
     with pytest.raises(PartitionHalted) as caught:
-        await check_kept(partition(), at, start, offset)
+        await check_kept(partition(), at, start, 0)
     assert caught.value.halted.reason == "source_truncated"
+    assert halts in caught.value.halted.detail
 
 
 def stored(source: FakeCluster, first: int, number: int, at_ms: int) -> None:
