@@ -9,21 +9,26 @@ import pytest
 
 from mirror.net.admin.groups import CommittedOffset
 from mirror.net.errors import Refused
-from mirror.net.logs.log import EpochEnd
+from mirror.net.logs.log import EpochEnd, PartitionLog
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.entries.pins import FlowEntry
+from mirror.offsetmap.entries.pins import FlowEntry, Pin
 from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.offsetmap.fields import id_text
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.relay.durable.starts import Starts, check_kept
 from mirror.relay.halts import PartitionHalted
+from mirror.relay.locate import position, resync
+from mirror.relay.locate.owners import Owners
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import refuse
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.relay.durable.test_due import trims  # noqa: F401 - a fixture
-from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, mirroring, settings
+from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, copies, mirroring, settings
 from tests.relay.stage.noting import ledger
 
 BEGAN_MS = 5_000
@@ -327,3 +332,89 @@ async def test_what_was_due_before_is_not_told_as_lost(trims: Any) -> None:  # n
             stored(source, 15, 2, LATER_MS)
             await until(lambda: flow.copied_batches == 2)
             assert not flow.relay.stats.skipped
+
+
+async def test_filler_that_comes_back_before_anything_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. ``latest``: the copy is empty, and nothing is written to the source for a while.
+    2. A kill -9 of the destination's broker brings the filler back.
+    3. The mirror deletes it again, and goes on.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        there = destination.log("t")
+        filled: list[bytes] = []
+
+        async def delete_before(_: PartitionLog, offset: int) -> None:
+            filled[:] = there.batches
+            there.delete_before(offset)
+
+        monkeypatch.setattr(PartitionLog, "delete_before", delete_before)
+        stored(source, 0, 5, 1)
+        async with mirroring(source, destination, start_from="latest") as flow:
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
+            assert there.start == 15
+            there.batches[:], there.start = filled, 0
+            destination.next("Produce", refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            stored(source, 15, 1, LATER_MS)
+            await until(lambda: flow.copied_batches == 1 or flow.log.of("halted"))
+            assert not flow.log.of("halted")
+            assert there.start == 15
+
+
+async def test_what_a_predecessor_has_sent_arrives_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to begin with the source. Nothing is decided while its first batch may be under way."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        stored(source, 0, 5, 1)
+        (first,) = copies([batch(0, base_timestamp=1, max_timestamp=1)], cluster_id=source.cluster_id)
+        settled = resync.standing_still
+
+        async def arrives(*arguments: Any) -> int:
+            if not destination.log("t").end:
+                destination.log("t").produce(first)
+            return await settled(*arguments)
+
+        monkeypatch.setattr(position, "standing_still", arrives)
+        async with mirroring(source, destination, start_from="latest") as flow:
+            await until(lambda: flow.copied_batches == 4)
+            assert not flow.log.of("copy_begins")
+            assert [BatchHeader.read(one).base_offset for one in destination.log("t").batches] == [0, 3, 6, 9, 12]
+
+
+async def test_others_have_decided_and_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that had read the internal topic before finds an empty log that ends at 15. It looks again."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        stored(source, 0, 6, 1)
+        taken = Owners.take_over
+        decision = StartingOffset(
+            subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=15, batch=15, leader_epoch=0,
+            start_from="latest",
+        )  # fmt: skip
+
+        async def meanwhile(self: Owners, one: Partition) -> Any:
+            there = destination.log("t")
+            if not there.end:
+                here_id, there_id = (
+                    id_text(each.topic_id.bytes) if each.topic_id is not None else None
+                    for each in (source.topics["t"], destination.topics["t"])
+                )
+                pin = Pin(
+                    subject=decision.subject,
+                    source_id=here_id,
+                    destination_id=there_id,
+                    source_cluster=source.cluster_id,
+                )
+                destination.remembered += [(each.key(), each.value()) for each in (decision, pin)]
+                there.start = there.end = 15
+            return await taken(self, one)
+
+        monkeypatch.setattr(Owners, "take_over", meanwhile)
+        async with mirroring(source, destination, start_from="earliest") as flow:
+            await until(lambda: flow.copied_batches == 1 or flow.log.of("halted"))
+            assert not flow.log.of("halted")
+            assert [BatchHeader.read(one).base_offset for one in destination.log("t").batches] == [15]

@@ -307,9 +307,9 @@ MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
     "what the source has lost before it": [(position, "check_kept", _not_asked)],
     "the batch that holds it was looked at": [(resync, "batch_holding", _of_any_start)],
     "that batch is written down": [(starts, "_holding", _from_its_beginning)],
-    "others may have decided meanwhile": [(position.Locator, "_check_begins", lambda *_: None)],
 }
 WITHIN = 600
+"""That others may have decided while a worker looked, is shown in ``tests/relay/durable/test_starts.py``."""
 
 
 @pytest.mark.parametrize("rule", MUTATIONS)
