@@ -119,7 +119,8 @@ class Locator:
             await self.owners.take_over(partition)
         await self._begin(partition, here, there, rest, takeover=takeover)
         # As long as nothing is copied, filler that a kill -9 brings back is all that the log holds.
-        if takeover or not partition.counts.batches:
+        led = here.begins or partition.claim.begun.until >= 0
+        if takeover or (led and not partition.counts.batches):
             if not takeover and not await self.owners.owns(partition):
                 raise NotOurs(partition.name)
             if await self._lead(partition, here, there, rest) and not partition.counts.batches:

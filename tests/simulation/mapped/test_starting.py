@@ -62,14 +62,22 @@ class StartingSource(RichSource):
 
 
 def decided(rows: list[Row], source: Source) -> StartingOffset | None:
-    """The decision that counts: the first one on the topic that is copied, if it came before anything else of it."""
+    """The decision that counts: the first one on the topic that is copied, unless the copy had begun before that offset
+    by then."""
     source_id = (source.name.encode() * 15 + bytes([generation(source.origin)])).hex()
+    found: StartingOffset | None = None
+    least = sys.maxsize
     for key, value in rows:
         entry = read_entry(key, value) if value is not None else None
-        of_it = isinstance(entry, StartingOffset | Checkpoint) and entry.subject == side_of(source.name)
-        if of_it and isinstance(entry, StartingOffset | Checkpoint) and entry.source_id == source_id:
-            return entry if isinstance(entry, StartingOffset) else None
-    return None
+        if not isinstance(entry, StartingOffset | Checkpoint) or entry.subject != side_of(source.name):
+            continue
+        if entry.source_id != source_id:
+            continue
+        if isinstance(entry, Checkpoint):
+            least = min(least, entry.source_offset)
+        elif found is None and least == sys.maxsize:
+            found = entry
+    return found if found is not None and found.offset <= least else None
 
 
 class StartingCopies(RichCopies):
