@@ -14,11 +14,12 @@ from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import FlowEntry, Pin
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.fields import id_text
-from mirror.records.admit import Terms
+from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
 from mirror.relay.durable.starts import Starts, check_kept
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate import position, resync
+from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.owners import Owners
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -418,3 +419,15 @@ async def test_others_have_decided_and_begun_meanwhile(monkeypatch: pytest.Monke
             await until(lambda: flow.copied_batches == 1 or flow.log.of("halted"))
             assert not flow.log.of("halted")
             assert [BatchHeader.read(one).base_offset for one in destination.log("t").batches] == [15]
+
+
+@pytest.mark.parametrize(("offset", "held", "expected"), [(24, 20, 20), (24, 24, NOT_INSIDE), (27, 20, NOT_INSIDE)])
+async def test_a_leader_that_does_not_show_the_batch_yet(offset: int, held: int, expected: int) -> None:
+    """It was looked at when the offset was decided upon."""
+    start = StartingOffset(
+        subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=24, batch=held, leader_epoch=0,
+        start_from="latest",
+    )  # fmt: skip
+    log: Any = SimpleNamespace(batch_at=AsyncMock(return_value=None))
+    terms = Terms(rewrites=True)
+    assert await batch_holding(log, terms, offset, source_start=24, source_end=30, starting=start) == expected
