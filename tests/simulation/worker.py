@@ -32,7 +32,13 @@ from mirror.relay.topics import paired, verdicts
 from mirror.relay.topics.pairing import Pair
 from mirror.relay.watch import idle
 from tests.simulation.model.clock import VirtualLoop
-from tests.simulation.model.cluster import SimulatedCluster, SimulatedCoordinator, SimulatedLog, SimulatedState
+from tests.simulation.model.cluster import (
+    SimulatedCluster,
+    SimulatedCoordinator,
+    SimulatedLog,
+    SimulatedSource,
+    SimulatedState,
+)
 from tests.simulation.model.connection import PRODUCE_VERSION
 from tests.simulation.model.network import Trace
 from tests.simulation.source import DAY_MS, START_MS
@@ -76,7 +82,7 @@ def simulated() -> Iterator[None]:
     with ExitStack() as patches:
         patches.enter_context(patch.object(position, "PartitionLog", SimulatedLog))
         patches.enter_context(patch.object(due, "PartitionLog", SimulatedLog))
-        patches.enter_context(patch.object(position, "SourceLog", SimulatedLog))
+        patches.enter_context(patch.object(position, "SourceLog", SimulatedSource))
         patches.enter_context(patch.object(owners, "Coordinator", SimulatedCoordinator))
         patches.enter_context(patch.object(cleanup, "describe_topics", _no_configs))
         patches.enter_context(patch.object(verdicts.Verdicts, "_describe", _not_described))

@@ -22,9 +22,9 @@ class StateError(ValueError):
     """A record that no mirror of this version wrote. The message has its key."""
 
 
-Pinned = FlowEntry | Pin | StartingOffset | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
+Pinned = FlowEntry | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
 """Entries of which the newest of a key counts, whatever else there is."""
-Entry = Checkpoint | MapChunk | SkippedOffsets | PassedOverOffsets | Note | Pinned
+Entry = Checkpoint | MapChunk | SkippedOffsets | PassedOverOffsets | StartingOffset | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
     "map": MapChunk,

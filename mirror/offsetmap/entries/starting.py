@@ -1,6 +1,7 @@
 """Where a copy begins that does not begin where its source does (``start.from``).
 
 Written down before anything of the partition is copied, and never changed: ``latest`` a minute later is another offset.
+Two workers may decide at the same time. So each entry has a key of its own, and the first one in the topic counts.
 
 Pure.
 """
@@ -18,6 +19,8 @@ class StartingOffset:
     """The source offset at which a partition's copy begins. The source's records before it are not copied."""
 
     subject: Subject
+    writer: str
+    """Another one for each decision."""
     source_id: str | None
     """Topic id in hexadecimal, if the cluster has one: about another topic of this name the entry says nothing."""
     offset: int
@@ -31,8 +34,8 @@ class StartingOffset:
     at_ms: int = 0
 
     def key(self) -> bytes:
-        """Returns the key: one for each partition."""
-        return starting_key(self.subject)
+        """Returns the key: one for each decision."""
+        return key_of("starting", self.subject, writer=self.writer)
 
     def value(self) -> bytes:
         """Returns the value, in JSON."""
@@ -54,6 +57,7 @@ class StartingOffset:
         offset = fields.number(value, "offset")
         return cls(
             subject=Subject.of(key),
+            writer=fields.label(key, "writer"),
             source_id=fields.topic_id(value, "source_id"),
             offset=offset,
             batch=fields.number(value, "batch", most=offset),
@@ -61,8 +65,3 @@ class StartingOffset:
             start_from=fields.label(value, "start_from"),
             at_ms=fields.at_ms(value),
         )
-
-
-def starting_key(subject: Subject) -> bytes:
-    """Returns the key of a partition's ``StartingOffset``."""
-    return key_of("starting", subject)

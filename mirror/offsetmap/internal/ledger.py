@@ -33,7 +33,7 @@ from mirror.offsetmap.entries.pins import (
     suspended_key,
     upstream_key,
 )
-from mirror.offsetmap.entries.starting import StartingOffset, starting_key
+from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.runs import OffsetMap
 from mirror.reasons import ELSEWHERE
 
@@ -61,6 +61,7 @@ class Ledger:
     _subjects: dict[bytes, Subject] = field(default_factory=dict)
     _skipped: dict[bytes, SkippedOffsets] = field(default_factory=dict)
     _passed: dict[Subject, dict[bytes, PassedOverOffsets]] = field(default_factory=dict)
+    _starting: dict[Subject, dict[bytes, StartingOffset]] = field(default_factory=dict)
     _pinned: dict[bytes, Pinned] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -85,6 +86,13 @@ class Ledger:
         if isinstance(entry, Pinned):
             self._pinned[key] = entry
             return
+        if isinstance(entry, StartingOffset):
+            # In the order of the topic: what was written here is read again, behind what others had written before.
+            entries = self._starting.setdefault(entry.subject, {})
+            entries.pop(key, None)
+            entries[key] = entry
+            self._subjects[key] = entry.subject
+            return
         if isinstance(entry, PassedOverOffsets):
             self._passed.setdefault(entry.subject, {})[key] = entry
             self._subjects[key] = entry.subject
@@ -108,6 +116,7 @@ class Ledger:
         if subject is None:
             return
         self._passed.get(subject, {}).pop(key, None)
+        self._starting.get(subject, {}).pop(key, None)
         account = self._accounts.get(subject)
         if account is not None:
             account.checkpoints.pop(key, None)
@@ -123,7 +132,9 @@ class Ledger:
         pinned = [each for each in self._pinned.values() if not isinstance(each, FlowEntry | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
         passed = [entry for entries in self._passed.values() for entry in entries.values()]
-        return [each for each in (*pinned, *self._skipped.values(), *passed, *notes) if each.subject in subjects]
+        starting = [entry for entries in self._starting.values() for entry in entries.values()]
+        entries = (*pinned, *self._skipped.values(), *passed, *starting, *notes)
+        return [each for each in entries if each.subject in subjects]
 
     def of(self, subject: Subject) -> "Ledger":
         """Returns a copy of the checkpoints and chunks of one subject, which what is applied later does not change."""
@@ -223,9 +234,18 @@ class Ledger:
 
     def starting(self, subject: Subject, source_id: str | None) -> StartingOffset | None:
         """Returns where this partition's copy of the source topic with this id begins, if that was written down. None:
-        where the source does."""
-        found = self._pinned.get(starting_key(subject))
-        return found if isinstance(found, StartingOffset) and not _differ(found.source_id, source_id) else None
+        where the source does. Of several decisions, the first one counts. One that came when the copy had begun before
+        that offset (``offsets: mapped``) does not."""
+        entries = self._starting.get(subject, {}).values()
+        found = next((each for each in entries if not _differ(each.source_id, source_id)), None)
+        return None if found is None or self._began_before(found) else found
+
+    def _began_before(self, starting: StartingOffset) -> bool:
+        return any(
+            each.source_offset < starting.offset
+            for each in self.checkpoints(starting.subject)
+            if not _differ(each.source_id, starting.source_id)
+        )
 
     def notes(self, subject: Subject) -> list[Note]:
         """Returns each owner's note of what was copied last of this partition; the newest last."""

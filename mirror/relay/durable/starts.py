@@ -7,18 +7,25 @@ records were deleted (DeleteRecords): with exact offsets the destination's log b
 
 Only a partition of which nothing was ever copied is decided upon. If that is not certain, its copy begins where the
 source does: that may copy too much, and never too little.
+
+Two workers may decide at the same time, and one that was stopped may write its decision down long afterwards. So the
+topic is read before a decision, and again behind it: of several ones, the first counts. One that came when the copy had
+already begun before that offset is taken back (``is_late``).
 """
 
+import asyncio
 import time
+import uuid
 
 from mirror.net.admin.groups import Groups
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused, StoredInOldFormat
-from mirror.net.logs.log import SourceLog
+from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import HaltReason
+from mirror.records.filler import is_filler
 from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
 from mirror.relay.partition.partition import Partition
@@ -58,24 +65,49 @@ class Starts:
         known = self.known(partition)
         return known.offset if known is not None else 0
 
-    async def decide(self, partition: Partition, here: SourceLog) -> bool:
+    async def decide(self, partition: Partition, here: SourceLog) -> None:
         """Decides where the partition's copy begins, unless that is decided, and writes it down. Call it only if
-        nothing of the partition was ever copied. Returns True if it was decided just now.
+        nothing of the partition was ever copied. ``here`` begins there from then on.
 
         Raises:
             PartitionHalted: start_unknown.
             NetworkError: the source cannot be asked now, or it is not certain that it was written.
         """
-        if self.known(partition) is not None or (found := await self.find(partition, here)) is None:
+        await self._state.load()
+        if self.known(partition) is None:
+            # Also that it begins where the source does: whoever is asked next may answer with another offset.
+            found = await self.find(partition, here) or self._from(partition, here, 0, 0)
+            await self._state.save([found])
+            await self._state.load()
+            if found.offset and self.known(partition) == found:
+                self._log.info(
+                    "copy_begins",
+                    topic=partition.topic,
+                    partition=partition.index,
+                    detail=f"{partition.name} is copied from offset {found.offset} on (start.from: "
+                    f"{found.start_from}); what the source has before that is not copied",
+                )
+        here.begins = self.begins(partition)
+
+    async def is_late(self, partition: Partition, there: PartitionLog, filler: int) -> bool:
+        """Returns True if the copy has begun before the offset that is decided upon (exact offsets): that was decided
+        by a worker that had lost the partition meanwhile. Then the decision is taken back.
+
+        Args:
+            partition: whose copy it is.
+            there: the destination's log.
+            filler: the producer id of the partition's filler.
+
+        Raises:
+            NetworkError: cannot be determined now.
+        """
+        starting, start = self.known(partition), await there.start()
+        if starting is None or start >= starting.offset:
             return False
-        await self._state.save([found])
-        self._log.info(
-            "copy_begins",
-            topic=partition.topic,
-            partition=partition.index,
-            detail=f"{partition.name} is copied from offset {found.offset} on (start.from: {found.start_from}); what "
-            "the source has before that is not copied",
-        )
+        found = await there.batch_at(start)
+        if found is None or found[0].base_offset >= starting.offset or is_filler(found[0], filler):
+            return False
+        await self._state.save((), forget=[starting.key()])
         return True
 
     async def find(self, partition: Partition, here: SourceLog) -> StartingOffset | None:
@@ -94,10 +126,14 @@ class Starts:
             chosen = batch  # no batch is opened, so it is copied whole
             if chosen <= start:
                 return None
+        return self._from(partition, here, chosen, batch)
+
+    def _from(self, partition: Partition, here: SourceLog, offset: int, batch: int) -> StartingOffset:
         return StartingOffset(
             subject=partition.subject,
+            writer=uuid.uuid4().hex[:16],
             source_id=id_text(here.topic.topic_id),
-            offset=chosen,
+            offset=offset,
             batch=batch,
             leader_epoch=here.leader.epoch,
             start_from=self._settings.start_from,
@@ -155,7 +191,7 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-async def check_kept(partition: Partition, here: SourceLog, starting: StartingOffset | None, offset: int) -> None:
+async def check_kept(partition: Partition, here: SourceLog, starting: StartingOffset | None, settle_s: float) -> None:
     """Checks that the source has not lost its end from before the copy's start, as long as nothing is copied. New
     records would take the offsets before it, and would be taken for old ones.
 
@@ -163,22 +199,33 @@ async def check_kept(partition: Partition, here: SourceLog, starting: StartingOf
         partition: for messages.
         here: the source's log.
         starting: where the copy begins.
-        offset: the position. Behind ``starting``, the notes of what was copied decide.
+        settle_s: in which a new leader of the source catches up.
 
     Raises:
         PartitionHalted: source_truncated.
         NetworkError: cannot be determined now.
     """
-    if starting is None or offset != starting.offset or not 0 <= starting.leader_epoch < here.leader.epoch:
+    if starting is None or not starting.offset:
         return
-    ended = await here.end_of_epoch(starting.leader_epoch)
-    if ended is not None and 0 <= ended.offset < starting.offset:
+    told = f"{partition.name} is copied from offset {starting.offset} on (start.from: {starting.start_from}), and "
+    if 0 <= here.leader.epoch < starting.leader_epoch:
         raise halt(
             HaltReason.SOURCE_TRUNCATED,
-            f"{partition.name} is copied from offset {starting.offset} on (start.from: {starting.start_from}), and "
-            f"leader epoch {starting.leader_epoch} of the source, in which that was decided, ends at "
-            f"{ended.offset} now: records with offsets in between may be new ones",
+            f"{told}the source's leader epoch {here.leader.epoch} is before {starting.leader_epoch}, in which that was "
+            "decided: it is another topic",
         )
+    if 0 <= starting.leader_epoch < here.leader.epoch:
+        ended = await here.end_of_epoch(starting.leader_epoch)
+        if ended is not None and 0 <= ended.offset < starting.offset:
+            raise halt(
+                HaltReason.SOURCE_TRUNCATED,
+                f"{told}leader epoch {starting.leader_epoch} of the source, in which that was decided, ends at "
+                f"{ended.offset} now: records with offsets in between may be new ones",
+            )
+    if await here.true_end() < starting.offset:
+        await asyncio.sleep(settle_s)  # a leader that is still catching up
+        if (end := await here.true_end()) < starting.offset:
+            raise halt(HaltReason.SOURCE_TRUNCATED, f"{told}the source ends at {end} now")
 
 
 async def _holding(here: SourceLog, offset: int, *, compacted: bool) -> int:

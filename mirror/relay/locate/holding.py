@@ -43,6 +43,8 @@ async def batch_holding(
     if not terms.rewrites or not offset < source_end or not (source_start < offset or offset == begins):
         return NOT_INSIDE
     found = await here.batch_at(offset)
+    if found is None and starting is not None and starting.batch < offset == begins:
+        return starting.batch  # a new leader of the source may show less for a while than the one that was asked then
     if found is None or found[0].base_offset >= offset:
         return NOT_INSIDE
     base = found[0].base_offset

@@ -117,13 +117,15 @@ class Locator:
         if takeover:
             # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
             await self.owners.take_over(partition)
-            if self.starts.wanted and self._pins.unused(partition) and not await there.true_end():
-                await self.starts.decide(partition, here)
-                here.begins = self.starts.begins(partition)
+        await self._begin(partition, here, there, rest, takeover=takeover)
+        # As long as nothing is copied, filler that a kill -9 brings back is all that the log holds.
+        led = here.begins or partition.claim.begun.until >= 0
+        if takeover or (led and not partition.counts.batches):
+            if not takeover and not await self.owners.owns(partition):
+                raise NotOurs(partition.name)
             if await self._lead(partition, here, there, rest) and not partition.counts.batches:
                 partition.begin_again()
         found = await self._resync(partition, here, there, rest, takeover=takeover)
-        await check_kept(partition, here, self.starts.known(partition), found.offset)
         found = await self._go_over_gap(partition, here, found)
         await self._pin(partition, end=found.offset, fill_to=found.fill_to, given_up=found.accepted)
         if level:
@@ -150,6 +152,24 @@ class Locator:
             ended_at=found.ended_at,
             settled_at=0.0 if found.settled else time.monotonic() + self._settings.settle_ms / 1000,
         )
+
+    async def _begin(
+        self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, takeover: bool
+    ) -> None:
+        """Decides where the copy begins, if nothing of it was ever copied; or checks that this was decided before."""
+        settle_s = self._settings.settle_ms / 1000
+        may_be_new = takeover and self.starts.wanted and self._pins.unused(partition) and not await there.true_end()
+        # What a predecessor has sent may still arrive: it may have been told to begin elsewhere.
+        if may_be_new and not await standing_still(there, settle_s, self.log, rest):
+            await self.starts.decide(partition, here)
+        if here.begins and not await self._is_late(partition, here, there) and not was_copied(partition):
+            await check_kept(partition, here, self.starts.known(partition), settle_s)
+
+    async def _is_late(self, partition: Partition, here: SourceLog, there: PartitionLog) -> bool:
+        """Returns True if the copy has begun before the offset that is decided upon, so that it no longer counts."""
+        late = await self.starts.is_late(partition, there, self._filler(partition))
+        here.begins = self.starts.begins(partition)
+        return late
 
     async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
         """Adopts topics that were recreated before anything of the partition was copied: there is nothing to protect,
@@ -197,12 +217,22 @@ class Locator:
                 passed=partial(self._pins.passed.offsets, partition),
             )
             try:
-                return await Resync(here, there, rules, self.log).run(settle=takeover or partition.claim.unsettled)
+                found = await Resync(here, there, rules, self.log).run(settle=takeover or partition.claim.unsettled)
+                self._check_begins(partition, here)
+                return found
             except PartitionHalted as stop:
+                self._check_begins(partition, here)
                 overtaken = stop.halted.reason == HaltReason.RETENTION_OVERTOOK.slug
+                if overtaken and here.begins and await self._is_late(partition, here, there):
+                    continue
                 if not overtaken or partition.counts.batches or not await self._lead(partition, here, there, rest):
                     raise
                 partition.begin_again()
+
+    def _check_begins(self, partition: Partition, here: SourceLog) -> None:
+        """Raises Unreachable if others have decided where the copy begins since this look began."""
+        if self.starts.begins(partition) != here.begins:
+            raise Unreachable(f"{partition.name}: where its copy begins was decided meanwhile; looking again")
 
     async def _go_over_gap(self, partition: Partition, here: SourceLog, found: ResyncResult) -> ResyncResult:
         """Returns the position with a fill of the gap without a cause right there, if an operator has accepted it: this

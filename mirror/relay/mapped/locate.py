@@ -16,7 +16,7 @@ from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
 from mirror.offsetmap.compare.lockstep import LockStep
 from mirror.offsetmap.entries.checkpoint import Checkpoint
-from mirror.offsetmap.entries.chunks import Order
+from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.internal.maps import joined_map
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import HaltReason
@@ -25,6 +25,7 @@ from mirror.records.identity import Identity
 from mirror.relay.durable.flows import has_map
 from mirror.relay.durable.pins import LEVEL, settings_changed
 from mirror.relay.durable.skips import DELETED, NEVER_ARRIVED, ON_GAP, UNPROVEN
+from mirror.relay.durable.starts import check_kept
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.holding import batch_holding
@@ -88,7 +89,7 @@ class MappedLocator(Locator):
         if not has_map(self.state.ledger, partition.subject):
             await self.flows.check_new(partition)
         location = await look.anew()
-        # None: it was just decided where the copy begins. Everything is looked at again from there.
+        # None: it was decided meanwhile where the copy begins. Everything is looked at again from there.
         return location if location is not None else await self._look(partition, takeover=takeover)
 
     def _forget_topics(self, partition: Partition) -> None:
@@ -160,6 +161,8 @@ class _Look:
         if await self._beginning(copied.own).lost(copied.open_map.last):
             return None
         start = ReadingStart(copied.source, copied.source_epoch, copied.destination, copied.identity)
+        if copied.open_map.last is None:
+            await self._check_start(self._locator.state.ledger.chunks(self._partition.subject))
         await reading.check_end(copied.source)
         step = reading.follow(start, copied.own, noted=copied.note(), checkpoint=None)
         await reading.advance(step, end)
@@ -191,7 +194,7 @@ class _Look:
     async def anew(self) -> Location | None:
         """Locates the partition at a takeover: fences it, then goes on from what was written down. Writes down where it
         begins before anything is produced, so that whatever is found there later has a checkpoint before it. Returns
-        None if the copy is to begin later than the source (``start.from``), and that was decided just now."""
+        None if the copy is to begin later than the source (``start.from``), and that was decided meanwhile."""
         partition, state, reading = self._partition, self._locator.state, self._reading
         before, fenced = await self._takeover.fence()
         accounts = self._takeover.accounts
@@ -201,7 +204,7 @@ class _Look:
         own = {self._rules.owner, *accounts.own(subject), *([owner.producer_id] if owner is not None else ())}
         end = await reading.begin()
         start = await self._beginning(own).find(before, owner)
-        if start.fresh and await self._locator.starts.decide(partition, self._here):
+        if not await self._is_decided(start):
             return None
         if start.of_others:
             checkpoint = None
@@ -252,6 +255,23 @@ class _Look:
         if partition.claim.accept_settings and level not in ("", copied.isolation_level):
             self._locator.tell_level(partition, level, copied.source)
         return (await self._location(copied, source_end))._replace(accepted=given_up)
+
+    async def _is_decided(self, start: ReadingStart) -> bool:
+        """Decides where the copy begins, if nothing of it was ever copied. Returns False if that is not where this look
+        began: it was decided just now, or by a predecessor before it was fenced."""
+        starts, partition, begins = self._locator.starts, self._partition, self._here.begins
+        if start.fresh and starts.wanted:
+            await starts.decide(partition, self._here)
+        if starts.begins(partition) != begins:
+            return False
+        await self._check_start(self._takeover.accounts.chunks(partition.subject))
+        return True
+
+    async def _check_start(self, chunks: Sequence[MapChunk]) -> None:
+        """Checks that the source still has all that is before the copy's beginning, as long as nothing is copied."""
+        if not any(len(chunk.map) for chunk in chunks):
+            starting = self._locator.starts.known(self._partition)
+            await check_kept(self._partition, self._here, starting, self._rules.settle_s)
 
     async def _check_remade(self, step: LockStep, start: ReadingStart, checkpoint: Checkpoint | None) -> None:
         """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since

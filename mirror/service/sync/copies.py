@@ -49,7 +49,8 @@ class Copy(Protocol):
 
 
 class ExactCopy(NamedTuple):
-    """A copy with the source's offsets: where its log begins and ends, and where the source's begins."""
+    """A copy with the source's offsets: where its log begins and ends, and where the source's begins, or the copy if
+    that is to begin later (``start.from``)."""
 
     start: int
     end: int
@@ -158,5 +159,6 @@ class FlowCopies:
             now = id_text(log.topic.topic_id)
             if None not in (now, known) and now != known:
                 return NoCopy(f"{log.name} has topic id {id_shown(now)}, and what was copied is of {id_shown(known)}")
+        starting = translator.state.ledger.starting(pin.subject, id_text(here.topic.topic_id))
         end, start, source_start = await asyncio.gather(there.visible_end(), there.start(), here.start())
-        return ExactCopy(start, end, source_start)
+        return ExactCopy(start, end, max(source_start, starting.offset if starting is not None else 0))

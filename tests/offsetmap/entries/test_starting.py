@@ -9,6 +9,7 @@ from mirror.offsetmap.entries.entry import StateError, read_entry
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.ledger import Ledger
+from tests.offsetmap.entries.test_entry import checkpoint
 
 SIDE = Subject("orders", 3, "orders")
 TOPIC_ID, ANOTHER = "0" * 32, "1" * 32
@@ -16,8 +17,8 @@ TOPIC_ID, ANOTHER = "0" * 32, "1" * 32
 
 def starting(**changes: Any) -> StartingOffset:
     usual: dict[str, Any] = {
-        "subject": SIDE, "source_id": TOPIC_ID, "offset": 14, "batch": 10, "leader_epoch": 2, "start_from": "latest",
-        "at_ms": 1_700_000_000_000,
+        "subject": SIDE, "writer": "one", "source_id": TOPIC_ID, "offset": 14, "batch": 10, "leader_epoch": 2,
+        "start_from": "latest", "at_ms": 1_700_000_000_000,
     }  # fmt: skip
     return StartingOffset(**(usual | changes))
 
@@ -46,3 +47,27 @@ def test_in_the_ledger() -> None:
     assert ledger.starting(Subject("orders", 4, "orders"), TOPIC_ID) is None
     ledger.apply(starting().key(), None)
     assert ledger.starting(SIDE, TOPIC_ID) is None
+
+
+def test_the_first_of_several_decisions_counts() -> None:
+    """In the order of the topic. What a worker has written is read again, behind what others had written before."""
+    ledger = Ledger(lean=True)
+    first, second = starting(), starting(writer="two", offset=20, batch=20)
+    for each in (second, first, second):
+        ledger.put(each)
+    assert ledger.starting(SIDE, TOPIC_ID) == first
+    assert set(map(str, ledger.about({SIDE}))) == {str(first), str(second)}
+    assert ledger.has(first.key())
+    ledger.forget(first.key())
+    assert ledger.starting(SIDE, TOPIC_ID) == second
+
+
+@pytest.mark.parametrize(
+    ("source_id", "offset", "counts"), [(TOPIC_ID, 13, False), (TOPIC_ID, 14, True), (ANOTHER, 13, True)]
+)
+def test_what_came_when_the_copy_had_begun(source_id: str, offset: int, counts: bool) -> None:
+    """``offsets: mapped``: a checkpoint before it shows that the copy was begun elsewhere."""
+    ledger = Ledger(lean=True)
+    ledger.put(starting())
+    ledger.put(checkpoint(subject=SIDE, source=offset, source_id=source_id))
+    assert (ledger.starting(SIDE, TOPIC_ID) is not None) is counts

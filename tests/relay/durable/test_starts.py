@@ -1,5 +1,6 @@
 """Where copies begin that do not begin where their source does (``start.from``)."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -8,24 +9,31 @@ import pytest
 
 from mirror.net.admin.groups import CommittedOffset
 from mirror.net.errors import Refused
-from mirror.net.logs.log import EpochEnd
+from mirror.net.logs.log import EpochEnd, PartitionLog
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.entries.pins import FlowEntry
+from mirror.offsetmap.entries.pins import FlowEntry, Pin
 from mirror.offsetmap.entries.starting import StartingOffset
-from mirror.records.admit import Terms
+from mirror.offsetmap.fields import id_text
+from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
 from mirror.relay.durable.starts import Starts, check_kept
 from mirror.relay.halts import PartitionHalted
+from mirror.relay.locate import position, resync
+from mirror.relay.locate.holding import batch_holding
+from mirror.relay.locate.owners import Owners
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import refuse
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.relay.durable.test_due import trims  # noqa: F401 - a fixture
-from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, mirroring, settings
+from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, copies, mirroring, settings
 from tests.relay.stage.noting import ledger
 
 BEGAN_MS = 5_000
+OWN_FILLER = 1 << 40
 LATER_MS = 1 << 45
 """After any test."""
 
@@ -168,37 +176,98 @@ async def test_a_group_that_has_committed_nothing() -> None:
 
 
 async def test_it_is_decided_once() -> None:
-    found = starts(start_from="latest")
-    assert await found.decide(partition(), here(since=24))
-    assert not await found.decide(partition(), here(since=29))
-    assert found.begins(partition()) == 24
+    found, at = starts(start_from="latest"), here(since=29)
+    await found.decide(partition(), here(since=24))
+    await found.decide(partition(), at)
+    assert found.begins(partition()) == at.begins == 24
+
+
+async def test_that_it_begins_with_its_source_is_decided_as_well() -> None:
+    """The next worker would be answered with another offset, while the first batch of this one is under way."""
+    log = Log()
+    found = starts(log, start_from="latest")
+    await found.decide(partition(), here(since=0))
+    await found.decide(partition(), here(since=24))
+    assert (found.begins(partition()), found.known(partition()) is None) == (0, False)
+    assert not log.lines
+
+
+async def test_two_workers_decide_at_the_same_time() -> None:
+    """Neither has seen the other's decision before its own: the first that was written counts, for both."""
+    log = Log()
+    one, other = starts(log, start_from="latest"), starts(log, start_from="latest")
+    rows = one._state.rows = other._state.rows = []  # type: ignore[attr-defined]
+    one._state.ledger.put(FlowEntry(flow=FLOW, source_cluster="", destination_cluster="", at_ms=1))
+    at, there = here(since=24), here(since=29)
+    find = other.find
+
+    async def meanwhile(*arguments: Any) -> StartingOffset | None:
+        found = await find(*arguments)
+        await one.decide(partition(), at)
+        return found
+
+    other.find = meanwhile  # type: ignore[method-assign, assignment]
+    await other.decide(partition(), there)
+    assert (at.begins, there.begins, len(rows)) == (24, 24, 2)
+    assert len(log.of("copy_begins")) == 1
+    third = starts(start_from="earliest")
+    third._state.rows = rows  # type: ignore[attr-defined]
+    await third._state.load()
+    assert third.begins(partition()) == 24
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "ended", "halts"),
+    ("first", "producer", "start", "late"),
+    [(0, 77, 0, True), (0, OWN_FILLER, 0, False), (24, 77, 24, False), (30, 77, 5, False), (None, 77, 5, False)],
+)
+async def test_a_decision_that_came_too_late(first: int | None, producer: int, start: int, late: bool) -> None:
+    """Records before that offset show that the copy has begun elsewhere. Filler does not, nor does an empty log."""
+    found = starts(start_from="latest")
+    await found.decide(partition(), here(since=24))
+    one = batch(first or 0, producer_id=producer)
+    there: Any = SimpleNamespace(
+        start=AsyncMock(return_value=start),
+        batch_at=AsyncMock(return_value=None if first is None else (BatchHeader.read(one), one)),
+    )
+    assert await found.is_late(partition(), there, OWN_FILLER) is late
+    assert found.begins(partition()) == (0 if late else 24)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "ended", "ends", "halts"),
     [
-        (24, 5, 23, True),
-        (24, 5, 24, False),
-        (24, 5, -1, False),
-        (24, 4, 23, False),
-        (27, 5, 23, False),
+        (5, 23, [40], "ends at 23 now: records"),
+        (5, 24, [40], ""),
+        (5, -1, [40], ""),
+        (5, None, [40], ""),
+        (4, 23, [40], ""),
+        (3, 30, [40], "another topic"),
+        (-1, 30, [40], ""),
+        (4, None, [23, 23], "the source ends at 23 now"),
+        (4, None, [23, 24], ""),
     ],
 )
-async def test_a_source_that_has_lost_what_was_before_it(offset: int, epoch: int, ended: int, halts: bool) -> None:
+async def test_a_source_that_has_lost_what_was_before_it(
+    epoch: int, ended: int | None, ends: list[int], halts: str
+) -> None:
     """As long as nothing is copied. New records could not be told from those that were not to be copied."""
     at = here()
     at.leader.epoch = epoch
-    at.end_of_epoch.return_value = EpochEnd(4, ended)
+    at.end_of_epoch.return_value = ended if ended is None else EpochEnd(4, ended)
+    at.true_end = AsyncMock(side_effect=ends)
     start = StartingOffset(
-        subject=Subject("t", 0, "t"), source_id=None, offset=24, batch=20, leader_epoch=4, start_from="latest"
-    )
-    await check_kept(partition(), at, None, offset)
+        subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=24, batch=20, leader_epoch=4,
+        start_from="latest",
+    )  # fmt: skip
+    await check_kept(partition(), at, None, 0)
+    await check_kept(partition(), at, replace(start, offset=0, batch=0), 0)
     if not halts:
-        await check_kept(partition(), at, start, offset)
+        await check_kept(partition(), at, start, 0)
         return
     with pytest.raises(PartitionHalted) as caught:
-        await check_kept(partition(), at, start, offset)
+        await check_kept(partition(), at, start, 0)
     assert caught.value.halted.reason == "source_truncated"
+    assert halts in caught.value.halted.detail
 
 
 def stored(source: FakeCluster, first: int, number: int, at_ms: int) -> None:
@@ -264,3 +333,101 @@ async def test_what_was_due_before_is_not_told_as_lost(trims: Any) -> None:  # n
             stored(source, 15, 2, LATER_MS)
             await until(lambda: flow.copied_batches == 2)
             assert not flow.relay.stats.skipped
+
+
+async def test_filler_that_comes_back_before_anything_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. ``latest``: the copy is empty, and nothing is written to the source for a while.
+    2. A kill -9 of the destination's broker brings the filler back.
+    3. The mirror deletes it again, and goes on.
+    """
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        there = destination.log("t")
+        filled: list[bytes] = []
+
+        async def delete_before(_: PartitionLog, offset: int) -> None:
+            filled[:] = there.batches
+            there.delete_before(offset)
+
+        monkeypatch.setattr(PartitionLog, "delete_before", delete_before)
+        stored(source, 0, 5, 1)
+        async with mirroring(source, destination, start_from="latest") as flow:
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
+            assert there.start == 15
+            there.batches[:], there.start = filled, 0
+            destination.next("Produce", refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            stored(source, 15, 1, LATER_MS)
+            await until(lambda: flow.copied_batches == 1 or flow.log.of("halted"))
+            assert not flow.log.of("halted")
+            assert there.start == 15
+
+
+async def test_what_a_predecessor_has_sent_arrives_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to begin with the source. Nothing is decided while its first batch may be under way."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        stored(source, 0, 5, 1)
+        (first,) = copies([batch(0, base_timestamp=1, max_timestamp=1)], cluster_id=source.cluster_id)
+        settled = resync.standing_still
+
+        async def arrives(*arguments: Any) -> int:
+            if not destination.log("t").end:
+                destination.log("t").produce(first)
+            return await settled(*arguments)
+
+        monkeypatch.setattr(position, "standing_still", arrives)
+        async with mirroring(source, destination, start_from="latest") as flow:
+            await until(lambda: flow.copied_batches == 4)
+            assert not flow.log.of("copy_begins")
+            assert [BatchHeader.read(one).base_offset for one in destination.log("t").batches] == [0, 3, 6, 9, 12]
+
+
+async def test_others_have_decided_and_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that had read the internal topic before finds an empty log that ends at 15. It looks again."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        stored(source, 0, 6, 1)
+        taken = Owners.take_over
+        decision = StartingOffset(
+            subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=15, batch=15, leader_epoch=0,
+            start_from="latest",
+        )  # fmt: skip
+
+        async def meanwhile(self: Owners, one: Partition) -> Any:
+            there = destination.log("t")
+            if not there.end:
+                here_id, there_id = (
+                    id_text(each.topic_id.bytes) if each.topic_id is not None else None
+                    for each in (source.topics["t"], destination.topics["t"])
+                )
+                pin = Pin(
+                    subject=decision.subject,
+                    source_id=here_id,
+                    destination_id=there_id,
+                    source_cluster=source.cluster_id,
+                )
+                destination.remembered += [(each.key(), each.value()) for each in (decision, pin)]
+                there.start = there.end = 15
+            return await taken(self, one)
+
+        monkeypatch.setattr(Owners, "take_over", meanwhile)
+        async with mirroring(source, destination, start_from="earliest") as flow:
+            await until(lambda: flow.copied_batches == 1 or flow.log.of("halted"))
+            assert not flow.log.of("halted")
+            assert [BatchHeader.read(one).base_offset for one in destination.log("t").batches] == [15]
+
+
+@pytest.mark.parametrize(("offset", "held", "expected"), [(24, 20, 20), (24, 24, NOT_INSIDE), (27, 20, NOT_INSIDE)])
+async def test_a_leader_that_does_not_show_the_batch_yet(offset: int, held: int, expected: int) -> None:
+    """It was looked at when the offset was decided upon."""
+    start = StartingOffset(
+        subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=24, batch=held, leader_epoch=0,
+        start_from="latest",
+    )  # fmt: skip
+    log: Any = SimpleNamespace(batch_at=AsyncMock(return_value=None))
+    terms = Terms(rewrites=True)
+    assert await batch_holding(log, terms, offset, source_start=24, source_end=30, starting=start) == expected

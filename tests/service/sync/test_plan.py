@@ -1,13 +1,20 @@
 """What becomes of a group's offsets, decided from what was seen. Pure."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from mirror.net.admin.groups import CommittedOffset
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import Pin
+from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.translation import Translation
-from mirror.service.sync.copies import NOT_YET, DestinationPlace, ExactCopy, MappedCopy, NoCopy
+from mirror.service.sync.copies import NOT_YET, DestinationPlace, ExactCopy, FlowCopies, MappedCopy, NoCopy
 from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
 
@@ -99,3 +106,33 @@ def test_which_groups() -> None:
     assert settings.selects(strange)
     assert not SyncSettings(groups=(".*",), groups_exclude=("billing-.*",), own_group="").selects(strange)
     assert SyncSettings.unpack({**settings.pack(), "groups": list(settings.groups)}) == settings
+
+
+@pytest.mark.parametrize(("begins", "wanted"), [(20, DestinationPlace(-1, why=NOT_YET)), (12, DestinationPlace(12))])
+async def test_a_copy_that_begins_later_than_its_source(begins: int, wanted: DestinationPlace) -> None:
+    """``start.from``: as long as the offsets before it are being filled, a group would be placed on filler."""
+    side, ledger = Subject("t", 0, "t"), Ledger(lean=True)
+    ledger.put(Pin(subject=side, source_id=None, destination_id=None, source_cluster=""))
+    ledger.put(
+        StartingOffset(
+            subject=side, writer="w", source_id=None, offset=begins, batch=begins, leader_epoch=0, start_from="latest"
+        )
+    )
+    topic: Any = SimpleNamespace(topic_id=None)
+    here: Any = SimpleNamespace(topic=topic, start=AsyncMock(return_value=0))
+    there: Any = SimpleNamespace(
+        topic=topic, start=AsyncMock(return_value=0), visible_end=AsyncMock(return_value=15), name="there"
+    )
+    translator: Any = SimpleNamespace(
+        exact=True,
+        state=SimpleNamespace(ledger=ledger, open=AsyncMock(return_value=True)),
+        source="source",
+        destination="destination",
+        destination_of=lambda name: name,
+        log=lambda cluster, *_: AsyncMock(return_value=here if cluster == "source" else there)(),
+        renew=AsyncMock(),
+    )
+    copies = FlowCopies(translator)
+    await copies.renew()
+    await copies.look([("t", 0)])
+    assert copies.spot("t", 0, 12) == wanted

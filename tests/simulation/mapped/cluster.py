@@ -20,7 +20,7 @@ from mirror.wire.fetch import READ_COMMITTED
 from mirror.wire.versions import PRODUCE_KEY
 from tests.simulation.mapped.source import ELECTIONS, generation, name_in
 from tests.simulation.model.broker import Answer, CoordinatorModel, PartitionModel
-from tests.simulation.model.cluster import TOPIC, TOPIC_ID, SimulatedCluster, SimulatedCoordinator, SimulatedLog
+from tests.simulation.model.cluster import TOPIC, TOPIC_ID, SimulatedCluster, SimulatedCoordinator, SimulatedSource
 from tests.simulation.model.connection import _HEADER, SimulatedConnection
 from tests.simulation.model.network import Reply
 from tests.simulation.model.site import Site
@@ -308,19 +308,14 @@ class MappedState:
         raise AssertionError
 
 
-class MappedLog(SimulatedLog):
-    """A ``PartitionLog``, of one of several topics."""
+class MappedLog(SimulatedSource):
+    """A log of one of several topics, at either side."""
 
-    def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
-        super().__init__(cluster, topic, index, leader, converts=converts)
-        self.topic = topic
+    def __init__(
+        self, cluster: Any, topic: Topic, index: int, leader: Leader, *, converts: bool = False, begins: int = 0
+    ) -> None:
+        super().__init__(cluster, topic, index, leader, converts=converts, begins=begins)
         self.index = index
-        self.floor = 0
-
-    async def start(self) -> int:
-        """ListOffsets EARLIEST, which is the least that a Fetch may ask for."""
-        self.floor = await super().start()
-        return self.floor
 
     async def _look(self, what: str, look: Callable[[PartitionModel], Any], *, fenced: bool = True) -> Any:
         site = self._site

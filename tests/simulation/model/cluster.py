@@ -170,13 +170,12 @@ class SimulatedCluster:
 
 
 class SimulatedLog:
-    """A ``PartitionLog``; its batches are never cut, so it is a ``SourceLog`` as well."""
-
-    floor = 0
+    """A ``PartitionLog``."""
 
     def __init__(self, cluster: Any, topic: Topic, index: int, leader: Leader, *, converts: bool = False) -> None:
         assert isinstance(cluster, SimulatedCluster)
         self._converts = converts
+        self.topic = topic
         self.name = f"{topic.name}-{index} at {cluster.name}"
         self._cluster = cluster
         self._site = cluster.site.partitions[index]
@@ -283,6 +282,10 @@ class SimulatedLog:
         )
         self._checked("delete", result)
 
+    async def takes_zstd(self) -> bool:
+        """It is not asked in how many bytes."""
+        return False
+
     async def produce(self, batch: bytes) -> int:
         """Produce, off the data path."""
         who, node_id = self._cluster.process.name, self.leader.node_id
@@ -290,6 +293,30 @@ class SimulatedLog:
             node_id, "produce", lambda reply: self._site.produce(who, node_id, batch, reply), lane="write"
         )
         return int(self._checked("produce", result).base_offset)
+
+
+class SimulatedSource(SimulatedLog):
+    """A ``SourceLog``. It begins with a whole batch, unless its copy is to begin later."""
+
+    floor = 0
+
+    def __init__(self, *arguments: Any, begins: int = 0, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.begins = begins
+
+    async def start(self) -> int:
+        """ListOffsets EARLIEST, or where the copy begins."""
+        self.floor = max(await super().start(), self.begins)
+        return self.floor
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        """Fetch."""
+        return await super().read(max(offset, self.floor), max_bytes=max_bytes, committed=committed)
+
+    async def first_since(self, at_ms: int) -> int | None:
+        """ListOffsets with a time: whatever the run draws, each time anew."""
+        found = int(await self._look("first since", self._site.first_since))
+        return found if found >= 0 else None
 
 
 class SimulatedState(MemoryState):

@@ -119,6 +119,8 @@ class Site:
         self._appended: dict[tuple[int, int, int], tuple[str, int]] = {}
         """Producer id, epoch, first sequence -> who had it appended last, and where."""
         self.on_replicated: Callable[[], None] = lambda: None
+        self.first_since: Callable[[PartitionModel], int] = lambda model: -1
+        """The answer to a look-up by time: an offset; -1: there is no such record."""
         self._deposed: dict[int, PartitionModel] = {}
         self._loop = loop
         self._chance = chance
