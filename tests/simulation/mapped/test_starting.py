@@ -198,7 +198,7 @@ async def _nowhere(*_: Any, **__: Any) -> int:
 
 
 MUTATIONS = (
-    Mutation("what was decided meanwhile counts", ((locate._Look, "_is_decided", _goes_on),), 60),
+    Mutation("what was decided meanwhile counts", ((locate._Look, "_is_decided", _goes_on),), 150),
     Mutation("what the source has lost before it", ((locate, "check_kept", _not_asked),), 300),
     Mutation("the batch that holds it was looked at", ((locate, "batch_holding", _nowhere),), 60),
 )
