@@ -89,7 +89,7 @@ async def test_every_record_from_there_on(
     if mapped and name == "larger ones":
         return  # only with exact offsets
     monkeypatch.setattr(Starts, "_chosen", AsyncMock(return_value=offset))
-    settings = {"mapped": mapped, "rewrites": True, "start_from": "latest"} | shape.settings
+    settings: dict[str, Any] = {"mapped": mapped, "rewrites": True, "start_from": "latest", **shape.settings}
     async with clusters() as (source, destination):
         next(trims).append(destination)
         topics(shape, source, destination)
