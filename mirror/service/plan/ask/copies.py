@@ -163,7 +163,9 @@ class CopyChecks:
         there = StillLog(log, facts.there_end)
         uncopied = not facts.there_end and self._pins.unused(partition)
         if self._settings.mapped:
-            uncopied = not has_map(self._state.ledger, partition.subject)
+            # The group's note of a batch is a trace of copies (``relay.mapped.beginning``).
+            noted = partition.claim.committed is not None and bool(partition.claim.committed.digest)
+            uncopied = not noted and not has_map(self._state.ledger, partition.subject)
         await self._begin(facts, partition, here, anew=uncopied)
         if self._settings.mapped:
             await self._mapped(facts, partition, here, there)
