@@ -3,6 +3,7 @@
 
 from typing import Protocol
 
+from mirror.net.errors import Unreachable
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
@@ -12,6 +13,9 @@ class BatchesSource(Protocol):
     """The source's log, as far as it is asked here."""
 
     async def batch_at(self, offset: int, /) -> tuple[BatchHeader, bytes] | None:
+        """See ``PartitionLog``."""
+
+    async def visible_end(self) -> int:
         """See ``PartitionLog``."""
 
 
@@ -45,6 +49,8 @@ async def batch_holding(
     found = await here.batch_at(offset)
     if found is None and starting is not None and starting.batch < offset == begins:
         return starting.batch  # a new leader of the source may show less for a while than the one that was asked then
+    if found is None and await here.visible_end() < offset:
+        raise Unreachable(f"a new leader of the source does not show yet what stands before offset {offset}")
     if found is None or found[0].base_offset >= offset:
         return NOT_INSIDE
     base = found[0].base_offset

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from mirror.net.admin.groups import CommittedOffset
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import EpochEnd, PartitionLog
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import FlowEntry, Pin
@@ -428,6 +428,36 @@ async def test_a_leader_that_does_not_show_the_batch_yet(offset: int, held: int,
         subject=Subject("t", 0, "t"), writer="w", source_id=None, offset=24, batch=held, leader_epoch=0,
         start_from="latest",
     )  # fmt: skip
-    log: Any = SimpleNamespace(batch_at=AsyncMock(return_value=None))
+    log: Any = SimpleNamespace(batch_at=AsyncMock(return_value=None), visible_end=AsyncMock(return_value=offset))
     terms = Terms(rewrites=True)
     assert await batch_holding(log, terms, offset, source_start=24, source_end=30, starting=start) == expected
+
+
+async def test_a_leader_that_shows_less_than_was_copied() -> None:
+    """A new one: it is asked again, since the copy may end inside the batch that it does not show."""
+    log: Any = SimpleNamespace(batch_at=AsyncMock(return_value=None), visible_end=AsyncMock(return_value=26))
+    with pytest.raises(Unreachable):
+        await batch_holding(log, Terms(rewrites=True), 27, source_start=0, source_end=30)
+    log.visible_end.return_value = 27
+    assert await batch_holding(log, Terms(rewrites=True), 27, source_start=0, source_end=30) == NOT_INSIDE
+
+
+async def test_a_source_that_deletes_while_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``offsets: mapped``: both logs were looked at before. Everything is looked at again, from where the source begins
+    by then; until that was done, offset 0 was taken for one that the source answers with nothing: ``corrupt``."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        source.store("t", 0, *batches(5))
+        asked = []
+
+        async def chosen(*_: Any) -> None:
+            asked.append(1)
+            source.log("t").delete_before(15)
+
+        monkeypatch.setattr(Starts, "_chosen", chosen)
+        async with mirroring(source, destination, mapped=True, start_from="latest") as flow:
+            await until(lambda: asked and flow.partition().phase.value == "active")
+            source.store("t", 0, *batches(2, first=15))
+            await until(lambda: flow.copied_batches == 2 or flow.log.of("halted"))
+            assert not flow.log.of("halted")
