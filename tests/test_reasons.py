@@ -15,7 +15,7 @@ IN_NO_SET = {
     "ambiguous_position", "authorization", "checkpoint_behind", "checkpoint_lost", "corrupt", "corrupt_destination",
     "dead_letter_refused", "destination_rewrites", "fewer_partitions", "fill_not_permitted", "invalid_topic",
     "leading_offsets", "no_common_version", "not_opened", "not_strict", "old_format", "policy_violation",
-    "producer_ids_refused", "settings_changed", "sparse_batch", "strict_refused", "unknown_attributes",
+    "producer_ids_refused", "settings_changed", "sparse_batch", "start_unknown", "strict_refused", "unknown_attributes",
     "unsupported_codec", "unsupported_version",
 }  # fmt: skip
 """Reasons after which offsets mean the same on both sides, that on.gap does not pass over, and no config decides."""
