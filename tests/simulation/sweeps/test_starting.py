@@ -121,6 +121,9 @@ class StartingCopy(PieceCopy):
             return True
         if reason == "other_flow":
             return bool(self.strays)
+        if reason == "overfilled" and self._cut:
+            # Of what the source has lost, only holes were filled by then; it may have lost more since.
+            return True
         return super().excuses(reason, at_s)
 
     def _is_cut_before(self) -> bool:
