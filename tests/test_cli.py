@@ -26,7 +26,7 @@ from mirror.service.offsets import translate
 from mirror.service.worker_settings import Supervision
 from tests.service.config.loading import base
 from tests.service.config.test_across import text
-from tests.service.stage.running import MIRROR, Mirror
+from tests.service.stage.running import MIRROR, Mirror, without_stdout
 
 
 @pytest.fixture
@@ -250,6 +250,8 @@ def test_a_stdout_that_takes_nothing(config: Path, tmp_path: Path, arguments: li
     """A full disk, a closed descriptor, a reader that is gone: one line (none for a pipe, as everywhere), no traceback,
     and an exit code that is not 0. What is said on stderr is said as ever."""
     command = [str(MIRROR), *(each.format(config) for each in arguments)]
+    if stdout == "closed":
+        command = without_stdout(command)
     reader, writer = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -263,7 +265,6 @@ def test_a_stdout_that_takes_nothing(config: Path, tmp_path: Path, arguments: li
             cwd=tmp_path,
             timeout=60,
             env=os.environ | {"MIRROR_RUNTIME": str(tmp_path / "runtime")},
-            preexec_fn=(lambda: os.close(1)) if stdout == "closed" else None,
         )
     finally:
         os.close(full)

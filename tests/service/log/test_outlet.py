@@ -18,7 +18,7 @@ from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from mirror.service.log.outlet import NOT_READ, LogOutlet
 from tests.service.stage.kafka_side import create_topic, end_of, produce
-from tests.service.stage.running import MIRROR, PATIENCE_S, config_text, fetch, mirror
+from tests.service.stage.running import MIRROR, PATIENCE_S, config_text, fetch, mirror, without_stdout
 
 SOON_S = 60.0
 FULL = Path("/dev/full")
@@ -131,15 +131,17 @@ AWAY = ("127.0.0.1:1", "127.0.0.1:2")
 
 @contextmanager
 def running(
-    folder: Path, stdout: Any, *, clusters: tuple[str, str] = AWAY, topic: str = "t", **options: Any
+    folder: Path, stdout: Any, *, clusters: tuple[str, str] = AWAY, topic: str = "t", closed: bool = False
 ) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """``mirror run``, and where it listens: its log may not tell."""
+    """``mirror run``, and where it listens: its log may not tell. ``closed``: it is started without a stdout."""
     reserved = Reservation()
     address = f"127.0.0.1:{reserved.port}"
     config = folder / "mirror.yaml"
     config.write_text(config_text(*clusters, [topic], top={"http.listen": address}))
     command = [str(MIRROR), "run", "-c", str(config)]
-    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, **options) as process:
+    with subprocess.Popen(
+        without_stdout(command) if closed else command, stdout=stdout, stderr=subprocess.PIPE
+    ) as process:
         try:
             yield process, address
         finally:
@@ -164,10 +166,6 @@ def wait_for_loss(process: "subprocess.Popen[bytes]", address: str) -> None:
         time.sleep(0.02)
 
 
-def close_stdout() -> None:
-    os.close(1)
-
-
 @pytest.mark.parametrize("kind", ["full", "gone", "none"])
 def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
     """A full disk, a closed pipe, no stdout: it runs, counts what was lost, and stops as it was told, exit code 0."""
@@ -176,8 +174,7 @@ def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(FULL if kind == "full" else writer, "wb", closefd=kind == "full") as stdout:
-        started: dict[str, Any] = {"preexec_fn": close_stdout} if kind == "none" else {}
-        with running(tmp_path, stdout, **started) as (process, address):
+        with running(tmp_path, stdout, closed=kind == "none") as (process, address):
             os.close(writer)
             wait_for_loss(process, address)
             process.send_signal(signal.SIGTERM)

@@ -49,6 +49,12 @@ def config_text(
     )
 
 
+def without_stdout(command: Sequence[str]) -> list[str]:
+    """The command, started by a shell with no descriptor 1. A ``preexec_fn`` that closes it would need a copy of the
+    test's own process first, which a machine can refuse for want of memory."""
+    return ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+
+
 class Mirror:
     """The process. A context manager that leaves none behind."""
 
