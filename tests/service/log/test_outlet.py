@@ -173,13 +173,15 @@ def test_the_mirror_goes_on(tmp_path: Path, kind: str) -> None:
         pytest.skip("no /dev/full")
     reader, writer = os.pipe()
     os.close(reader)
-    with open(FULL if kind == "full" else writer, "wb", closefd=kind == "full") as stdout:
-        with running(tmp_path, stdout, closed=kind == "none") as (process, address):
-            os.close(writer)
-            wait_for_loss(process, address)
-            process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=PATIENCE_S)
-            assert (process.returncode, errors) == (0, b"")
+    with (
+        open(FULL if kind == "full" else writer, "wb", closefd=kind == "full") as stdout,
+        running(tmp_path, stdout, closed=kind == "none") as (process, address),
+    ):
+        os.close(writer)
+        wait_for_loss(process, address)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, errors) == (0, b"")
 
 
 @pytest.mark.broker
