@@ -17,7 +17,7 @@ $(READY): pyproject.toml setup.py scripts/fastest-python $(wildcard mirror/relay
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/mirror demo
+	$(BIN)/mirror demo --out build/demo
 
 # The suite takes more CPU than waiting: with six at a time, two cores are overloaded, and it is no sooner done.
 TEST_PROCESSES := 3

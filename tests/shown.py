@@ -42,6 +42,8 @@ def parse(words: list[str]) -> None:
     while isinstance(command, click.Group) and (
         rest[:1] == [] or not rest[0].startswith("-") or "show" in command.commands
     ):
+        if command.invoke_without_command and not (rest and rest[0] in command.list_commands(context)):
+            break
         # Without a sub-command, a group shows something, if it does.
         name = rest.pop(0) if rest and rest[0] in command.list_commands(context) else "show"
         found = command.get_command(context, name)

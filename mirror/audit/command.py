@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _UNHEARD = logging.NullHandler()
 UNWRAPPED = 10_000
 """Console width in characters: more than any line has."""
-NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash")
+NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "cryptography")
 
 
 class ExitCode(IntEnum):
@@ -51,6 +51,7 @@ def audit_flow(
     request: AuditRequest,
     *,
     out: Path | None = None,
+    key: Path | None = None,
     metrics: Path | None = None,
     limit: int | None = None,
     console: Console | None = None,
@@ -65,6 +66,7 @@ def audit_flow(
     Args:
         request: what to audit.
         out: folder for the result files; without it none are written.
+        key: file of the private key that signs the certificate among them.
         metrics: file for what it said, for Prometheus (``mirror.audited``); without it none is written.
         limit: number of findings shown on the terminal; None for the default.
         console: for the result; stdout by default.
@@ -95,7 +97,7 @@ def audit_flow(
     logging.getLogger().addHandler(_UNHEARD)
     try:
         with _terminated_as_interrupted():
-            result = _audit(request, out, limit, console, errors, spark, typed, master, conf or {})
+            result = _audit(request, out, key, limit, console, errors, spark, typed, master, conf or {})
         code = _EXIT_CODES[result.verdict]
         if last is not None:
             last.result = result
@@ -151,6 +153,7 @@ def for_stdout() -> Console:
 def _audit(
     request: AuditRequest,
     out: Path | None,
+    key: Path | None,
     limit: int | None,
     console: Console,
     errors: Console,
@@ -168,9 +171,11 @@ def _audit(
             "in the project's folder: pip install '.[audit]'",
         )
     from mirror.audit import export, job, report
+    from mirror.audit.certify.keys import SigningKey
     from mirror.audit.spark.cluster_session import ClusterSession, is_submitted
     from mirror.audit.spark.session import LocalSession
 
+    signing = SigningKey.read(key) if key is not None else None
     if master is None and not is_submitted():
         session: Callable[[], LocalSession] = LocalSession
     else:
@@ -180,9 +185,39 @@ def _audit(
     advice = remedies(result.findings, request, typed)
     report.print_result(result, console, limit=report.MOST_SHOWN if limit is None else limit, remedies=advice)
     if out is not None:
-        export.write(result, out)
+        export.write(result, out, key=signing, remedies=advice)
         console.print(f"written to {out}", markup=False, highlight=False)
     return result
+
+
+def verify_certificate(path: Path, key: Path | None, console: Console | None = None) -> int:
+    """Verifies a certificate offline and prints what it says.
+
+    Args:
+        path: the file, or the folder that has it.
+        key: file of the public key whose signature it must have.
+        console: for the result; stdout by default.
+
+    Returns:
+        1 if it is not valid, or cannot be read; otherwise the exit code of the audit.
+    """
+    from mirror.audit.certify.keys import read_public
+    from mirror.audit.certify.verifying import verified
+
+    console = console or for_stdout()
+    try:
+        found = verified(path, read_public(key) if key is not None else None)
+    except AuditError as error:
+        tell(Console(stderr=True), error)
+        return ExitCode.NOT_FINISHED
+    for line in found.told:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for problem in found.problems:
+        console.print(f"not valid: {problem}", markup=False, highlight=False, soft_wrap=True)
+    if found.problems:
+        return ExitCode.NOT_FINISHED
+    console.print("valid", markup=False, highlight=False)
+    return _EXIT_CODES[found.verdict]
 
 
 def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:

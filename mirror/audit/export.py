@@ -4,9 +4,11 @@ A script that watches the folder must never mistake an older audit's result for 
 before any work is done, each file appears whole, and the summary, which has the verdict, comes last.
 """
 
+import hashlib
 import json
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirror import DISTRIBUTION
+from mirror.audit.certify.certificate import certificate, signed
+from mirror.audit.certify.keys import SigningKey
 from mirror.audit.errors import AuditError
-from mirror.audit.folder import SUMMARY, TABLES, UNFINISHED
+from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, UNFINISHED
 from mirror.audit.judge.changed.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
+from mirror.audit.page.page import page
 
 _OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]
 FINDINGS = pa.schema(
@@ -60,30 +65,57 @@ COVERAGE = pa.schema(
 )
 
 
-def write(result: AuditResult, folder: Path) -> list[Path]:
-    """Writes all files, the summary last. Each file gets its name only when it is whole and on disk.
+def write(
+    result: AuditResult, folder: Path, *, key: SigningKey | None = None, remedies: Sequence[str] = ()
+) -> list[Path]:
+    """Writes all files, the summary last. Each file gets its name only when all are whole and on disk.
+
+    Args:
+        result: of the audit.
+        folder: that exists.
+        key: signs the certificate; None: it is not signed.
+        remedies: lines for the page that say what to do.
 
     Raises:
         AuditError: a file cannot be written.
     """
     findings = [finding_row(finding) for finding in result.findings]
     coverage = [coverage_row(row) for row in result.coverage]
-    written = [folder / name for name in (*TABLES, SUMMARY)]
-    contents = (findings, (findings, FINDINGS), coverage, (coverage, COVERAGE), summary(result))
+    contents: dict[str, Any] = {
+        "findings.json": findings,
+        "findings.parquet": (findings, FINDINGS),
+        "coverage.json": coverage,
+        "coverage.parquet": (coverage, COVERAGE),
+        PAGE: page(result, remedies),
+        SUMMARY: summary(result),
+    }
+    digests: dict[str, str] = {}
     try:
-        for path, content in zip(written, contents, strict=True):
-            unfinished = path.with_name(path.name + UNFINISHED)
-            if isinstance(content, tuple):
-                rows, schema = content
-                pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)
-            else:
-                unfinished.write_text(json.dumps(content, indent=1) + "\n")
+        for name in FILES:
+            path = folder / name
+            unfinished = folder / (name + UNFINISHED)
+            _write(unfinished, signed(certificate(result, digests), key) if name == CERTIFICATE else contents[name])
             _flush(unfinished)
-            unfinished.rename(path)
+            with unfinished.open("rb") as written:
+                digests[name] = hashlib.file_digest(written, "sha256").hexdigest()
+        for name in FILES:
+            path = folder / name
+            (folder / (name + UNFINISHED)).rename(path)
         _flush(folder)
     except OSError as error:
         raise AuditError(f"cannot write {path}: {error.strerror}", "free some space, or name another folder") from error
-    return written
+    return [folder / name for name in FILES]
+
+
+def _write(path: Path, content: Any) -> None:
+    """Writes rows with their schema as Parquet, text as it is, and all else as JSON."""
+    if isinstance(content, tuple):
+        rows, schema = content
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    elif isinstance(content, str):
+        path.write_text(content)
+    else:
+        path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _flush(path: Path) -> None:

@@ -6,6 +6,10 @@ from mirror.audit.errors import AuditError
 
 SUMMARY = "summary.json"
 TABLES = [f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
+CERTIFICATE = "certificate.json"
+PAGE = "report.html"
+FILES = (*TABLES, PAGE, CERTIFICATE, SUMMARY)
+"""All of them, in the order in which they get their names: the verdict comes last."""
 UNFINISHED = ".unfinished"
 
 
@@ -17,7 +21,7 @@ def prepare(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (SUMMARY, *TABLES):
+        for name in reversed(FILES):
             (folder / name).unlink(missing_ok=True)
             (folder / (name + UNFINISHED)).unlink(missing_ok=True)
         probe = folder / ".mirror-audit"

@@ -367,6 +367,16 @@ class Finding:
     """Bytes of the records, if their batches were opened; otherwise 0."""
 
 
+class RangeContent(NamedTuple):
+    """The batches that one side has in a range of offsets. ``width``: offsets in a chunk, the first of which begins at
+    ``start``. ``digest``: that of the chunks' digests (``read.rows.Chunks``), in hex."""
+
+    start: int
+    end: int
+    width: int
+    digest: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """Counts of what was actually read of one partition on one side: batches of records, and offsets by their nature.
@@ -374,7 +384,7 @@ class Coverage:
     ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
     batch at all) count holes; at the destination, ``control`` counts filled holes, and ``aborted`` what was there
     before the flow (``Adopted``). ``odd`` counts offsets of control batches that do not belong at the destination.
-    ``stamped`` counts batches with the time of their append.
+    ``stamped`` counts batches with the time of their append. ``contents``: each range's batches, in order.
     """
 
     side: Side
@@ -395,6 +405,7 @@ class Coverage:
     empty: int = 0
     odd: int = 0
     stamped: int = 0
+    contents: tuple[RangeContent, ...] = ()
 
     @property
     def holes(self) -> int:

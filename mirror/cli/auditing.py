@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,11 +13,26 @@ if TYPE_CHECKING:
     from mirror.service.config import ClusterSettings
 
 
-class _Command(click.Command):
-    """Removes an earlier audit's files also if the command line is wrong: nothing of yesterday is left as an answer."""
+_OTHER = "mirror.audit.other"
+"""In the context's ``meta`` where the line is that of another command than the audit itself."""
+
+
+class _Audit(click.Group):
+    """A command with commands of its own, which have nothing of its options.
+
+    It removes an earlier audit's files also if the command line is wrong: nothing of yesterday is left as an answer.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Returns none for another command's line."""
+        own = super().get_params(ctx)
+        return [each for each in own if isinstance(each, click.Option) and each.is_eager] if _OTHER in ctx.meta else own
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the line; a first word that is a command begins that command's line."""
         given = [*args]
+        if given and given[0] in self.commands:
+            ctx.meta[_OTHER] = True
         try:
             return super().parse_args(ctx, args)
         except click.UsageError:
@@ -28,7 +43,8 @@ class _Command(click.Command):
             raise
 
 
-@click.command(cls=_Command)
+@click.group(cls=_Audit, invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@click.pass_context
 @CONFIG
 @FLOW
 @click.option(
@@ -43,20 +59,17 @@ class _Command(click.Command):
     help="Also write what the audit said to this file (NAME.prom), as metrics for node_exporter's textfile collector; "
     "by default audit.metrics.file.",
 )
+@click.option(
+    "--sign-with",
+    "key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Sign the certificate in --out with this private key (Ed25519, PEM).",
+)
 @click.option("--digest", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True)
 @click.option("--limit", type=click.IntRange(min=0), help="Findings shown on the terminal.")
 @click.option("--master", metavar="URL", help="A Spark cluster, as spark-submit takes it; by default this machine.")
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for --master, as spark-submit takes it.")
-def audit(
-    path: Path,
-    name: str,
-    out: Path | None,
-    metrics: Path | None,
-    digest: str,
-    limit: int | None,
-    master: str | None,
-    conf: tuple[str, ...],
-) -> None:
+def audit(ctx: click.Context, /, **given: Any) -> None:
     """Read both clusters and prove that the bytes are identical, or name each place where they are not.
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference, 3 no difference, but something that cannot be proved
@@ -65,9 +78,25 @@ def audit(
     \b
         mirror audit -c mirror.yaml
         mirror audit -c mirror.yaml --out /var/tmp/audit
+        mirror audit -c mirror.yaml --out /var/tmp/audit --sign-with audit-key.pem
         mirror audit -c mirror.yaml --metrics-file /var/lib/prometheus/node-exporter/mirror-audit.prom
         mirror audit -c mirror.yaml --master spark://spark:7077 --conf spark.executor.memory=4g
     """
+    if ctx.invoked_subcommand is None:
+        _run(**given)
+
+
+def _run(
+    path: Path,
+    name: str,
+    out: Path | None,
+    metrics: Path | None,
+    key: Path | None,
+    digest: str,
+    limit: int | None,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
     from mirror.audit.command import audit_flow
     from mirror.audit.model import AuditRequest, Endpoint
     from mirror.relay.settings import codec_named
@@ -75,6 +104,8 @@ def audit(
 
     if out is not None:
         _remove_earlier(out)
+    elif key is not None:
+        raise click.UsageError("--sign-with signs the certificate in a folder: name it with --out")
     config = load(path)
     flow = chosen(config, name)
 
@@ -109,6 +140,7 @@ def audit(
         audit_flow(
             request,
             out=out,
+            key=key,
             metrics=metrics or (Path(at) if (at := flow.settings.audit_metrics_file) else None),
             limit=limit,
             typed=replace(Commands.of(path), flow=name).rendered,
@@ -116,6 +148,31 @@ def audit(
             conf=_spark_conf(master, conf),
         )
     )
+
+
+@audit.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The public key (Ed25519, PEM) whose signature it must have.",
+)
+def verify(path: Path, key: Path | None) -> None:
+    """Verify the certificate of an audit, without any cluster.
+
+    PATH is certificate.json or the folder of --out. What the certificate says must fit together, the files beside it
+    must be as the audit wrote them, and with --key, it must have the key's signature.
+
+    Exit codes: 0 identical, 1 not valid, or the audit could not finish, 2 a difference, 3 no difference, but something
+    that cannot be proved any more.
+
+    \b
+        mirror audit verify /var/tmp/audit
+        mirror audit verify /var/tmp/audit --key audit-key.pub.pem
+    """
+    from mirror.audit.command import verify_certificate
+
+    sys.exit(verify_certificate(path, key))
 
 
 def _remove_earlier(out: Path) -> None:

@@ -3,6 +3,7 @@
 import signal
 import sys
 from contextlib import closing
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -31,17 +32,24 @@ class _Size(click.ParamType[int]):
 @click.command()
 @click.option("--size", type=_Size(), default="300MB", show_default=True, help="How much to store before mirroring.")
 @click.option("--keep", is_flag=True, help="Leave both clusters up at the end, until Ctrl-C.")
-def demo(size: int, keep: bool) -> None:
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Leave the audit's files in this folder: report.html, certificate.json and the findings.",
+)
+def demo(size: int, keep: bool, out: Path | None) -> None:
     """Mirror between two real Kafka clusters on this machine, and prove that the copy is identical.
 
     Starts both clusters, fills topics from librdkafka and Java producers (none, gzip, snappy, lz4, zstd), runs
-    `mirror run` while they go on writing, then `mirror audit` over everything. Leaves nothing behind.
+    `mirror run` while they go on writing, then `mirror audit` over everything. Leaves nothing behind, but for the
+    audit's files with --out.
 
     Exit codes: 0 identical, 1 could not finish, 2 a difference.
 
     \b
         mirror demo
         mirror demo --size 1GB --keep
+        mirror demo --out /tmp/audit
     """
     from mirror.demo.demo import Demo, Options
     from mirror.demo.show.screen import open_screen
@@ -52,7 +60,7 @@ def demo(size: int, keep: bool) -> None:
     screen = open_screen()
     with closing(screen):
         try:
-            identical = Demo(Options(size=size, keep=keep), screen).run()
+            identical = Demo(Options(size=size, keep=keep, out=out and out.absolute()), screen).run()
         except (DemoError, SandboxError) as error:
             screen.close()
             click.echo(f"mirror demo: {error}", err=True)

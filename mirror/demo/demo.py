@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mirror.audit.folder import CERTIFICATE, PAGE
 from mirror.demo.data.load import Load
 from mirror.demo.data.topics import ALL_TOPICS, records_for
 from mirror.demo.data.writers import KAFKA_TOOLS
@@ -65,10 +66,12 @@ class Options:
     Attributes:
         size: bytes to store at the source, before the producers go on writing.
         keep: leave the clusters up at the end, until Ctrl-C.
+        out: folder that keeps the audit's files; None: they go with all else.
     """
 
     size: int
     keep: bool = False
+    out: Path | None = None
 
 
 class Demo:
@@ -96,6 +99,8 @@ class Demo:
             jars.classpath_of([KAFKA_TOOLS])
             self._began_at = time.monotonic()
             self._screen.show(INTRODUCTION)
+            if self._options.out is not None:
+                self._screen.show(f"(But for the audit's report and certificate, which stay in {self._options.out}.)\n")
             source, destination = self._clusters()
             processes = self._stack.enter_context(closing(Processes()))
             load = self._stack.enter_context(
@@ -210,7 +215,7 @@ class Demo:
 
     def _audit(self, config: Path, cost: Cost, processes: Processes) -> bool:
         self._screen.begin("audit", "mirror audit is starting")
-        out = processes.folder / "audit"
+        out = self._options.out or processes.folder / "audit"
         audit = Audit(config, out=out, folder=processes.folder)
         identical = audit.wait(self._screen.update)
         if not identical:
@@ -221,6 +226,10 @@ class Demo:
         self._screen.show(
             render(results, cost, identical=identical and agree, took_s=time.monotonic() - self._began_at)
         )
+        if self._options.out is not None:
+            self._screen.show(
+                f"report:      {out / PAGE}\ncertificate: {out / CERTIFICATE}  (mirror audit verify {out})"
+            )
         if not agree:
             raise DemoError("the audit's exit code and its files contradict each other", "report it")
         return identical

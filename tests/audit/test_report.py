@@ -26,6 +26,7 @@ from mirror.audit.model import (
     Endpoint,
     Finding,
     Kind,
+    RangeContent,
     Side,
     SkippedRange,
     Span,
@@ -38,10 +39,11 @@ from mirror.offsetmap.entries.checkpoint import in_words
 
 def coverage(side: Side, topic: str, partition: int, *, complete: bool = True) -> Coverage:
     """A row with 5 batches."""
+    control, aborted = (3, 5) if side is Side.SOURCE else (10, 0)
     return Coverage(
         side=side, topic=topic, partition=partition, cluster_id=side.value, log=Span(0, 50), audited=Span(0, 50),
-        ranges=1, batches=5, records=50, bytes=1_500_000, gaps=2, complete=complete, offsets=40,
-        **{"control": 3, "aborted": 5} if side is Side.SOURCE else {"control": 10},
+        ranges=1, batches=5, records=50, bytes=1_500_000, gaps=2, complete=complete, offsets=40, control=control,
+        aborted=aborted, contents=(RangeContent(0, 50, 50, 16 * "ab"),),
     )  # fmt: skip
 
 

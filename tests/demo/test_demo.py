@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mirror.audit.folder import FILES
 from mirror.demo.data.topics import TOPICS
 
 pytestmark = pytest.mark.broker
@@ -89,6 +90,27 @@ def test_a_small_demo_proves_every_topic_identical(folder: Path, program: tuple[
         assert row.rstrip(" │").endswith("identical"), row
     assert "IDENTICAL" in output
     assert "No batch was opened" in output
+    assert_nothing_is_left(folder)
+
+
+@pytest.mark.spark
+def test_what_stays_is_the_report_and_a_valid_certificate(folder: Path, tmp_path: Path) -> None:
+    """Of a copy on real brokers, both sides' roots are the same in each partition."""
+    out = tmp_path / "audit"
+    with demo(folder, "--size", "2MB", "--out", str(out)) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, output
+    assert f"report:      {out}/report.html" in output
+    assert f"(mirror audit verify {out})" in output
+    assert {path.name for path in out.iterdir()} == set(FILES)
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror", "audit", "verify", str(out)], capture_output=True, text=True, check=False
+    )
+    partitions = sum(plan.partitions for plan in TOPICS)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "valid"), done
+    assert f"{partitions} partitions, " in done.stdout
+    assert f"the same root (xxh3_128) in {partitions} of them" in done.stdout
+    assert "Nothing is missing, nothing is doubled, nothing is changed." in (out / "report.html").read_text()
     assert_nothing_is_left(folder)
 
 

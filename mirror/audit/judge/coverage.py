@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Bounds, Coverage, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.model import Bounds, Coverage, Finding, Kind, RangeContent, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.witness import check_chain
@@ -116,7 +116,8 @@ def coverage_of(
     """Returns a coverage row for each partition."""
     rows = []
     for known in bounds:
-        found = [read[key_of(wanted)] for wanted in ranges.get(known.key, ())]
+        wanted = sorted(ranges.get(known.key, ()), key=lambda one: one.start)
+        found = [read[key_of(one)] for one in wanted]
         rows.append(
             Coverage(
                 side=side,
@@ -137,6 +138,10 @@ def coverage_of(
                 odd=sum(part.odd for part in found),
                 stamped=sum(part.stamped for part in found),
                 complete=not any(part.broken for part in found),
+                contents=tuple(
+                    RangeContent(one.start, one.end, one.width, part.content)
+                    for one, part in zip(wanted, found, strict=True)
+                ),
             )
         )
     return rows

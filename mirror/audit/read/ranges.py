@@ -97,7 +97,8 @@ class RangeCoverage:
     deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
     becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
     formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
-    ``stamped``: batches of records with the time of their append.
+    ``stamped``: batches of records with the time of their append. ``content``: what identifies all batches
+    (``Chunks.content``), in hex; empty where rows are not chunks.
     """
 
     batches: int = 0
@@ -124,6 +125,7 @@ class RangeCoverage:
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
     stamped: int = 0
+    content: str = ""
 
     @property
     def accounted(self) -> int:

@@ -6,6 +6,7 @@ With batches of 1 KB, a gigabyte has a million rows, so the loop in ``make_block
 import hashlib
 import itertools
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ MOST_UNSOUND = 1_000
 """Most chunks that one run of odd offsets marks as unsound; beyond these, the offsets are only counted."""
 
 _CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
+_PLACE = struct.Struct(">qq")
 _HEADER_BYTES = np.arange(HEADER_SIZE)
 
 
@@ -104,7 +106,8 @@ def digester(name: str) -> Digester:
     raise ValueError(f"digest {name!r} is not known")
 
 
-def _hasher(name: str) -> Callable[[], Any]:
+def hasher(name: str) -> Callable[[], Any]:
+    """Returns the constructor of hash objects that digest several pieces together."""
     return xxhash.xxh3_128 if name == "xxh3_128" else hashlib.sha256
 
 
@@ -264,13 +267,17 @@ class Chunks:
     In exact mode, the sides agree on every offset, so chunks cut by offsets are the same on both. A chunk's digest
     covers, in order, each batch's header without the destination's own fields, and its payload's digest. It does not
     cover holes: if all batches are equal, so are the offsets between them, and ``odd`` ones make their chunk unsound.
+
+    ``content`` identifies all of them: it digests each chunk's first offset, its number of batches (8 bytes each,
+    big-endian) and its digest, in order.
     """
 
     def __init__(self, digest: str, start: int, width: int, odd: frozenset[What] = frozenset()) -> None:
-        self._new = _hasher(digest)
+        self._new = hasher(digest)
         self._start = start
         self._width = width
         self._at = -1
+        self.content = self._new()
         self._rows: list[tuple[Any, ...]] = []
         self._odd = np.array(sorted(odd), np.int64)
         self._unsound: set[int] = set()
@@ -317,9 +324,9 @@ class Chunks:
 
     def _close(self) -> None:
         if self._count:
-            self._append(
-                self._at, self._count, *self._times, self._size, self._crc_ok, self._hash.digest()
-            )  # fmt: skip
+            digest = self._hash.digest()
+            self._append(self._at, self._count, *self._times, self._size, self._crc_ok, digest)
+            self.content.update(_PLACE.pack(self._start + self._at * self._width, self._count) + digest)
         self._open()
 
     def _append(self, index: int, count: int, *fields: Any) -> None:

@@ -66,6 +66,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
                 async for block in blocks:
                     chunks.add(block)
                 yield chunks.rows(*name)
+                coverage.content = chunks.content.hexdigest()
             elif options.rows == RECORDS:
                 async for block in blocks:
                     if block.records:

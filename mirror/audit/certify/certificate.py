@@ -1,0 +1,90 @@
+"""What a certificate says. It is JSON, and complete in itself: each number in it can be checked without the clusters,
+or by reading the same ranges of them again."""
+
+import json
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from mirror import DISTRIBUTION
+from mirror.audit.certify.contents import root
+from mirror.audit.certify.keys import SigningKey
+from mirror.audit.judge.changed.reencoded import counted
+from mirror.audit.model import AuditResult, Coverage, Side
+
+FORMAT = "mirror-audit-certificate"
+FORMAT_VERSION = 1
+
+
+def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the certificate of an audit, unsigned.
+
+    Args:
+        result: what the audit found.
+        files: name -> SHA-256 in hex, of the files that stand beside it.
+    """
+    sides: dict[tuple[str, int], dict[Side, Coverage]] = defaultdict(dict)
+    for row in result.coverage:
+        sides[row.topic, row.partition][row.side] = row
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "issued_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "mirror": version(DISTRIBUTION), "pyspark": version("pyspark"), "python": platform.python_version()
+        },
+        "flow": result.flow,
+        "verdict": result.verdict.value,
+        "identity": "payload",
+        "offsets": result.offsets,
+        "isolation_level": result.isolation_level,
+        "digest": result.digest,
+        "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
+        "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
+        "findings": dict(sorted(Counter(finding.kind.value for finding in result.findings).items())),
+        "accepted": sorted(result.accepted),
+        "reencoded": {
+            cause: {"batches": batches, "records": records}
+            for cause, (batches, records) in sorted(counted(result.reencoded).items())
+        },
+        "append_times": result.stamped,
+        "skipped_offsets": sum(each.source.offsets for each in result.skipped),
+        "undecided_offsets": sum(each.span.offsets for each in result.undecided),
+        "partitions": [
+            {
+                "topic": topic,
+                "partition": partition,
+                "start": found[Side.SOURCE].audited.start,
+                "end": found[Side.SOURCE].audited.end,
+                **{side.value: _side(found[side], result.digest) for side in Side},
+            }
+            for (topic, partition), found in sorted(sides.items())
+        ],
+        "files": dict(sorted(files.items())),
+    }  # fmt: skip
+
+
+def _side(row: Coverage, digest: str) -> dict[str, Any]:
+    return {
+        "batches": row.batches,
+        "records": row.records,
+        "bytes": row.bytes,
+        "complete": row.complete,
+        "root": root(digest, row.contents),
+        "ranges": [[each.start, each.end, each.width, each.digest] for each in row.contents],
+    }
+
+
+def canonical(made: Mapping[str, Any]) -> bytes:
+    """Returns the bytes that are signed: all of it but the signature, as JSON with sorted keys and without spaces,
+    escaped to ASCII."""
+    unsigned = {name: value for name, value in made.items() if name != "signature"}
+    return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def signed(made: Mapping[str, Any], key: SigningKey | None) -> dict[str, Any]:
+    """Returns the certificate with its signature; without a key, as it is."""
+    return dict(made) if key is None else {**made, "signature": key.sign(canonical(made))}

@@ -1,0 +1,85 @@
+"""Offset maps: what of a partition each side has, what of it was audited, and where something was found. As SVG."""
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from itertools import groupby
+from typing import NamedTuple
+
+from mirror.audit.model import PROVED_OTHERWISE, AuditResult, Coverage, Finding, Side, Span
+
+WIDTH = 1_000
+"""Columns of a map. A column shows the worst of what lies in it, so a map is small however much was found."""
+BAR = 12
+GAP = 4
+
+
+class Mark(NamedTuple):
+    """Offsets to mark in a bar: ``name`` is the class of their colour; of two in one column, the later one shows."""
+
+    name: str
+    span: Span
+
+
+def offset_map(sides: Mapping[Side, Coverage], findings: Iterable[Finding], result: AuditResult) -> str:
+    """Returns the map of a partition: the source's bar above the destination's.
+
+    With ``offsets: exact``, both have one scale, so that what belongs together stands together. Otherwise each has its
+    own. With ``offsets: mapped``, what was audited is given in the source's offsets, so the destination's bar shows its
+    whole log.
+    """
+    found = list(findings)
+    logs = {side: row.log for side, row in sides.items()}
+    if result.offsets == "exact":
+        whole = Span(min(log.start for log in logs.values()), max(log.end for log in logs.values()))
+        logs = dict.fromkeys(logs, whole)
+    bars = []
+    for at, (side, row) in enumerate(sorted(sides.items(), key=lambda item: item[0] is Side.DESTINATION)):
+        is_mapped = side is Side.DESTINATION and result.offsets != "exact"
+        marks = [Mark("log", row.log), Mark("same", row.log if is_mapped else row.audited)]
+        marks += _undecided(row, result)
+        marks += sorted(_marks(found, side), key=lambda mark: mark.name == "wrong")
+        alias = result.source_alias if side is Side.SOURCE else result.destination_alias
+        bars.append(_bar(at * (BAR + GAP), logs[side], marks, f"{alias}: offsets {row.log.start} to {row.log.end}"))
+    height = len(bars) * (BAR + GAP) - GAP
+    return (
+        f'<svg class="map" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" height="{height}">'
+        f"{''.join(bars)}</svg>"
+    )
+
+
+def _marks(findings: Iterable[Finding], side: Side) -> Iterable[Mark]:
+    for finding in findings:
+        span = finding.source if side is Side.SOURCE else finding.destination
+        if span is not None:
+            yield Mark("unproved" if finding.kind in PROVED_OTHERWISE else "wrong", span)
+
+
+def _undecided(row: Coverage, result: AuditResult) -> Iterable[Mark]:
+    for one in result.undecided:
+        if one.side is row.side and (one.topic, one.partition) == (row.topic, row.partition):
+            yield Mark("open", one.span)
+
+
+def _bar(top: int, whole: Span, marks: Iterable[Mark], title: str) -> str:
+    """Returns one bar, as rectangles of columns of the same colour."""
+    columns = [""] * WIDTH
+    for name, span in marks:
+        first = _column(span.start, whole)
+        last = max(first, _column(span.end, whole, up=True) - 1)
+        if span.offsets or name in {"wrong", "unproved"}:
+            columns[first : last + 1] = [name] * (last + 1 - first)
+    parts, at = [], 0
+    for name, same in groupby(columns):
+        width = len(list(same))
+        if name:
+            parts.append(f'<rect class="{name}" x="{at}" y="{top}" width="{width}" height="{BAR}"/>')
+        at += width
+    return f"<g><title>{escape(title)}</title>{''.join(parts)}</g>"
+
+
+def _column(offset: int, whole: Span, *, up: bool = False) -> int:
+    """Returns the column of an offset. ``up``: the first column behind it, if it is an end."""
+    part = (offset - whole.start) * WIDTH
+    size = max(1, whole.offsets)
+    column = -(-part // size) if up else part // size
+    return min(WIDTH if up else WIDTH - 1, max(0, column))
