@@ -30,7 +30,7 @@ def commands(group: click.Group = main, *words: str) -> Iterator[tuple[tuple[str
         assert found is not None
         if isinstance(found, click.Group):
             yield from commands(found, *words, name)
-        else:
+        if not isinstance(found, click.Group) or found.invoke_without_command:
             yield (*words, name), found
 
 
