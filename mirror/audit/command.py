@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
@@ -164,12 +164,7 @@ def _audit(
 ) -> AuditResult:
     if out is not None:
         prepare(out)
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise AuditError(
-            f"the audit needs {', '.join(missing)}, which the daemon does without",
-            "in the project's folder: pip install '.[audit]'",
-        )
+    _check_installed()
     from mirror.audit import export, job, report
     from mirror.audit.certify.keys import SigningKey
     from mirror.audit.spark.cluster_session import ClusterSession, is_submitted
@@ -188,6 +183,44 @@ def _audit(
         export.write(result, out, key=signing, remedies=advice)
         console.print(f"written to {out}", markup=False, highlight=False)
     return result
+
+
+class Shown(NamedTuple):
+    """What is at an offset: as JSON could hold it, as text of so many columns (0: not wrapped), and the verdict."""
+
+    data: dict[str, Any]
+    table: Callable[[int], str]
+    differs: bool
+
+
+def explain_batches(
+    request: AuditRequest, topic: str, partition: int, offset: int, there: int, show_records: bool
+) -> Shown | None:
+    """Compares the batches of both sides at an offset.
+
+    Args:
+        request: of the flow.
+        topic: by its name at the source.
+        partition: its number.
+        offset: at the source.
+        there: at the destination.
+        show_records: keys, values and headers may be shown.
+
+    Returns:
+        What is there; None if a side cannot be read: the reason and a remedy were printed.
+    """
+    from mirror.audit.explain.comparing import explained
+    from mirror.audit.explain.looking import look
+    from mirror.audit.explain.telling import data, table
+
+    try:
+        _check_installed()
+        source, destination = look(request, topic, partition, offset, there)
+    except AuditError as error:
+        tell(Console(stderr=True), error)
+        return None
+    found = explained(source, destination, show_records=show_records)
+    return Shown(data(source, destination, found), partial(table, source, destination, found), found.differs)
 
 
 def verify_certificate(path: Path, key: Path | None, console: Console | None = None) -> int:
@@ -218,6 +251,16 @@ def verify_certificate(path: Path, key: Path | None, console: Console | None = N
         return ExitCode.NOT_FINISHED
     console.print("valid", markup=False, highlight=False)
     return _EXIT_CODES[found.verdict]
+
+
+def _check_installed() -> None:
+    """Raises AuditError if a package is missing."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise AuditError(
+            f"the audit needs {', '.join(missing)}, which the daemon does without",
+            "in the project's folder: pip install '.[audit]'",
+        )
 
 
 def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mirror.cli.formats import FORMAT, show
 from mirror.cli.options import CONFIG, FLOW, chosen, load
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 if TYPE_CHECKING:
-    from mirror.service.config import ClusterSettings
+    from mirror.audit.model import AuditRequest
+    from mirror.service.config import ClusterSettings, ResolvedFlow
 
 
 _OTHER = "mirror.audit.other"
@@ -98,16 +101,31 @@ def _run(
     conf: tuple[str, ...],
 ) -> None:
     from mirror.audit.command import audit_flow
-    from mirror.audit.model import AuditRequest, Endpoint
-    from mirror.relay.settings import codec_named
     from mirror.service.commands import Commands
 
     if out is not None:
         _remove_earlier(out)
     elif key is not None:
         raise click.UsageError("--sign-with signs the certificate in a folder: name it with --out")
-    config = load(path)
-    flow = chosen(config, name)
+    flow = chosen(load(path), name)
+    sys.exit(
+        audit_flow(
+            _request(flow, digest),
+            out=out,
+            key=key,
+            metrics=metrics or (Path(at) if (at := flow.settings.audit_metrics_file) else None),
+            limit=limit,
+            typed=replace(Commands.of(path), flow=name).rendered,
+            master=master,
+            conf=_spark_conf(master, conf),
+        )
+    )
+
+
+def _request(flow: "ResolvedFlow", digest: str) -> "AuditRequest":
+    """Returns what an audit is to compare for a flow."""
+    from mirror.audit.model import AuditRequest, Endpoint
+    from mirror.relay.settings import codec_named
 
     def endpoint(alias: str, settings: "ClusterSettings") -> Endpoint:
         return Endpoint(
@@ -120,7 +138,7 @@ def _run(
         )
 
     here, _, there = flow.name.partition("->")
-    request = AuditRequest(
+    return AuditRequest(
         flow=flow.id,
         source=endpoint(here, flow.source),
         destination=endpoint(there, flow.destination),
@@ -136,18 +154,45 @@ def _run(
         rebatches=flow.settings.mode != "shallow",
         append_times=flow.settings.destination_timestamps == "append",
     )
-    sys.exit(
-        audit_flow(
-            request,
-            out=out,
-            key=key,
-            metrics=metrics or (Path(at) if (at := flow.settings.audit_metrics_file) else None),
-            limit=limit,
-            typed=replace(Commands.of(path), flow=name).rendered,
-            master=master,
-            conf=_spark_conf(master, conf),
-        )
-    )
+
+
+@audit.command()
+@CONFIG
+@FLOW
+@click.option("--topic", required=True, help="The topic, by its name at the source.")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--offset", type=click.IntRange(min=0), required=True, help="The offset at the source.")
+@click.option(
+    "--destination-offset",
+    "there",
+    type=click.IntRange(min=0),
+    help="The offset at the destination, if it is another one: offsets: mapped, or a batch that was moved.",
+)
+@click.option("--show-records", is_flag=True, help="Show all records, with keys, values and headers.")
+@FORMAT
+def explain(
+    path: Path, name: str, topic: str, partition: int, offset: int, there: int | None, show_records: bool, shape: str
+) -> None:
+    """Show the batches of both sides at an offset, side by side: headers, checksums, and a digest of each record.
+
+    For a look at what an audit has found; findings have the offsets of both sides. It shows what is stored: nothing is
+    left out, damaged batches included. What is in the records is shown only with --show-records.
+
+    Exit codes: 0 the same, but for what is the writer's own, 1 a side cannot be read, 2 a difference.
+
+    \b
+        mirror audit explain -c mirror.yaml --topic orders --partition 3 --offset 1234
+        mirror audit explain -c mirror.yaml --topic orders --offset 1234 --show-records
+        mirror audit explain -c mirror.yaml --topic orders --offset 1234 --destination-offset 1200 --format json
+    """
+    from mirror.audit.command import explain_batches
+
+    request = _request(chosen(load(path), name), "xxh3_128")
+    shown = explain_batches(request, topic, partition, offset, offset if there is None else there, show_records)
+    if shown is None:
+        sys.exit(EXIT_FAILED)
+    show(shape, shown.data, shown.table)
+    sys.exit(EXIT_HALTED if shown.differs else EXIT_OK)
 
 
 @audit.command()

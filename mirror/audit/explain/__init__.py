@@ -1,0 +1,1 @@
+"""``mirror audit explain``: the two batches at one offset, side by side."""
