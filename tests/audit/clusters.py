@@ -115,12 +115,12 @@ def copy(
     asyncio.run(_copy(source, destination, topic, partition, change))
 
 
-def batches_of(cluster: SandboxCluster, topic: str, partition: int = 0) -> Batches:
-    """The raw batches of a partition."""
+def batches_of(cluster: SandboxCluster, topic: str, partition: int = 0, *, start: int = 0) -> Batches:
+    """The raw batches of a partition, from the one that holds ``start`` on."""
 
     async def read() -> Batches:
         async with await _open(cluster) as opened:
-            return await _read(opened, topic, partition)
+            return await _read(opened, topic, partition, start)
 
     return asyncio.run(read())
 
@@ -145,7 +145,7 @@ async def _copy(
             identity = identity.after(header.last_offset_delta + 1)
 
 
-async def _read(cluster: Cluster, topic: str, partition: int) -> Batches:
+async def _read(cluster: Cluster, topic: str, partition: int, offset: int = 0) -> Batches:
     """With kafka.protocol, not with the frames that the audit reads with."""
     from kafka.protocol.consumer import FetchRequest
 
@@ -153,7 +153,6 @@ async def _read(cluster: Cluster, topic: str, partition: int) -> Batches:
     leader = cluster.leader(topic, partition)
     assert leader is not None
     batches: Batches = []
-    offset = 0
     while True:
         kind = FetchRequest.FetchTopic
         wanted = kind.FetchPartition(

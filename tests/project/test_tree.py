@@ -11,7 +11,6 @@ COVERED = {
     "audit/prepare/starting.py": "service/runs/starting/test_starting.py",
     "audit/errors.py": "audit/test_command.py",
     "audit/explain/telling.py": "audit/explain/test_comparing.py",
-    "audit/certify/contents.py": "audit/certify/test_certificate.py",
     "audit/certify/keys.py": "audit/certify/test_certificate.py",
     "audit/certify/verifying.py": "audit/certify/test_certificate.py",
     "audit/model.py": "audit/judge/test_kinds.py",
