@@ -281,7 +281,9 @@ class _Audit:
 
     def run(self, tasks: tuple[Task, ...]) -> JobOutcome:
         """Returns findings and coverage rows. Afterwards, the scope holds the bounds that were compared in the end."""
-        self.progress.stage("reading and comparing both clusters")
+        # Estimates are of the source; the destination has about as much.
+        size = 2 * sum(each.size for each in self.looking.estimates.values())
+        self.progress.stage("reading and comparing both clusters", size)
         compared = self._by_record(self._followed(self._read(tasks), {}))
         try:
             while True:

@@ -1,12 +1,13 @@
 """The result of an audit on a terminal: coverage, findings, verdict. No Spark."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -247,12 +248,16 @@ class BarProgress(JobProgress):
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
+            TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._size, self._since = 0, time.monotonic()
+        self._task = self._bar.add_task("", total=None, rate="")
 
     def __enter__(self) -> "BarProgress":
         self._bar.start()
@@ -261,10 +266,15 @@ class BarProgress(JobProgress):
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def stage(self, text: str) -> None:
-        """Shows what the audit does now."""
-        self._bar.update(self._task, description=text, completed=0, total=None)
+    def stage(self, text: str, size: int = 0) -> None:
+        """Shows what the audit does now, and how much it has to read for that."""
+        self._size, self._since = size, time.monotonic()
+        about = f" (about {size_text(size)})" if size else ""
+        self._bar.update(self._task, description=text + about, completed=0, total=None, rate="")
 
     def advance(self, done: int, total: int) -> None:
-        """Shows how many of the tasks are done."""
-        self._bar.update(self._task, completed=done, total=total or None)
+        """Shows how many of the tasks are done, and at which rate they read."""
+        elapsed_s = time.monotonic() - self._since
+        read = self._size * done // max(1, total)
+        rate = f"{size_text(int(read / elapsed_s))}/s" if read and elapsed_s > 0 else ""
+        self._bar.update(self._task, completed=done, total=total or None, rate=rate)

@@ -276,6 +276,23 @@ def test_a_folder_that_cannot_be_written_is_told_before_any_work(tmp_path: Path)
         export.write(result(), tmp_path / "absent")
 
 
+def test_progress_says_how_much_how_fast_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: of 3 GB, a third in ten seconds; a stage whose size is not known has no rate."""
+    now = [100.0]
+    monkeypatch.setattr("mirror.audit.report.time.monotonic", lambda: now[0])
+    with report.BarProgress(Console(file=io.StringIO(), force_terminal=True, width=150)) as progress:
+        progress.stage("reading", 3_000_000_000)
+        now[0] += 10.0
+        progress.advance(2, 6)
+        (task,) = progress._bar.tasks
+        assert (task.description, task.fields["rate"]) == ("reading (about 3.0 GB)", "100.0 MB/s")
+        assert (task.completed, task.total) == (2, 6)
+        progress.stage("following what moved")
+        progress.advance(1, 2)
+        assert (task.description, task.fields["rate"]) == ("following what moved", "")
+        progress.advance(0, 0)
+
+
 def test_progress_is_silent_where_nobody_watches() -> None:
     out = io.StringIO()
     with report.BarProgress(Console(file=out)) as progress:

@@ -14,8 +14,8 @@ POLL_S = 0.25
 class JobProgress:
     """The job calls it; ``advance`` counts Spark's tasks and may be called from another thread."""
 
-    def stage(self, text: str) -> None:
-        """Announces what the audit does now."""
+    def stage(self, text: str, size: int = 0) -> None:
+        """Announces what the audit does now. ``size``: about how many bytes it reads for that; 0: not known."""
 
     def advance(self, done: int, total: int) -> None:
         """Reports how many of the tasks are done."""

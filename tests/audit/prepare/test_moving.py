@@ -37,7 +37,7 @@ class At(JobProgress):
         self._stage, self._does = stage, does
         self.done = False
 
-    def stage(self, text: str) -> None:
+    def stage(self, text: str, size: int = 0) -> None:
         if text == self._stage and not self.done:
             self.done = True
             self._does()
