@@ -182,7 +182,7 @@ def kill():
         time.sleep(0.002)
 
 class Killing(report.BarProgress):
-    def stage(self, text):
+    def stage(self, text, size=0):
         super().stage(text)
         if text == at:
             threading.Thread(target=kill, daemon=True).start()
