@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,7 +15,7 @@ from pyspark.sql.types import _parse_datatype_string
 from mirror.sandbox import SandboxCluster
 from mirror.spark import FORMAT, SCHEMA
 from mirror.spark.schema import ARROW_SCHEMA
-from tests.audit.clusters import batches_of, create, fill
+from tests.audit.clusters import batches_of, create, delete_before, fill
 from tests.raw.real import PATIENCE_S, batch
 from tests.spark.real import given, rows_of
 
@@ -90,18 +91,33 @@ class TestInSpark:
             load(known, {**given(source_cluster, topic_name), **options}).count()
 
     def test_an_error_in_a_task(self, known: SparkSession, source_cluster: SandboxCluster, topic_name: str) -> None:
-        """The topic is deleted between planning and reading."""
-        from confluent_kafka.admin import AdminClient
-
+        """The topic is deleted after its query was planned."""
         create(source_cluster, topic_name)
         batch(source_cluster, topic_name, "a")
         frame = load(known, given(source_cluster, topic_name))
-        frame.explain()  # plans it
+        assert len(frame.collect()) == 1
+        batch(source_cluster, topic_name, "b")
+        assert len(frame.collect()) == 1, "by the same plan"
         admin = AdminClient({"bootstrap.servers": source_cluster.bootstrap_servers})
         for future in admin.delete_topics([topic_name]).values():
             future.result()
         with pytest.raises(PySparkException, match=f"UnknownTopic: .*has no topic {topic_name}"):
-            frame.count()
+            frame.collect()
+
+    def test_warnings_of_lost_records(
+        self, known: SparkSession, source_cluster: SandboxCluster, topic_name: str
+    ) -> None:
+        """They do not end the query; SQL finds the rest."""
+        create(source_cluster, topic_name)
+        fill(source_cluster, topic_name)
+        wanted = given(source_cluster, topic_name, startingOffsets=f'{{"{topic_name}": {{"0": 1}}}}')
+        delete_before(source_cluster, topic_name, 7)
+        with pytest.raises(
+            PySparkException, match=r"OffsetOutOfRange: .*offsets 1 to 6 are gone .*failOnDataLoss to f"
+        ):
+            load(known, wanted).collect()
+        load(known, {**wanted, "failOnDataLoss": "false"}).createOrReplaceTempView("what_is_left")
+        assert known.sql("SELECT min(base_offset) AS first FROM what_is_left").collect() == [(7,)]
 
 
 @pytest.mark.broker
@@ -153,8 +169,6 @@ class TestStreams:
         self.run(known, wanted, tmp_path, seen, trigger={"availableNow": True})
         assert [row for rows in seen for row in rows] == [(topic_name, 0, offset) for offset in range(0, 24, 4)]
         assert len(seen) == 4
-        from confluent_kafka.admin import AdminClient, NewPartitions
-
         admin = AdminClient({"bootstrap.servers": source_cluster.bootstrap_servers})
         for future in admin.create_partitions([NewPartitions(topic_name, 2)]).values():
             future.result()
@@ -163,6 +177,10 @@ class TestStreams:
         seen.clear()
         self.run(known, wanted, tmp_path, seen, trigger={"availableNow": True})
         assert sorted(row for rows in seen for row in rows) == [(topic_name, 0, 24), (topic_name, 1, 0)]
+        batch(source_cluster, topic_name, "d")
+        seen.clear()
+        self.run(known, wanted, tmp_path, seen, trigger={"once": True})
+        assert [row for rows in seen for row in rows] == [(topic_name, 0, 26)]
 
     def test_a_query_that_goes_on(
         self, known: SparkSession, source_cluster: SandboxCluster, topic_name: str, tmp_path: Path

@@ -4,16 +4,20 @@ A batch belongs to the range that has its base offset: ranges that touch have ea
 lies across their border. A message of magic 0 or 1 belongs to the range that has its stored offset.
 """
 
+import struct
 from typing import NamedTuple
 
 from mirror.legacy.entries import LegacySpan, Span, named, span_at
-from mirror.records.header import CorruptBatch
+from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 from mirror.records.intact import is_intact
-from mirror.records.scan import scan
+from mirror.records.scan import BatchPlace, scan
 from mirror.records.transactions import Aborted
 from mirror.spark.read.ranges import OffsetRange
 from mirror.spark.read.rows import Entry
 from mirror.wire.fetch import Fetched
+
+_FRONT = struct.Struct(">q15xi")
+"""A batch's base offset and last offset delta: all that most of them are asked for, and there may be a million."""
 
 
 class CutEntries(NamedTuple):
@@ -45,23 +49,22 @@ def cut_entries(
     broken = ""
     try:
         for place in scan(body, fetched.start, fetched.end):
-            span = span_at(body, *place)
+            first, end, old = _ends(body, place)
             view = body[place.at : place.at + place.size]
-            dropped = committed and _is_dropped(span, view, aborted)
-            first = first_offset(span)
-            if max(first, span.last_offset) < due:
+            dropped = committed and old is None and _is_dropped(view, aborted)
+            if end <= due:
                 continue
             if first < following:
-                raise CorruptBatch(f"{named(span)} stands behind offset {following - 1}")
+                raise CorruptBatch(f"{named(span_at(body, *place))} stands behind offset {following - 1}")
             if first >= wanted.end:
                 return CutEntries(entries, wanted.end)
             last, crc_ok = first, is_intact(view)
-            reached = max(first, span.last_offset) + 1
+            reached = end
             # A header with a wrong checksum may state any last offset.
-            following = reached if crc_ok else first + 1
+            following = end if crc_ok else first + 1
             own = (first >= due or fresh) and (first >= wanted.start or wanted.first)
             if own and not (dropped and crc_ok):
-                entries.append(Entry(place, crc_ok, span if isinstance(span, LegacySpan) else None))
+                entries.append(Entry(place, crc_ok, old))
     except CorruptBatch as error:
         broken = str(error)
     new = last >= due or (fresh and last >= 0)
@@ -81,7 +84,17 @@ def first_offset(span: Span) -> int:
     return span.last_offset if isinstance(span, LegacySpan) else span.header.base_offset
 
 
-def _is_dropped(span: Span, view: memoryview, aborted: Aborted) -> bool:
-    if isinstance(span, LegacySpan):
-        return False
-    return aborted.follow(span.header, view) or span.header.is_control
+def _ends(body: memoryview, place: BatchPlace) -> tuple[int, int, LegacySpan | None]:
+    """Returns the offset by which an entry belongs to a range, the one behind the entry, and the message it is."""
+    if body[place.at + MAGIC_AT] == MAGIC:
+        first, delta = _FRONT.unpack_from(body, place.at)
+        return first, first + max(delta, 0) + 1, None
+    message = span_at(body, *place)
+    assert isinstance(message, LegacySpan)
+    return message.last_offset, message.last_offset + 1, message
+
+
+def _is_dropped(batch: memoryview, aborted: Aborted) -> bool:
+    """Returns True for a batch that no consumer sees at read_committed."""
+    header = BatchHeader.read(batch)
+    return aborted.follow(header, batch) or header.is_control
