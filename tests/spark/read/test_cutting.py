@@ -61,6 +61,11 @@ def test_a_start_inside_of_a_batch(first: bool, wanted: list[int]) -> None:
     assert bases(cut(*stored, start=7, first=first), *stored) == wanted
 
 
+def test_a_broker_that_begins_earlier() -> None:
+    stored = batches(0, 5, 10)
+    assert bases(cut(*stored, start=5), *stored) == [5, 10]
+
+
 def test_an_end_inside_of_a_batch() -> None:
     stored = batches(0, 5, 10)
     found = cut(*stored, end=7)

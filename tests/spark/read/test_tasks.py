@@ -32,6 +32,18 @@ async def test_all_of_it() -> None:
         assert len(fake.seen("Fetch")) > 2
 
 
+async def test_no_more_than_two_responses_are_held() -> None:
+    """The next one is asked for while one is copied; none is kept."""
+    async with scripted(*batches(*range(0, 200, 5))) as fake:
+        given = of(fake, kafka_fetch_max_bytes="1024")
+        async with await Fetcher.open(given.settings) as fetcher:
+            pool = fetcher._pool
+            async for _ in RangeReading(fetcher, given, OffsetRange("t", 0, 0, 200, True)).rows():
+                assert pool.used <= pool.frame_size
+            await RangeReading(fetcher, given, OffsetRange("t", 0, 7, 8)).base_of(7)
+            assert pool.used == 0
+
+
 async def test_a_topic_without_an_id() -> None:
     async with scripted(*batches(0)) as fake:
         fake.topics["t"].topic_id = None
