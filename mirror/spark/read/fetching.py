@@ -29,7 +29,7 @@ LOG = logging.getLogger("mirror.spark")
 PATIENCE_S = 60.0
 """How long a partition is asked for again without any progress before its task fails."""
 OPEN_FOR_S = 10.0
-"""How long a cluster that does not answer at all is tried, when it is first asked."""
+"""How long a cluster that does not answer at all is tried, when a query is planned."""
 
 Result = TypeVar("Result")
 
@@ -53,14 +53,18 @@ class Fetcher:
         self._connections: dict[int, Connection] = {}
 
     @classmethod
-    async def open(cls, settings: ReaderSettings) -> Self:
+    async def open(cls, settings: ReaderSettings, *, patience_s: float | None = None) -> Self:
         """Connects to the cluster.
+
+        Args:
+            settings: how to reach it.
+            patience_s: how long it is tried; None: ``OPEN_FOR_S``.
 
         Raises:
             BrokerError: it does not answer, or does not accept this client.
         """
         options = cluster_options(settings, reads_only=True)
-        until = asyncio.get_running_loop().time() + OPEN_FOR_S
+        until = asyncio.get_running_loop().time() + (OPEN_FOR_S if patience_s is None else patience_s)
         cluster = Cluster(options.bootstrap_servers, options)
         try:
             await asked(cluster, lambda: cluster.refresh([]), until=until)

@@ -48,7 +48,7 @@ def read_ranges(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator
 
 
 async def _rows(options: ReadOptions, ranges: Sequence[OffsetRange]) -> AsyncIterator[Any]:
-    async with await Fetcher.open(options.settings) as fetcher:
+    async with await Fetcher.open(options.settings, patience_s=PATIENCE_S) as fetcher:
         for wanted in ranges:
             async for rows in RangeReading(fetcher, options, wanted).rows():
                 yield rows

@@ -17,7 +17,8 @@ from tests import secured
 from tests.audit.clusters import batches_of, create, delete_before, fill
 from tests.legacy.logs import AS_0_9
 from tests.patience import PATIENT
-from tests.raw.real import batch, consumed
+from tests.raw.real import PATIENCE_S, batch, consumed
+from tests.service.runs.rewriting.test_deep_path import keyed, sparse_in
 from tests.spark.read.stage import options
 from tests.spark.real import given, records_of, rows_of, tasks_of
 from tests.vectors import load
@@ -125,6 +126,31 @@ def test_transactions(source_cluster: SandboxCluster, topic_name: str) -> None:
     assert records_of(committed) == consumed(source_cluster, topic_name)
     assert not any(row["is_control"] for row in committed)
     assert 0 < len(committed) < len(rows) - 5
+
+
+@broker
+def test_what_a_log_cleaner_has_left(topic_name: str) -> None:
+    """Batches with holes, and offsets without batches, however they are cut."""
+    with SandboxCluster(
+        name="cleaning", properties={**PATIENT, "log.cleaner.backoff.ms": "200"}, quick=True
+    ) as cluster:
+        create(
+            cluster, topic_name, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01",
+            delete_retention_ms="86400000",
+        )  # fmt: skip
+        for codec in CODECS:
+            keyed(cluster.bootstrap_servers, topic_name, codec)
+        until = time.monotonic() + PATIENCE_S
+        while len(sparse_in(cluster.bootstrap_servers, topic_name)) < len(CODECS) - 1:
+            assert time.monotonic() < until, "not cleaned"
+            time.sleep(0.2)
+        rows = rows_of(given(cluster, topic_name))
+        assert any(row["record_count"] < row["last_offset"] - row["base_offset"] + 1 for row in rows)
+        for least in ("1", "3", "20"):
+            tasks = tasks_of(given(cluster, topic_name, minPartitions=least))
+            found = [row for task in tasks for row in task]
+            assert records_of(found) == consumed(cluster, topic_name)
+            assert [row["base_offset"] for row in found] == sorted({row["base_offset"] for row in found})
 
 
 @broker

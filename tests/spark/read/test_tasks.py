@@ -7,7 +7,7 @@ import pytest
 
 from mirror.raw.errors import NotAuthorized, OffsetOutOfRange, TopicRecreated, Unavailable, UnreadableLog
 from mirror.records.header import Codec
-from mirror.spark.read import tasks
+from mirror.spark.read import fetching, tasks
 from mirror.spark.read.fetching import Fetcher
 from mirror.spark.read.ranges import OffsetRange
 from mirror.spark.read.tasks import EMPTY_ANSWERS, UNREADABLE_TRIES, RangeReading, read_ranges
@@ -84,6 +84,24 @@ async def test_a_task_that_is_given_up_closes_its_connections() -> None:
 
 
 # -- trouble ---
+
+
+async def test_a_cluster_that_is_away_when_a_task_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the planning of a query would wait."""
+    monkeypatch.setattr(fetching, "OPEN_FOR_S", 0.0)
+    async with scripted(*batches(0)) as fake:
+        given = of(fake)
+        await fake.stop(1)
+
+        def read() -> list[int]:
+            found = read_ranges(given, [OffsetRange("t", 0, 0, 5, True)])
+            return [base for batch in found for base in batch.column("base_offset").to_pylist()]
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        await asyncio.sleep(0.3)
+        assert not reading.done()
+        await fake.start(1)
+        assert await reading == [0]
 
 
 async def test_lost_connections_and_moved_leaders() -> None:
