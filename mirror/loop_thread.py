@@ -1,13 +1,33 @@
 """An event loop in a thread of its own, for what has to go on while its caller does something else: the raw clients
-(``mirror.raw``), and the tests' and benchmarks' networks."""
+(``mirror.raw``), and the tests' and benchmarks' networks. And one that runs while its caller waits (``driven``)."""
 
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def driven(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """Iterates an asynchronous generator from synchronous code, in an event loop of its own, which runs only while the
+    next item is waited for. The generator is closed when the iteration ends, or is given up."""
+
+    async def following() -> tuple[T] | None:
+        async for item in items:
+            return (item,)
+        return None
+
+    async def end() -> None:
+        await items.aclose()
+
+    with asyncio.Runner() as runner:
+        try:
+            while (found := runner.run(following())) is not None:
+                yield found[0]
+        finally:
+            runner.run(end())
 
 
 class LoopThread:

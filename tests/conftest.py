@@ -1,16 +1,20 @@
-"""Fixtures that any test may ask for: two real clusters, and a topic name of one's own."""
+"""Fixtures that any test may ask for: two real clusters, a Spark session, and a topic name of one's own."""
 
 from __future__ import annotations
 
 import signal
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A shell that runs the tests in the background, or nohup, has these ignored, and every process started from here would
 # inherit that: nothing that is to end by them would.
@@ -43,6 +47,15 @@ def destination_cluster() -> Iterator[SandboxCluster]:
     """A second one, likewise."""
     with SandboxCluster(name="destination", properties=PATIENT, quick=True) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A running Spark session, shared by all tests: it takes some seconds to start, and a process can have only one."""
+    from mirror.audit.spark.session import LocalSession
+
+    with LocalSession() as session:
+        yield session.spark
 
 
 @pytest.fixture

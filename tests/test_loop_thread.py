@@ -5,11 +5,12 @@ import gc
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 
 import pytest
 
-from mirror.loop_thread import LoopThread
+from mirror.loop_thread import LoopThread, driven
 
 
 def test_work_runs_in_the_thread() -> None:
@@ -107,3 +108,28 @@ def test_an_interrupt_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         monkeypatch.undo()
         thread.stop()
+
+
+def test_an_asynchronous_generator_from_synchronous_code() -> None:
+    """It ends, and is closed, when nobody takes any more; what it raises comes through."""
+    ended = []
+
+    async def numbers(most: int) -> AsyncGenerator[int | None, None]:
+        try:
+            yield None
+            for number in range(most):
+                await asyncio.sleep(0)
+                yield number
+            raise ZeroDivisionError
+        finally:
+            await asyncio.sleep(0)
+            ended.append(most)
+
+    given_up = driven(numbers(5))
+    assert [next(given_up), next(given_up)] == [None, 0]
+    given_up.close()  # type: ignore[attr-defined]
+    assert ended == [5]
+    taken: list[int | None] = []
+    with pytest.raises(ZeroDivisionError):
+        taken += driven(numbers(2))
+    assert ended == [5, 2]

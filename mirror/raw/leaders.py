@@ -4,8 +4,10 @@ import asyncio
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, Refused
+from mirror.net.logs import leader_requests
 from mirror.net.metadata import Leader, no_leader, not_described
+from mirror.net.rights import DENIED
 from mirror.raw.errors import FINAL, BrokerError, Unavailable, UnknownTopic, of_network
 from mirror.wire.errors import ErrorCode, error_name
 
@@ -60,6 +62,35 @@ class Leaders:
                 continue
             if not isinstance(problem, Unavailable) or now() >= until:
                 raise problem
+            await asyncio.sleep(backoff.next_s())
+
+    async def list_offset(self, topic: str, index: int, timestamp: int, *, until: float, committed: bool) -> int:
+        """Returns a partition's offset for ``timestamp`` (in ms, or EARLIEST, LATEST); -1 if no record is as late.
+
+        Args:
+            topic: the topic's name.
+            index: the partition's number.
+            timestamp: what to ask for.
+            until: when to give up, by the event loop's clock.
+            committed: LATEST is the last stable offset.
+
+        Raises:
+            BrokerError: as ``find``, and if the leader does not answer.
+        """
+        now = asyncio.get_running_loop().time
+        backoff = backoff_of(self._cluster)
+        anew = False
+        while True:
+            leader = await self.find(topic, index, until=until, anew=anew)
+            try:
+                return await leader_requests.list_offset(
+                    self._cluster, topic, index, leader, timestamp, committed=committed
+                )
+            except NetworkError as error:
+                denied = isinstance(error, Refused) and error.code in DENIED
+                if isinstance(error, FINAL) or denied or now() >= until:
+                    raise of_network(error) from error
+            anew = True
             await asyncio.sleep(backoff.next_s())
 
     def lack(self, topic: str, index: int, failed: dict[str, int]) -> BrokerError | None:

@@ -126,8 +126,9 @@ class ProducerSettings(ClientSettings):
         return value
 
 
-def read_settings(kind: type[S], config: Mapping[str, Any]) -> S:
+def read_settings(kind: type[S], config: Mapping[str, Any], *, prefix: str = "") -> S:
     """Returns the settings in ``config``: Kafka's names with dots -> values as a configuration file has them.
+    ``prefix``: what stands before the names where they come from, for the messages.
 
     Raises:
         InvalidConfig: with everything that is wrong, one line each. No value is shown: it may be a secret.
@@ -135,26 +136,26 @@ def read_settings(kind: type[S], config: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(dict(config), by_alias=True, by_name=False)
     except ValidationError as error:
-        found = [_told(kind, each) for each in error.errors(include_url=False, include_input=False)]
+        found = [_told(kind, each, prefix) for each in error.errors(include_url=False, include_input=False)]
         raise InvalidConfig("\n".join(found)) from None
 
 
-def _told(kind: type[S], error: ErrorDetails) -> str:
+def _told(kind: type[S], error: ErrorDetails, prefix: str) -> str:
     key = ".".join(map(str, error["loc"]))
     field = kind.model_fields.get(key)
     key = key if field is None else str(field.alias)
     if error["type"] == REFUSED:
         problem, remedy = error["ctx"]["problem"], error["ctx"]["remedy"]
     elif error["type"] == "extra_forbidden":
-        problem, remedy = _unknown(kind, key)
+        problem, remedy = _unknown(kind, key, prefix)
     else:
         problem, remedy = _BUILT_IN.get(error["type"], (error["msg"], "see docs/RAW.md"))
-    return f"{kind.__doc__ or ''}".strip("`.") + f": {key}: {problem}; {remedy}"
+    return f"{kind.__doc__ or ''}".strip("`.") + f": {prefix}{key}: {problem}; {remedy}"
 
 
-def _unknown(kind: type[S], key: str) -> tuple[str, str]:
+def _unknown(kind: type[S], key: str, prefix: str) -> tuple[str, str]:
     if key in JAVA:
         return "is a setting of Java clients", JAVA[key]
     known = [str(field.alias) for field in kind.model_fields.values()]
     near = difflib.get_close_matches(key, known, n=1)
-    return "is unknown", f"did you mean {near[0]}?" if near else f"remove it; known: {', '.join(sorted(known))}"
+    return "is unknown", f"did you mean {prefix}{near[0]}?" if near else f"remove it; known: {', '.join(sorted(known))}"

@@ -57,23 +57,24 @@ def bytes_per_offset(record_set: memoryview) -> float | None:
 async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) -> list[ReadingEstimate]:
     """Returns one estimate for each partition, in the same order."""
     bounds = list(bounds)
-    samples: dict[TopicPartition, list[float]] = defaultdict(list)
+    found_of: dict[TopicPartition, list[float]] = defaultdict(list)
     for fraction in SAMPLED_AT:
         wanted = [
             (known.topic, known.partition, known.audited.start + int(known.audited.offsets * fraction))
             for known in bounds
             if known.audited.offsets
         ]
-        for key, sample in await _samples(cluster, client_id, wanted):
-            samples[key].append(sample)
-    found = [(known, samples.get(known.key) or [GUESS]) for known in bounds]
+        for key, sample in await samples(cluster, client_id, wanted):
+            found_of[key].append(sample)
+    found = [(known, found_of.get(known.key) or [GUESS]) for known in bounds]
     return [
         ReadingEstimate(known.key, known.audited, int(known.audited.offsets * sum(rates) / len(rates)))
         for known, rates in found
     ]
 
 
-async def _samples(cluster: Cluster, client_id: str, wanted: list[Wanted]) -> list[tuple[TopicPartition, float]]:
+async def samples(cluster: Cluster, client_id: str, wanted: list[Wanted]) -> list[tuple[TopicPartition, float]]:
+    """Returns the bytes per offset at these places (topic, partition, offset), without those that cannot be had."""
     by_leader: dict[int, list[Wanted]] = defaultdict(list)
     for entry in wanted:
         if leader := cluster.leader(entry[0], entry[1]):

@@ -1,6 +1,5 @@
 """Reads the ranges of one Spark task, one after the other, as Arrow batches. No Spark in here."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.rows import Block, Chunks, Runs, batch_rows, coverage_row, gathered
 from mirror.audit.spark.options import CHUNKS, OPENED, RECORDS, SourceOptions
+from mirror.loop_thread import driven
 
 
 def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
@@ -19,25 +19,7 @@ def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
     Raises:
         AuditError: a range cannot be read.
     """
-    return gathered(_read(options, task))
-
-
-def _read(options: SourceOptions, task: Task) -> Iterator[Any]:
-    """Drives the reader's event loop from Spark's synchronous iteration, one Arrow batch at a time."""
-    with asyncio.Runner() as runner:
-        rows = _rows(options, task)
-
-        async def following() -> Any:
-            return await anext(rows, None)
-
-        async def end() -> None:
-            await rows.aclose()
-
-        try:
-            while (batch := runner.run(following())) is not None:
-                yield batch
-        finally:
-            runner.run(end())
+    return gathered(driven(_rows(options, task)))
 
 
 async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]:

@@ -1,4 +1,4 @@
-"""The options of the data source ``kafka-raw-batches``: plain values here, text while they pass through Spark."""
+"""The options of the data source ``mirror-audit-batches``: plain values here, text while they pass through Spark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from mirror.audit.read.holes import PLAIN, Rules
 from mirror.net.options import address_text
 from mirror.net.security.options import PLAINTEXT, SecurityOptions
 
-FORMAT = "kafka-raw-batches"
+FORMAT = "mirror-audit-batches"
 FETCH_BYTES = 8 * MIB
 SCHEMA = (
     "cluster string, topic string, partition int, part string, base_offset long, last_offset long, count int, "

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError, interrupted
 from mirror.audit.spark import java, jvm
-from mirror.audit.spark.source import KafkaRawBatches
+from mirror.audit.spark.source import AuditBatches
 
 HEAP_MB = 512
 """The JVM's heap. It holds only rows, and Spark spills what does not fit; payloads never reach the JVM. A larger heap
@@ -127,7 +127,7 @@ class LocalSession:
             with _stderr_to(log), _own_interrupt(), jvm.watched_start() as self._started:
                 self._spark = self._create(folder, sockets)
                 _quiet_updates(self._spark)
-                self._spark.dataSource.register(KafkaRawBatches)
+                self._spark.dataSource.register(AuditBatches)
         except jvm.FAILURES as error:
             tail = _tail(log)
             text = jvm.said(error) or "its Java process does not answer"

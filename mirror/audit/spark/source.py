@@ -1,9 +1,9 @@
-"""``kafka-raw-batches``: the batches of a Kafka cluster as a Spark DataFrame: a row each by default, payloads digested.
+"""``mirror-audit-batches``: a Kafka cluster's batches as a Spark DataFrame: by default a row each, payloads digested.
 
-    spark.dataSource.register(KafkaRawBatches)
-    spark.read.format("kafka-raw-batches").option("bootstrap.servers", …).option("ranges", …).load()
+    spark.dataSource.register(AuditBatches)
+    spark.read.format("mirror-audit-batches").option("bootstrap.servers", …).option("ranges", …).load()
 
-Three rules, each because of a trap that we fell into:
+The audit's own; ``mirror.spark`` is the public data source. Three rules, each because of a trap that we fell into:
 
 * No ``pushFilters``: its result is kept on an object that all DataFrames of one ``load()`` share, so an audit of one
   cluster against another became an audit of one against itself. Only options choose what is read.
@@ -30,7 +30,7 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-class KafkaRawBatches(DataSource):
+class AuditBatches(DataSource):
     """The data source; the module's docstring describes it."""
 
     @classmethod
@@ -42,13 +42,13 @@ class KafkaRawBatches(DataSource):
         """Returns the columns of all kinds of rows; ``rows.SCHEMA`` describes them."""
         return SCHEMA
 
-    def reader(self, schema: Any) -> "RawBatchReader":
+    def reader(self, schema: Any) -> "AuditBatchReader":
         """Returns the reader. Spark calls this in a worker of its own."""
         with _told():
-            return RawBatchReader(SourceOptions.from_options(dict(self.options)))
+            return AuditBatchReader(SourceOptions.from_options(dict(self.options)))
 
 
-class RawBatchReader(DataSourceReader):
+class AuditBatchReader(DataSourceReader):
     """Holds options only: it is pickled for every task."""
 
     def __init__(self, options: SourceOptions) -> None:

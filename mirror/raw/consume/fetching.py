@@ -17,7 +17,6 @@ from typing import Any
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused
-from mirror.net.logs import leader_requests
 from mirror.net.logs.reading import OldFormat, check_end, verified
 from mirror.net.metadata import Leader
 from mirror.net.rights import DENIED, READ, TOPIC, Right
@@ -168,22 +167,10 @@ class Fetching:
         return {at: one for at, one in zip(wanted, found, strict=True) if isinstance(one, int)}
 
     async def _offset(self, at: TopicPartition, timestamp: int, until: float) -> int | RawError:
-        backoff = backoff_of(self._cluster)
-        anew = False
-        while True:
-            try:
-                leader = await self._leaders.find(*at, until=until, anew=anew)
-                return await leader_requests.list_offset(
-                    self._cluster, *at, leader, timestamp, committed=self._committed
-                )
-            except RawError as error:
-                return error
-            except NetworkError as error:
-                denied = isinstance(error, Refused) and error.code in DENIED
-                if isinstance(error, FINAL) or denied or self._now() >= until:
-                    return of_network(error)
-            anew = True
-            await asyncio.sleep(backoff.next_s())
+        try:
+            return await self._leaders.list_offset(*at, timestamp, until=until, committed=self._committed)
+        except RawError as error:
+            return error
 
     # -- news --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""``kafka-raw-batches`` by itself, and its errors on their way through Spark."""
+"""``mirror-audit-batches`` by itself, and its errors on their way through Spark."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import read_task
 from mirror.audit.spark.compare import read_side
 from mirror.audit.spark.options import BATCHES, SourceOptions
-from mirror.audit.spark.source import KafkaRawBatches, RawBatchReader, TaskPartition
+from mirror.audit.spark.source import AuditBatches, AuditBatchReader, TaskPartition
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, endpoint, fill
@@ -59,12 +59,12 @@ def test_a_wrong_option_is_named(name: str, value: str | None) -> None:
 def test_there_is_no_filter_to_push() -> None:
     """What a reader is pushed is kept where every DataFrame of one load sees it: an audit would compare a side with
     itself and find nothing."""
-    assert "pushFilters" not in vars(RawBatchReader)
-    assert KafkaRawBatches.name() == "kafka-raw-batches"
+    assert "pushFilters" not in vars(AuditBatchReader)
+    assert AuditBatches.name() == "mirror-audit-batches"
 
 
 def test_one_spark_partition_for_each_task() -> None:
-    reader = RawBatchReader(OPTIONS)
+    reader = AuditBatchReader(OPTIONS)
     partitions = reader.partitions()
     assert isinstance(partitions, list)
     assert [found.task for found in partitions if isinstance(found, TaskPartition)] == list(OPTIONS.tasks)

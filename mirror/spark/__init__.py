@@ -1,0 +1,8 @@
+"""The PySpark data source ``kafka-raw-batches``, for other programs (docs/SPARK.md): record batches as brokers store
+them, a row each, never decompressed. It needs PySpark: ``pip install 'kafka-shallow-mirror[audit]'``.
+"""
+
+from mirror.spark.schema import FORMAT, SCHEMA
+from mirror.spark.source import KafkaRawBatches, register
+
+__all__ = ["FORMAT", "SCHEMA", "KafkaRawBatches", "register"]

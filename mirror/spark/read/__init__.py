@@ -1,0 +1,1 @@
+"""The reading half of ``kafka-raw-batches``."""

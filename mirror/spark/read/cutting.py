@@ -1,0 +1,100 @@
+"""Finds the entries of a Fetch response that belong to a range. Pure.
+
+A batch belongs to the range that has its base offset: ranges that touch have each batch once, whole, also the one that
+lies across their border. A message of magic 0 or 1 belongs to the range that has its stored offset.
+"""
+
+import struct
+from typing import NamedTuple
+
+from mirror.legacy.entries import LegacySpan, Span, named, span_at
+from mirror.records.header import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
+from mirror.records.intact import is_intact
+from mirror.records.scan import BatchPlace, scan
+from mirror.records.transactions import Aborted
+from mirror.spark.read.ranges import OffsetRange
+from mirror.spark.read.rows import Entry
+from mirror.wire.fetch import Fetched
+
+_FRONT = struct.Struct(">q15xi")
+"""A batch's base offset and last offset delta: all that most of them are asked for, and there may be a million."""
+
+
+class CutEntries(NamedTuple):
+    """The range's own entries of one response, in order, and where to go on: the range's end if there is nothing left
+    to read, the offset that was due if the response has nothing for it. ``broken``: why the log cannot be read there.
+    """
+
+    entries: list[Entry]
+    next_offset: int
+    broken: str = ""
+
+
+def cut_entries(
+    body: memoryview, fetched: Fetched, wanted: OffsetRange, due: int, *, fresh: bool, committed: bool
+) -> CutEntries:
+    """Returns what a response has of a range.
+
+    Args:
+        body: the response.
+        fetched: its partition.
+        wanted: the range.
+        due: the offset that was asked for. Brokers begin with the batch that has it, some of them earlier.
+        fresh: what stands right before ``due`` was not read; otherwise a batch that begins there was returned already.
+        committed: leave out control batches, and those of aborted transactions, which ``fetched`` lists.
+    """
+    aborted = Aborted(fetched.aborted)
+    entries: list[Entry] = []
+    following, reached, last, crc_ok = 0, due, -1, True
+    broken = ""
+    try:
+        for place in scan(body, fetched.start, fetched.end):
+            first, end, old = _ends(body, place)
+            view = body[place.at : place.at + place.size]
+            dropped = committed and old is None and _is_dropped(view, aborted)
+            if end <= due:
+                continue
+            if first < following:
+                raise CorruptBatch(f"{named(span_at(body, *place))} stands behind offset {following - 1}")
+            if first >= wanted.end:
+                return CutEntries(entries, wanted.end)
+            last, crc_ok = first, is_intact(view)
+            reached = end
+            # A header with a wrong checksum may state any last offset.
+            following = end if crc_ok else first + 1
+            own = (first >= due or fresh) and (first >= wanted.start or wanted.first)
+            if own and not (dropped and crc_ok):
+                entries.append(Entry(place, crc_ok, old))
+    except CorruptBatch as error:
+        broken = str(error)
+    new = last >= due or (fresh and last >= 0)
+    if broken and not new:
+        return CutEntries([], due, broken)
+    if not crc_ok:
+        # Where it ends shows by what follows it, in the next response. If nothing does, it is the log's last one.
+        if last >= due:
+            reached = last + 1
+        elif reached > fetched.high_watermark:
+            return CutEntries(entries, due, f"the batch at offset {last} is damaged, and nothing shows where it ends")
+    return CutEntries(entries, min(reached, wanted.end))
+
+
+def first_offset(span: Span) -> int:
+    """Returns the offset by which an entry belongs to a range."""
+    return span.last_offset if isinstance(span, LegacySpan) else span.header.base_offset
+
+
+def _ends(body: memoryview, place: BatchPlace) -> tuple[int, int, LegacySpan | None]:
+    """Returns the offset by which an entry belongs to a range, the one behind the entry, and the message it is."""
+    if body[place.at + MAGIC_AT] == MAGIC:
+        first, delta = _FRONT.unpack_from(body, place.at)
+        return first, first + max(delta, 0) + 1, None
+    message = span_at(body, *place)
+    assert isinstance(message, LegacySpan)
+    return message.last_offset, message.last_offset + 1, message
+
+
+def _is_dropped(batch: memoryview, aborted: Aborted) -> bool:
+    """Returns True for a batch that no consumer sees at read_committed."""
+    header = BatchHeader.read(batch)
+    return aborted.follow(header, batch) or header.is_control

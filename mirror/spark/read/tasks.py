@@ -1,0 +1,264 @@
+"""Reads the ranges of one Spark task, one after the other, as Arrow batches.
+
+The next Fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are copied.
+After a lost connection or a moved leader, the leader is looked up and asked again. What was read stays read, because a
+range goes on at the next offset that is due.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from mirror.audit.read.fetching import FetchInFlight
+from mirror.legacy.entries import span_at
+from mirror.loop_thread import driven
+from mirror.net.errors import NetworkError, Refused
+from mirror.net.logs.leader_requests import EARLIEST, LATEST, in_tiered_storage
+from mirror.raw.errors import (
+    OffsetOutOfRange,
+    TopicRecreated,
+    Unavailable,
+    UnreadableLog,
+    of_network,
+)
+from mirror.raw.leaders import backoff_of
+from mirror.records.header import CorruptBatch
+from mirror.records.scan import scan
+from mirror.spark.read.cutting import cut_entries, first_offset
+from mirror.spark.read.fetching import LOG, PATIENCE_S, Answer, Fetcher, is_final
+from mirror.spark.read.options import ReadOptions
+from mirror.spark.read.ranges import OffsetRange
+from mirror.spark.read.rows import arrow_rows, gathered
+from mirror.wire.errors import UNREADABLE, ErrorCode
+
+UNREADABLE_TRIES = 3
+"""A broker that cannot read its log is asked this often: an error of its disk may be over the next time."""
+EMPTY_ANSWERS = 3
+"""After so many answers without a batch from a leader whose log goes on, it has none there, or cannot find it."""
+IGNORED = "failOnDataLoss is false"
+
+
+def read_ranges(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator[Any]:
+    """Returns the rows of these ranges in Arrow batches of at most 16 MiB, or one larger record batch.
+
+    Raises:
+        RawError: a range cannot be read.
+    """
+    return driven(gathered(_rows(options, ranges)))
+
+
+async def _rows(options: ReadOptions, ranges: Sequence[OffsetRange]) -> AsyncIterator[Any]:
+    async with await Fetcher.open(options.settings, patience_s=PATIENCE_S) as fetcher:
+        for wanted in ranges:
+            async for rows in RangeReading(fetcher, options, wanted).rows():
+                yield rows
+
+
+class RangeReading:
+    """One range, while it is read."""
+
+    def __init__(self, fetcher: Fetcher, options: ReadOptions, wanted: OffsetRange) -> None:
+        self._fetcher = fetcher
+        self._cluster = fetcher.cluster
+        self._options = options
+        self._wanted = wanted
+        self._at = wanted.at
+        self._due = wanted.start
+        self._fresh = True
+        self._backoff = backoff_of(fetcher.cluster)
+        self._empty = 0
+        self._lost = False
+        self._now = asyncio.get_running_loop().time
+        self._until = self._now() + PATIENCE_S
+
+    async def rows(self) -> AsyncIterator[Any]:
+        """Yields its rows, in order.
+
+        Raises:
+            RawError: it cannot be read to its end.
+        """
+        wanted, committed = self._wanted, self._options.settings.committed
+        sent: FetchInFlight | None = None
+        while self._due < wanted.end:
+            answer = await self._answer(sent)
+            sent = None
+            if answer is None:
+                continue
+            fetched, frame = answer
+            try:
+                cut = cut_entries(frame.body, fetched, wanted, self._due, fresh=self._fresh, committed=committed)
+                if cut.broken:
+                    raise self._unreadable(f"the log is damaged ({cut.broken})")
+                if self._due < cut.next_offset < wanted.end:
+                    sent = self._fetcher.send_ahead(self._at, cut.next_offset, committed=committed)
+                rows = None
+                if cut.entries:
+                    rows = arrow_rows(*self._at, frame.body, cut.entries, include_batch=self._options.include_batch)
+            finally:
+                frame.release()
+            if cut.next_offset > self._due:
+                self._go_to(cut.next_offset, fresh=False)
+            else:
+                await self._nothing(fetched.last_stable_offset if committed else fetched.high_watermark)
+            if rows is not None:
+                yield rows
+
+    def _go_to(self, offset: int, *, fresh: bool) -> None:
+        """Goes on at an offset. ``fresh``: what stands right before it was not read."""
+        self._due, self._fresh = offset, fresh
+        self._empty = 0
+        self._backoff.reset()
+        self._until = self._now() + PATIENCE_S
+
+    async def _answer(self, sent: FetchInFlight | None) -> Answer | None:
+        """Returns the answer for the offset that is due; None: ask again.
+
+        Raises:
+            RawError: there will be none.
+        """
+        try:
+            if sent is None:
+                anew, self._lost = self._lost, False
+                sent = await self._fetcher.send(
+                    self._at, self._due, until=self._until, anew=anew, committed=self._options.settings.committed
+                )
+                self._check_topic()
+            return await self._fetcher.receive(sent, self._at)
+        except Refused as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._pass_over()
+                return None
+            if error.code in UNREADABLE and self._backoff.tries >= UNREADABLE_TRIES:
+                raise self._unreadable(f"the broker cannot read its log ({error})") from error
+            await self._again(error)
+        except NetworkError as error:
+            await self._again(error)
+        return None
+
+    async def _again(self, error: NetworkError) -> None:
+        """Waits before the next try, at whoever leads then. Raises BrokerError if there is to be none."""
+        if is_final(error) or self._now() >= self._until:
+            raise of_network(error) from error
+        LOG.warning("%s at offset %d: %s; trying again", self._wanted.name, self._due, error)
+        self._lost = True
+        await asyncio.sleep(self._backoff.next_s())
+
+    def _check_topic(self) -> None:
+        """Raises TopicRecreated if another topic has the name since the range was made."""
+        now, before = self._fetcher.topic_id(self._at.topic), self._wanted.topic_id
+        if now and before and now != before:
+            told = "the topic was deleted and created again while it was read; run the query again"
+            raise TopicRecreated(f"{self._wanted.name}: {told}", **self._place())
+
+    def _place(self) -> dict[str, Any]:
+        return {"topic": self._at.topic, "partition": self._at.partition, "offset": self._due}
+
+    def _unreadable(self, why: str) -> UnreadableLog:
+        told = f"{self._wanted.name} at offset {self._due}: {why}; repair it, or read the offsets around it"
+        return UnreadableLog(told, **self._place())
+
+    # -- nothing there -------------------------------------------------------------------------------------------------
+
+    async def _list(self, timestamp: int) -> int:
+        return await self._fetcher.leaders.list_offset(*self._at, timestamp, until=self._until, committed=False)
+
+    async def _pass_over(self) -> None:
+        """The log does not have the offset that is due: goes on where it begins, if that is allowed.
+
+        Raises:
+            OffsetOutOfRange: records are lost, and failOnDataLoss is true.
+        """
+        start, end = await self._list(EARLIEST), await self._list(LATEST)
+        if start <= self._due:
+            if self._due <= end:
+                await self._again(Refused(f"{self._wanted.name}: Fetch", ErrorCode.OFFSET_OUT_OF_RANGE))
+                return
+            told = f"offsets {self._due} to {self._wanted.end - 1} are not there: the log ends at {end}"
+            self._lose(told, "the topic lost its end, or was created again", self._wanted.end)
+        elif start < self._wanted.end and await self.base_of(start) <= self._due:
+            self._go_to(start, fresh=self._fresh)  # the log begins inside of the batch that is due
+        else:
+            gone = min(start, self._wanted.end)
+            told = f"offsets {self._due} to {gone - 1} are gone: the log begins at {start}"
+            self._lose(told, "by retention, or DeleteRecords", gone)
+
+    def _lose(self, told: str, why: str, behind: int) -> None:
+        """Goes on behind what is lost, or raises OffsetOutOfRange."""
+        lost(f"{self._wanted.name}: {told}", why, self._place(), fails=self._options.fail_on_data_loss)
+        self._go_to(behind, fresh=True)
+
+    async def base_of(self, offset: int) -> int:
+        """Returns the base offset of the batch that has this offset; the offset itself if there is none.
+
+        Raises:
+            RawError: the partition cannot be read.
+        """
+        first = await self._first_from(offset)
+        return offset if first is None else min(first, offset)
+
+    async def _first_from(self, offset: int) -> int | None:
+        """Returns the first offset of the entry that has ``offset``, or else of the next one; None: none is shown."""
+        while True:
+            anew, self._lost = self._lost, False
+            try:
+                sent = await self._fetcher.send(self._at, offset, until=self._until, anew=anew, committed=False)
+                answer = await self._fetcher.receive(sent, self._at)
+            except NetworkError as error:
+                await self._again(error)
+                continue
+            if answer is None:
+                continue
+            fetched, frame = answer
+            try:
+                spans = (span_at(frame.body, *place) for place in scan(frame.body, fetched.start, fetched.end))
+                return next((first_offset(span) for span in spans if span.last_offset >= offset), None)
+            except CorruptBatch as error:
+                raise self._unreadable(f"the log is damaged ({error})") from error
+            finally:
+                frame.release()
+
+    async def _nothing(self, visible: int) -> None:
+        """An answer without anything that is due. ``visible``: the end up to which the leader shows its log.
+
+        Raises:
+            Unavailable: that end stays below the range's.
+            UnreadableLog: there are batches behind, so that some should have come.
+        """
+        if visible < self._wanted.end:
+            # A new leader learns only by and by what all replicas have.
+            told = f"{self._wanted.name}: the leader shows its log up to offset {visible} only"
+            if self._now() >= self._until:
+                raise Unavailable(f"{told}, and {self._wanted.end} was its end before; check its brokers")
+            self._lost = True
+            await asyncio.sleep(self._backoff.next_s())
+            return
+        self._empty += 1
+        if self._empty < EMPTY_ANSWERS:
+            return
+        if await self._in_tiered_storage():
+            if self._now() >= self._until:
+                told = f"{self._wanted.name} at offset {self._due}: its tiered storage gives nothing"
+                raise Unavailable(f"{told}; see the brokers' logs")
+            await asyncio.sleep(self._backoff.next_s())
+            return
+        if await self._first_from(visible - 1) is not None:
+            raise self._unreadable(f"the broker shows nothing, and has a batch with offset {visible - 1}")
+        self._go_to(self._wanted.end, fresh=True)  # a log cleaner has left nothing up to the end
+
+    async def _in_tiered_storage(self) -> bool:
+        leader = await self._fetcher.leaders.find(*self._at, until=self._until)
+        try:
+            return await in_tiered_storage(self._cluster, *self._at, leader, self._due)
+        except NetworkError:
+            return False
+
+
+def lost(what: str, why: str, place: dict[str, Any], *, fails: bool) -> None:
+    """Says that records are lost: in the log, or with an error.
+
+    Raises:
+        OffsetOutOfRange: ``fails``, which is failOnDataLoss.
+    """
+    if fails:
+        raise OffsetOutOfRange(f"{what} ({why}); to go on with what is there, set failOnDataLoss to false", **place)
+    LOG.warning("%s (%s); %s, so reading goes on with what is there", what, why, IGNORED)
