@@ -77,7 +77,6 @@ COVERED = {
     # A part of what the named file tests as a whole.
     "spark/datasource.py": "spark/test_in_spark.py",
     "spark/write/errors.py": "spark/write/test_task.py",
-    "spark/write/exact.py": "spark/write/test_task.py",
     "spark/write/mapped.py": "spark/write/test_task.py",
     "raw/leaders.py": "raw/consume/test_fetching.py",
     "raw/consume/cursor.py": "raw/consume/test_fetching.py",

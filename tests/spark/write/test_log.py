@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from lab.proxy import Proxy, Refuse, cut_answer, cut_request
+from lab.proxy import Proxy, Refuse, cut_answer, cut_request, hold_request
 from mirror.sandbox import SandboxCluster
 from mirror.spark.write.errors import SinkError
 from mirror.spark.write.options import SinkOptions
@@ -16,6 +17,7 @@ from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import batches_of, create, delete_before
 from tests.patience import PATIENT
 from tests.raw.produce.test_sending import FORGETTING
+from tests.raw.real import PATIENCE_S
 from tests.records.builders import Record, kafka_batch
 from tests.spark.rows import arrow, committed, contents, one_by_one, row
 
@@ -184,3 +186,55 @@ def test_records_that_retention_has_taken(site: Site, topic_name: str) -> None:
         assert write_rows(sink, [arrow(rows)]).there == 10
         there = contents(bytes(each.batch) for each in committed(site.cluster, topic))
         assert there == contents(bytes(each.batch) for each in rows[4:])
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("ahead", [1, 5, 12])
+@pytest.mark.parametrize("age_ms", [0, 10 * 86_400_000])
+def test_a_request_that_comes_late(site: Site, topic_name: str, offsets: str, ahead: int, age_ms: int) -> None:
+    """The third batch of an attempt is on its way while another attempt writes this one and more. The broker knows the
+    last five; what is older is refused, and found."""
+    create(site.cluster, topic_name, retention_ms="-1")
+    rows = made(topic_name, 20, age_ms=age_ms)
+    sink = site.options(offsets=offsets)
+    held = site.proxy.arm("Produce", hold_request(), times=1)
+    held.skip = 2
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(write_rows, sink, one_by_one(rows))
+        held.wait()
+        other = write_rows(sink, [arrow(rows[: 2 + ahead])])
+        assert (other.appended, other.there) == (ahead, 2)
+        held.deliver()
+        done = slow.result(PATIENCE_S)
+    assert done.appended + done.there == 20
+    assert is_there_once(site.cluster, topic_name, rows)
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+def test_a_late_request_to_a_broker_that_has_forgotten(topic_name: str, offsets: str) -> None:
+    """The limit: of two attempts at old records, one's request comes when the broker has forgotten that the other's
+    was there. It is appended twice, and that does not go unseen."""
+    with (
+        Proxy() as proxy,
+        SandboxCluster(
+            name="forgets", properties={**PATIENT, **FORGETTING}, quick=True, proxied=proxy.ports
+        ) as cluster,
+    ):
+        proxy.attach(cluster)
+        create(cluster, topic_name, retention_ms="-1")
+        rows = made(topic_name, 6, age_ms=10 * 86_400_000)
+        sink = Site(cluster, proxy).options(offsets=offsets)
+        held = proxy.arm("Produce", hold_request(), times=1)
+        held.skip = 2
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(write_rows, sink, one_by_one(rows))
+            held.wait()
+            assert write_rows(sink, [arrow(rows[:4])]).appended == 2
+            time.sleep(1)
+            held.deliver()
+            with pytest.raises(SinkError, match=r"^misplaced: .*-0.* source offset 6 .* 12, "):
+                slow.result(PATIENCE_S)
+        assert len(batches_of(cluster, topic_name)) == 5
+        seen = "misplaced: .* source offset 6 at 12, behind" if offsets == "mapped" else "not_a_copy: .* at offset 12"
+        with pytest.raises(SinkError, match=rf"^{seen}"):
+            write_rows(sink, [arrow(rows)])
