@@ -107,6 +107,9 @@ class ExactAppender(Appender):
     def _matched(self, found: Found) -> None:
         """The log's end tells all."""
 
+    def _begins_run(self, piece: Piece) -> bool:
+        return False
+
     async def _identity(self, log: PartitionLog, piece: Piece) -> Identity:
         end = self._at
         if piece.base < end:

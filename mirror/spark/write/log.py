@@ -36,7 +36,7 @@ from mirror.wire.errors import ErrorCode
 
 READ_BYTES = 1 << 20
 LOOK_FOR_S = 0.5
-"""A look at the end counts for this long before an old batch is sent: its broker may have forgotten the producer."""
+"""A look at the end counts for this long, where only it tells what is there (``Appender._is_due``)."""
 MOST_REFUSALS = 8
 """Refusals in a row of a producer that the leader knows otherwise than the log shows it."""
 _OF_HALTS = {
@@ -170,7 +170,7 @@ class Appender(ABC):
                 return
             if self._at < self._end:
                 await self._read_on(log)
-            elif self._sure and not self._may_be_forgotten(piece):
+            elif self._sure and not self._is_due(piece):
                 return
             else:
                 await self._before_end(log)
@@ -183,11 +183,13 @@ class Appender(ABC):
                     self._sure, self._sure_at = True, time.monotonic()
                     return
 
-    def _may_be_forgotten(self, piece: Piece) -> bool:
-        """Returns True if the log's end has to be looked at again before the piece is sent: its records are so old that
-        a broker forgets their producer, and somebody may have sent it meanwhile."""
-        old = time.time() * 1000 - piece.header.max_timestamp >= OLD_MS
-        return old and time.monotonic() - self._sure_at > LOOK_FOR_S
+    def _is_due(self, piece: Piece) -> bool:
+        """Returns True if the log's end has to be looked at again before the piece is sent. Somebody may have sent it
+        meanwhile, and the broker may not know it as a repeat: its records are so old that their producer is forgotten,
+        or a query of other rows has another identity for it."""
+        if time.monotonic() - self._sure_at <= LOOK_FOR_S:
+            return False
+        return time.time() * 1000 - piece.header.max_timestamp >= OLD_MS or self._begins_run(piece)
 
     async def _read_on(self, log: PartitionLog) -> None:
         try:
@@ -313,6 +315,10 @@ class Appender(ABC):
     @abstractmethod
     def _matched(self, found: Found) -> None:
         """Takes note of a batch that is there."""
+
+    @abstractmethod
+    def _begins_run(self, piece: Piece) -> bool:
+        """Returns True if the identity of the piece depends on where the rows of this attempt begin."""
 
     @abstractmethod
     async def _identity(self, log: PartitionLog, piece: Piece) -> Identity:

@@ -56,9 +56,12 @@ class MappedAppender(Appender):
     async def _identity(self, log: PartitionLog, piece: Piece) -> Identity:
         return self._runs.identity(Place(self._run_of(piece), piece.base))
 
-    def _run_of(self, piece: Piece) -> int:
+    def _begins_run(self, piece: Piece) -> bool:
         goes_on = self._run >= 0 and self._run_end == piece.base and self._runs.goes_on(self._run, piece.base)
-        return self._run if goes_on else piece.base
+        return not goes_on
+
+    def _run_of(self, piece: Piece) -> int:
+        return piece.base if self._begins_run(piece) else self._run
 
     def _check_base(self, piece: Piece, base: int) -> None:
         """Any offset is right."""

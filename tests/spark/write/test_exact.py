@@ -1,15 +1,19 @@
 """``offsets=exact`` and the daemon: each goes on where the other one stopped."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from mirror.spark.write.errors import SinkError
 from mirror.spark.write.options import SinkOptions
 from mirror.spark.write.task import write_rows
+from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import refuse
 from tests.relay.stage.flows import FLOW, batches, clusters, fill, mirroring
-from tests.spark.rows import arrow, row
+from tests.spark.rows import arrow, contents, row
 
 
 def options(source: FakeCluster, destination: FakeCluster, **named: str) -> SinkOptions:
@@ -57,3 +61,25 @@ async def test_another_flow_is_foreign() -> None:
         for name, value in {"flow": "other", "source_cluster_id": "other"}.items():
             with pytest.raises(SinkError, match=r"^foreign_writer: t-0: the batch at offset \d+ is of producer id"):
                 await asyncio.to_thread(write_rows, options(source, destination, **{name: value}), [arrow(rows)])
+
+
+async def test_a_destination_that_has_lost_its_end() -> None:
+    """The task fails, and what is tried again writes what is missing."""
+    async with clusters() as (source, destination):
+        fill(source, count=9)
+        rows = [row("t", 0, bytes(batch)) for batch in source.log("t").batches]
+        destination.add_topic("t")
+
+        def losing() -> Iterator[Any]:
+            yield arrow(rows[:5])
+            destination.log("t").truncate(6)
+            destination.next("Produce", refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            yield arrow(rows[5:])
+
+        for offsets in ("mapped", "exact"):
+            sink = options(source, destination, offsets=offsets)
+            with pytest.raises(SinkError, match=r"^lost_end: t-0 was read or written to offset 15, and ends at 6 now"):
+                await asyncio.to_thread(write_rows, sink, losing())
+            assert (await asyncio.to_thread(write_rows, sink, [arrow(rows)])).appended == 7
+            assert contents(destination.log("t").batches) == contents(bytes(each.batch) for each in rows)
+            destination.log("t").truncate(0)

@@ -1,8 +1,10 @@
 """Tasks at real brokers: each batch is in the log once, whatever happens to the attempts."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ from confluent_kafka import Producer
 from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from mirror.spark.write.errors import SinkError
+from mirror.spark.write.log import LOOK_FOR_S
+from mirror.spark.write.options import SinkOptions
 from mirror.spark.write.task import write_rows
+from tests import secured
 from tests.audit.clusters import batches_of, create, fill
 from tests.raw.real import PATIENCE_S, batch, consumed
 from tests.raw.test_producer import writes
@@ -238,3 +243,66 @@ def test_rows_out_of_order_are_not_begun(destination_cluster: SandboxCluster, to
     rows = [row(topic_name, 0, kafka_batch(base_offset=at)) for at in (0, 2)]
     with pytest.raises(SinkError, match=r"^not_in_order: .*-0 at 2 begins before the row before it ends, at 3"):
         write_rows(sink, [arrow(rows)])
+
+
+def test_two_queries_with_other_rows(destination_cluster: SandboxCluster, topic_name: str) -> None:
+    """One begins behind what the other has written, and gets its first rows late: the other has gone on meanwhile."""
+    create(destination_cluster, topic_name)
+    at = round(time.time() * 1000)
+    batches = [kafka_batch([Record(0, at + number, b"k", b"v")], base_offset=number) for number in range(20)]
+    rows = [row(topic_name, 0, each) for each in batches]
+    sink = options(destination_cluster)
+
+    def late() -> Iterator[Any]:
+        yield arrow(rows[8:10])
+        write_rows(sink, [arrow(rows[2:15])])
+        time.sleep(2 * LOOK_FOR_S)
+        yield arrow(rows[12:])
+
+    write_rows(sink, [arrow(rows[2:8])])
+    done = write_rows(sink, late())
+    assert (done.appended, done.there) == (2 + 5, 3)
+    assert contents(batches_of(destination_cluster, topic_name)) == contents(batches[2:])
+
+
+def test_exact_beside_another_writer(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, source_topic: str
+) -> None:
+    create(destination_cluster, source_topic)
+    rows = stored(source_cluster, source_topic)
+
+    def with_another() -> Iterator[Any]:
+        yield arrow(rows[:2])
+        batch(destination_cluster, source_topic, "another's")
+        yield arrow(rows[2:])
+
+    sink = options(destination_cluster, offsets="exact")
+    told = (
+        rf"^misplaced: {source_topic}-0: source offset 7 stands at 8, behind source offset 7, .* written at 7 meanwhile"
+    )
+    with pytest.raises(SinkError, match=told):
+        write_rows(sink, with_another())
+
+
+def test_a_topic_that_changes_batches(destination_cluster: SandboxCluster, topic_name: str) -> None:
+    create(destination_cluster, topic_name, message_timestamp_type="LogAppendTime")
+    with pytest.raises(SinkError, match=r"^not_sendable: .*-0 at 0: destination_rewrites: .*=LogAppendTime; "):
+        write_rows(options(destination_cluster), [arrow([row(topic_name, 0, kafka_batch())])])
+    with pytest.raises(SinkError, match=r"^refused: .*-7 at 0: the destination's topic .* has 1 partitions; add"):
+        write_rows(options(destination_cluster), [arrow([row(topic_name, 7, kafka_batch())])])
+
+
+def test_over_tls_and_sasl(tmp_path: Path, topic_name: str) -> None:
+    files = secured.made(tmp_path)
+    with secured.cluster(files, more=secured.BOTH) as cluster:
+        create(cluster, topic_name)
+        keys = {f"kafka.{name}": value for name, value in secured.keys(files).items()}
+        servers = cluster.servers(secured.SASL_TLS)
+        sink = SinkOptions.read({"kafka.bootstrap.servers": servers, "flow": "copy", **keys})
+        assert write_rows(sink, [arrow([row(topic_name, 0, kafka_batch())])]).appended == 1
+        wrong = SinkOptions.read(
+            {"kafka.bootstrap.servers": servers, "flow": "copy", **keys, "kafka.sasl.password": "not it"}
+        )
+        with pytest.raises(SinkError, match=r"^unreachable: ") as told:
+            write_rows(wrong, [arrow([row(topic_name, 0, kafka_batch())])])
+        assert "not it" not in str(told.value)
