@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog, Producer
 from mirror.raw.model import TopicPartition
-from mirror.records.filler import is_filler
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.relay.leading.filler import Begun, Lead, lead
@@ -93,7 +92,7 @@ class ExactAppender(Appender):
         self._known = await log.producers()
 
     def _place(self, header: BatchHeader) -> Place | None:
-        if header.is_control or is_filler(header, self._lead.filler):
+        if header.is_control:
             return None
         return Place(header.base_offset, header.base_offset)
 

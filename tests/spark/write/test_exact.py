@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from mirror.records.header import BatchHeader
 from mirror.spark.write.errors import SinkError
 from mirror.spark.write.options import SinkOptions
 from mirror.spark.write.task import write_rows
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.faults import refuse
+from tests.records.builders import raw_batch
 from tests.relay.stage.flows import FLOW, batches, clusters, fill, mirroring
 from tests.spark.rows import arrow, contents, row
 
@@ -83,3 +85,43 @@ async def test_a_destination_that_has_lost_its_end() -> None:
             assert (await asyncio.to_thread(write_rows, sink, [arrow(rows)])).appended == 7
             assert contents(destination.log("t").batches) == contents(bytes(each.batch) for each in rows)
             destination.log("t").truncate(0)
+
+
+def marker(offset: int) -> bytes:
+    """A transaction's marker, as a broker stores it."""
+    return raw_batch(b"marker", base_offset=offset, attributes=0x20, last_offset_delta=0, record_count=1)
+
+
+async def test_a_marker_in_the_place_of_a_row() -> None:
+    """It was there before, or it comes meanwhile."""
+    async with clusters() as (source, destination):
+        fill(source, count=9)
+        rows = [row("t", 0, bytes(batch)) for batch in source.log("t").batches]
+        destination.add_topic("t")
+
+        def marked() -> Iterator[Any]:
+            yield arrow(rows[:2])
+            destination.store("t", 0, marker(6))
+            yield arrow(rows[2:])
+
+        with pytest.raises(SinkError, match=r"^misplaced: t-0: the row at offset 6 was appended at 7"):
+            await asyncio.to_thread(write_rows, options(source, destination), marked())
+        destination.log("t").truncate(6)
+        destination.store("t", 0, marker(6), marker(7), marker(8))
+        with pytest.raises(SinkError, match=r"^not_a_copy: t-0 ends at 9, and has no batch at 6"):
+            await asyncio.to_thread(write_rows, options(source, destination), [arrow(rows)])
+
+
+async def test_a_log_that_was_emptied() -> None:
+    """Nothing but the leader's memory tells how the producer goes on."""
+    async with clusters() as (source, destination):
+        fill(source, count=9)
+        rows = [row("t", 0, bytes(batch)) for batch in source.log("t").batches]
+        destination.add_topic("t")
+        sink = options(source, destination)
+        await asyncio.to_thread(write_rows, sink, [arrow(rows[:4])])
+        destination.log("t").delete_before(12)
+        done = await asyncio.to_thread(write_rows, sink, [arrow(rows)])
+        assert (done.appended, done.there) == (5, 4)
+        headers = [BatchHeader.read(each) for each in destination.log("t").batches]
+        assert [each.base_sequence for each in headers] == [12, 15, 18, 21, 24]

@@ -1,5 +1,6 @@
 """What stands in a log already, and what becomes of it, through connections that break and brokers that forget."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,13 +9,17 @@ from typing import Any
 import pytest
 
 from lab.proxy import Proxy, Refuse, cut_answer, cut_request, hold_request
+from lab.proxy.frames import Frame
+from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from mirror.spark.write.errors import SinkError
+from mirror.spark.write.mapped import MappedAppender
 from mirror.spark.write.options import SinkOptions
 from mirror.spark.write.rows import Row
 from mirror.spark.write.task import write_rows
 from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import batches_of, create, delete_before
+from tests.fakes.broker import FakeCluster
 from tests.patience import PATIENT
 from tests.raw.produce.test_sending import FORGETTING
 from tests.raw.real import PATIENCE_S
@@ -238,3 +243,43 @@ def test_a_late_request_to_a_broker_that_has_forgotten(topic_name: str, offsets:
         seen = "misplaced: .* source offset 6 at 12, behind" if offsets == "mapped" else "not_a_copy: .* at offset 12"
         with pytest.raises(SinkError, match=rf"^{seen}"):
             write_rows(sink, [arrow(rows)])
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+def test_a_producer_has_to_begin_anew(site: Site, topic_name: str, offsets: str) -> None:
+    """As before Kafka 2.5: a leader that has forgotten the producer takes it at sequence 0 only."""
+    create(site.cluster, topic_name)
+    rows = made(topic_name, 6)
+    sink = site.options(offsets=offsets)
+
+    def goes_on(frame: Frame) -> bool:
+        (topic,) = frame.decode().topic_data
+        return BatchHeader.read(topic.partition_data[0].records).base_sequence > 0
+
+    def forgotten() -> Iterator[Any]:
+        yield arrow(rows[:3])
+        site.proxy.arm("Produce", Refuse(code=ErrorCode.UNKNOWN_PRODUCER_ID), times=None, where=goes_on)
+        yield arrow(rows[3:4])
+        site.proxy.clear()
+        yield arrow(rows[4:])
+
+    assert write_rows(sink, forgotten()).appended == 6
+    headers = [BatchHeader.read(each) for each in batches_of(site.cluster, topic_name)]
+    assert [each.base_sequence for each in headers] == [0, 3, 6, 0, 3, 6]
+    assert write_rows(sink, [arrow(rows)]).there == 6
+
+
+async def test_records_are_deleted_while_they_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def begin(*_: object) -> int:
+        return 0
+
+    async with FakeCluster("destination") as destination:
+        destination.add_topic("t")
+        host, port = destination.options().bootstrap[0]
+        sink = SinkOptions.read({"kafka.bootstrap.servers": f"{host}:{port}", "flow": "copy"})
+        rows = made("t", 9)
+        await asyncio.to_thread(write_rows, sink, [arrow(rows[:5])])
+        destination.log("t").delete_before(6)
+        monkeypatch.setattr(MappedAppender, "_begin", begin)
+        done = await asyncio.to_thread(write_rows, sink, [arrow(rows)])
+        assert (done.appended, done.there) == (4, 5)
