@@ -148,6 +148,7 @@ def streams(run: Run) -> dict[str, Any]:
         shutil.rmtree(checkpoint, ignore_errors=True)
         flow = f"stream{offsets}"
         seen[f"{offsets} first"] = run.stream(flow, checkpoint, offsets=offsets)
+        assert not seen[f"{offsets} first"], seen
         commits = sorted((int(file.name), file) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
         seen[f"{offsets} micro-batches"] = len(commits)
         # The driver died after the last write, before it was noted.

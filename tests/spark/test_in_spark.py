@@ -1,5 +1,6 @@
 """The sink in Spark, at real brokers: tasks that Spark tries again, and micro-batches that it plays again."""
 
+import os
 import time
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def folder(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> P
     pq.write_table(pa.Table.from_batches([arrow(rows)]), tmp_path / "rows" / "all.parquet")
     for number in range(4):
         part = [each for at in range(PARTITIONS) for each in rows[24 * at :][6 * number : 6 * number + 6]]
-        pq.write_table(pa.Table.from_batches([arrow(part)]), tmp_path / "files" / f"{number}.parquet")
+        file = tmp_path / "files" / f"{number}.parquet"
+        pq.write_table(pa.Table.from_batches([arrow(part)]), file)
+        os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes them in the order of their times
     return tmp_path
 
 

@@ -254,10 +254,8 @@ class Appender(ABC):
             raise
         end = base + header.last_offset_delta + 1
         if base < self._at:
-            # The broker knows it as a repeat of one that was not found: its records were deleted meanwhile.
-            if base >= await log.start():
-                told = f"{self.name}: source offset {piece.base} was acknowledged at {base}, where it was not found"
-                raise SinkError(Reason.NOT_A_COPY, told)
+            await self._check_repeat(log, piece, base)
+            self._sent(piece)  # those behind it go on in its run
             return False
         self._end = max(self._end, base)
         while self._at < base:
@@ -277,6 +275,24 @@ class Appender(ABC):
         self._sent(piece)
         self._sure, self._sure_at = True, time.monotonic()
         return True
+
+    async def _check_repeat(self, log: PartitionLog, piece: Piece, base: int) -> None:
+        """Checks a batch that the broker says is at ``base``, where it was not looked for: its time has led elsewhere,
+        or its records were deleted meanwhile.
+
+        Raises:
+            SinkError: another one is there.
+        """
+        if base < await log.start():
+            return
+        there = await log.batch_at(base)
+        if there is not None and there[0].base_offset == base:
+            place = self._place(there[0])
+            records = memoryview(there[1])[HEADER_SIZE:]
+            if place is not None and _same(Found(place, there[0], records), piece):
+                return
+        told = f"{self.name}: the row at {piece.base} was acknowledged at {base}, and is not there"
+        raise SinkError(Reason.NOT_A_COPY, told)
 
     def _judge(self, error: Refused) -> None:
         """Decides about a refused batch. Returns if the log is to be looked at again.

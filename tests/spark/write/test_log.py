@@ -10,6 +10,7 @@ import pytest
 
 from lab.proxy import Proxy, Refuse, cut_answer, cut_request, hold_request
 from lab.proxy.frames import Frame
+from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from mirror.spark.write.errors import SinkError
@@ -281,5 +282,30 @@ async def test_records_are_deleted_while_they_are_looked_for(monkeypatch: pytest
         await asyncio.to_thread(write_rows, sink, [arrow(rows[:5])])
         destination.log("t").delete_before(6)
         monkeypatch.setattr(MappedAppender, "_begin", begin)
+        done = await asyncio.to_thread(write_rows, sink, [arrow(rows)])
+        assert (done.appended, done.there) == (4, 5)
+
+
+async def test_repeats_that_were_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker says where they are, and there they are: or another batch, or nothing any more."""
+
+    async def begin(_: object, log: PartitionLog, __: object) -> int:
+        return await log.true_end()
+
+    async with FakeCluster("destination") as destination:
+        destination.add_topic("t")
+        host, port = destination.options().bootstrap[0]
+        sink = SinkOptions.read({"kafka.bootstrap.servers": f"{host}:{port}", "flow": "copy"})
+        rows = made("t", 9)
+        await asyncio.to_thread(write_rows, sink, [arrow(rows[:5])])
+        monkeypatch.setattr(MappedAppender, "_begin", begin)
+        done = await asyncio.to_thread(write_rows, sink, [arrow(rows[:5])])
+        assert (done.appended, done.there) == (0, 5)
+        log = destination.log("t")
+        right, log.batches[0] = log.batches[0], kafka_batch()
+        with pytest.raises(SinkError, match=r"^not_a_copy: t-0: the row at 0 was acknowledged at 0, and is not"):
+            await asyncio.to_thread(write_rows, sink, [arrow(rows)])
+        log.batches[0] = right
+        log.delete_before(6)
         done = await asyncio.to_thread(write_rows, sink, [arrow(rows)])
         assert (done.appended, done.there) == (4, 5)
