@@ -3,6 +3,7 @@ them, a row each, never decompressed. It needs PySpark, which the extra ``audit`
 """
 
 from mirror.spark.schema import FORMAT, SCHEMA
+from mirror.spark.sink import in_order
 from mirror.spark.source import KafkaRawBatches, register
 
-__all__ = ["FORMAT", "SCHEMA", "KafkaRawBatches", "register"]
+__all__ = ["FORMAT", "SCHEMA", "KafkaRawBatches", "in_order", "register"]

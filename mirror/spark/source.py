@@ -1,13 +1,16 @@
-"""The data source ``kafka-raw-batches`` as Spark sees it. docs/SPARK.md is its manual."""
+"""The data source ``kafka-raw-batches`` as Spark sees it. docs/SPARK.md and docs/SPARK-sink.md are its
+manuals."""
 
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from mirror.spark.read.batch import RawBatchReader
 from mirror.spark.read.options import read_options
 from mirror.spark.read.streaming import RawBatchStreamReader
 from mirror.spark.schema import FORMAT, SCHEMA
+from mirror.spark.sink import RawBatchStreamWriter, RawBatchWriter, checked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,14 @@ class KafkaRawBatches(DataSource):
     def streamReader(self, schema: Any) -> RawBatchStreamReader:
         """Returns the reader of a stream. Raises InvalidConfig if an option is wrong."""
         return RawBatchStreamReader(read_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> RawBatchWriter:
+        """Returns the writer of ``df.write``. Raises an error of ``write.errors`` if an option or a column is wrong."""
+        return RawBatchWriter(checked(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RawBatchStreamWriter:
+        """Returns the writer of ``df.writeStream``; likewise. (Output mode ``complete`` overwrites.)"""
+        return RawBatchStreamWriter(checked(self.options, schema, overwrite))
 
 
 def register(spark: "SparkSession") -> None:

@@ -50,7 +50,7 @@ sent again blindly."""
 
 _UNDONE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """Errors that come after the batch was appended."""
-_OTHER_PRODUCER = frozenset(
+OTHER_PRODUCER = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -62,7 +62,7 @@ _OTHER_PRODUCER = frozenset(
 """Errors for a producer that the leader does not know as we do: it has lost or forgotten something."""
 _REFUSED = frozenset({ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _SMALLER = "or send the smaller batches that sendable(value, max_bytes=...) makes"
-_REMEDIES = {
+REMEDIES: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: f"raise max.message.bytes of the topic, {_SMALLER}",
     ErrorCode.RECORD_LIST_TOO_LARGE: f"raise segment.bytes of the topic, {_SMALLER}",
     ErrorCode.INVALID_TIMESTAMP: "change message.timestamp.before.max.ms or .after.max.ms of the topic",
@@ -70,6 +70,11 @@ _REMEDIES = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not know this codec: upgrade it",
     ErrorCode.POLICY_VIOLATION: "the cluster's policy does not allow it",
 }
+
+
+def is_final(code: int) -> bool:
+    """Returns True if a broker that answers a Produce with this code will not take the batch later, either."""
+    return outcome_of(code) is Reaction.HALT or code in _REFUSED
 
 
 class _Lane:
@@ -189,17 +194,17 @@ class Sending:
         outcome = outcome_of(code)
         if code in _UNDONE:
             item.unsure = True
-        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or (code in _OTHER_PRODUCER and item.unsure):
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or (code in OTHER_PRODUCER and item.unsure):
             told = f"the broker does not say any more whether it has the batch ({error_name(code)})"
             item.unsure = True
             raise _given_up(lane, item, told, NotDelivered)
-        elif code in _OTHER_PRODUCER:
+        elif code in OTHER_PRODUCER:
             lane.identity = None
-        elif outcome is Reaction.HALT or code in _REFUSED:
+        elif is_final(code):
             told = f"{error_name(code)}{f', {produced.message}' if produced.message else ''}"
             needs = Right(WRITE, TOPIC, lane.at.topic, self._cluster.name)
             lacks = Refused(self._cluster.name, code, needs=needs).lacks
-            remedy = f"grant the principal {lacks}" if lacks else _REMEDIES.get(ErrorCode(code), "")
+            remedy = f"grant the principal {lacks}" if lacks else REMEDIES.get(code, "")
             if item.unsure:
                 raise _given_up(lane, item, told, NotDelivered)
             message = f"{lane.name} at {self._cluster.name}: {told}" + (f"; {remedy}" if remedy else "")

@@ -20,6 +20,7 @@ It may be interrupted anywhere, and any worker may repeat it:
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -32,7 +33,6 @@ from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, Ba
 from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt
-from mirror.relay.leading.cleanup import Cleanup
 from mirror.relay.locate.resync import Readable
 from mirror.relay.locate.runs import foreign
 from mirror.wire.errors import ErrorCode
@@ -54,6 +54,19 @@ class SourceStart(Protocol):
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
         """Returns the batch that holds the offset, or the next one."""
+
+
+class Suspension(Protocol):
+    """Keeps the destination topic's own cleanup from filler. See ``leading.cleanup.Cleanup``."""
+
+    def suspended(self) -> AbstractAsyncContextManager[None]:
+        """While this is entered, the topic deletes nothing by itself, and does not compact."""
+
+    async def suspend_again(self) -> bool:
+        """Suspends it if it compacts again. Returns True if it is suspended now."""
+
+    async def finish(self) -> None:
+        """Restores a topic that was left suspended."""
 
 
 class Fillable(Readable, Protocol):
@@ -121,7 +134,7 @@ async def lead(
     *,
     settled: Callable[[], Awaitable[int]],
     owns: Callable[[], Awaitable[bool]],
-    cleanup: Cleanup,
+    cleanup: Suspension,
     log: EventLog,
 ) -> bool:
     """Makes the destination's log begin where the source's does, if it holds nothing but filler. A log that holds
@@ -172,7 +185,7 @@ async def lead(
 
 
 async def trim(
-    there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Cleanup, log: EventLog
+    there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Suspension, log: EventLog
 ) -> int:
     """Deletes the filler that a log of ``[log_start, end)`` begins with, if a kill -9 brought it back.
 
@@ -203,7 +216,7 @@ async def _fill(
     source_start: int,
     *,
     owns: Callable[[], Awaitable[bool]],
-    cleanup: Cleanup,
+    cleanup: Suspension,
 ) -> None:
     """Fills ``[end, source_start)``, and deletes everything before ``source_start``."""
     if source_start - end > rules.most:
@@ -225,7 +238,7 @@ class _Filling:
         self,
         there: Fillable,
         rules: Lead,
-        cleanup: Cleanup,
+        cleanup: Suspension,
         owns: Callable[[], Awaitable[bool]],
         timestamp: int,
     ) -> None:
@@ -265,7 +278,7 @@ class _Filling:
             end = upto
 
 
-async def _insist(cleanup: Cleanup, call: Callable[[], Awaitable[Result]]) -> Result:
+async def _insist(cleanup: Suspension, call: Callable[[], Awaitable[Result]]) -> Result:
     """Repeats the call while the topic still compacts. It may also compact again, because another worker that led a
     partition of it was done."""
     for _ in range(APPLIED_TRIES):

@@ -9,7 +9,7 @@ import pytest
 from lab.proxy import Direction, Proxy, Refuse, cut_answer, cut_request, hold_answer
 from mirror.raw import RawProducer
 from mirror.raw.errors import BufferFull, NotDelivered, NotSent, OutcomeUnknown, RefusedByBroker
-from mirror.raw.produce.sending import _OTHER_PRODUCER
+from mirror.raw.produce.sending import OTHER_PRODUCER
 from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
@@ -118,7 +118,7 @@ def test_an_error_that_passes(site: Site, topic_name: str, code: int) -> None:
         assert producer.send(topic_name, made(2), partition=0).result(PATIENCE_S).base_offset == 6
     assert site.numbers(topic_name) == [0, 1, 2]
     first, second, third = (BatchHeader.read(stored).producer_id for stored in batches_of(site.cluster, topic_name))
-    assert (first == second) is (code not in _OTHER_PRODUCER)
+    assert (first == second) is (code not in OTHER_PRODUCER)
     assert second == third
 
 

@@ -128,7 +128,7 @@ async def led(there: There) -> None:
     for _ in range(10):
         try:
             await lead(
-                Here(), there, RULES, Begun(), settled=there.true_end, owns=owns, cleanup=Cleanup(), log=Log(),  # type: ignore[arg-type]
+                Here(), there, RULES, Begun(), settled=there.true_end, owns=owns, cleanup=Cleanup(), log=Log(),
             )  # fmt: skip
             return
         except NetworkError:

@@ -1,0 +1,1 @@
+"""What the sink is made of."""

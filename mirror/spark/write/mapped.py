@@ -1,0 +1,74 @@
+"""``offsets=mapped``: batches are appended where the log ends, beside what others write."""
+
+from mirror.net.logs.leader_requests import list_offset
+from mirror.net.logs.log import PartitionLog
+from mirror.raw.model import TopicPartition
+from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity
+from mirror.relay.locate.resync import barrier
+from mirror.spark.write.errors import Reason, SinkError
+from mirror.spark.write.identity import Place, Runs
+from mirror.spark.write.log import LOG, Appender, Destination, Found
+from mirror.spark.write.rows import Piece
+
+
+class MappedAppender(Appender):
+    """Batches are recognised by their identities (``write.identity``)."""
+
+    def __init__(self, destination: Destination, at: TopicPartition, runs: Runs) -> None:
+        super().__init__(destination, at)
+        self._runs = runs
+        self._near = 0
+        self._run = -1
+        self._run_end = -1
+        """The source offset behind the last batch of this attempt's run."""
+
+    async def _begin(self, log: PartitionLog, piece: Piece) -> int:
+        """The log's index of times leads there: a copy has its source's timestamps."""
+        self._near = piece.base
+        end = await barrier(log, LOG)
+        newest = piece.header.max_timestamp
+        if newest < 0:
+            return await log.start()
+        found = await list_offset(log.cluster, log.topic.name, log.index, log.leader, newest)
+        return min(found, end) if found >= 0 else end
+
+    async def _before_end(self, log: PartitionLog) -> None:
+        """The batches themselves tell all."""
+
+    def _place(self, header: BatchHeader) -> Place | None:
+        return self._runs.place(header, near=self._near)
+
+    def _is_behind(self, found: Found, piece: Piece) -> bool:
+        """A broker takes a batch of a run only behind those before it. So if the piece belongs to the run of one that
+        is there, it was there, too, before it was deleted or cleaned away."""
+        if found.place.run <= piece.base and piece.end <= found.place.offset:
+            return True
+        told = (
+            f"{self.name} does not have source offset {piece.base}, and has {found.place.offset} at "
+            f"{found.header.base_offset}"
+        )
+        raise SinkError(Reason.BEHIND, told)
+
+    def _matched(self, found: Found) -> None:
+        self._run, self._run_end = found.place.run, found.source_end
+
+    async def _identity(self, log: PartitionLog, piece: Piece) -> Identity:
+        return self._runs.identity(Place(self._run_of(piece), piece.base))
+
+    def _begins_run(self, piece: Piece) -> bool:
+        goes_on = self._run >= 0 and self._run_end == piece.base and self._runs.goes_on(self._run, piece.base)
+        return not goes_on
+
+    def _run_of(self, piece: Piece) -> int:
+        return piece.base if self._begins_run(piece) else self._run
+
+    def _check_base(self, piece: Piece, base: int) -> None:
+        """Any offset is right."""
+
+    def _sent(self, piece: Piece) -> None:
+        self._near = piece.base
+        self._run, self._run_end = self._run_of(piece), piece.end
+
+    def _begin_anew(self) -> None:
+        self._run = -1

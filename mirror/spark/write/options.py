@@ -1,0 +1,105 @@
+"""The options of the sink, named as in Spark's own Kafka connector where that has them."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from mirror.raw.errors import InvalidConfig
+from mirror.raw.settings import ClientSettings, read_settings
+from mirror.service.config.checks.refusal import refused
+from mirror.service.config.kinds import Milliseconds
+from mirror.spark.write.errors import Reason, SinkError
+
+KAFKA = "kafka."
+EXACT, MAPPED = "exact", "mapped"
+FLOW, TOPIC, OFFSETS, CLUSTER_ID, LEADING = "flow", "topic", "offsets", "source.cluster.id", "max.leading.filler"
+OWN = (FLOW, TOPIC, OFFSETS, CLUSTER_ID, LEADING)
+OF_SPARK = frozenset({"checkpointlocation", "path"})
+"""What Spark adds to the options of a query."""
+
+
+class SinkSettings(ClientSettings):
+    """``kafka.*``."""
+
+    client_id: str = "mirror-spark"
+    """Name that brokers show in their logs, metrics and quotas."""
+    delivery_timeout_ms: Annotated[int, Milliseconds(minimum=100), Field(validate_default=True)] = 120_000
+    """A batch that was not acknowledged for this long fails its task. At least request.timeout.ms."""
+
+    @field_validator("delivery_timeout_ms")
+    @classmethod
+    def _check_delivery(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("request_timeout_ms", value)
+        if value < least:
+            raise refused(f"must be at least request.timeout.ms ({least} ms), and is {value} ms", "raise it")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The options.
+
+    Attributes:
+        flow: what identities follow from.
+        topic: where all rows go; empty: the column says it.
+        exact: offsets are the source's.
+        cluster_id: the source cluster's id; a part of the identity. May be empty.
+        max_leading: most offsets before the first row that filler takes, with ``exact``.
+        kafka: the settings of the client, by Kafka's names. (They may hold secrets, and are not shown.)
+    """
+
+    flow: str
+    topic: str = ""
+    exact: bool = False
+    cluster_id: str = ""
+    max_leading: int = 0
+    kafka: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """Returns the options of ``df.write`` or ``df.writeStream``. Names may have any case.
+
+        Raises:
+            SinkError: with everything that is wrong.
+        """
+        given = {name.lower(): value for name, value in options.items() if name.lower() not in OF_SPARK}
+        kafka = {name.removeprefix(KAFKA): value for name, value in given.items() if name.startswith(KAFKA)}
+        wrong = [_unknown(name) for name in given if not name.startswith(KAFKA) and name not in OWN]
+        if not given.get(FLOW):
+            wrong.append(
+                "flow: is required; name this copy: the same name in every run of it, another for another copy"
+            )
+        offsets = given.get(OFFSETS, MAPPED).lower()
+        if offsets not in (EXACT, MAPPED):
+            wrong.append(f"offsets: is {offsets}; {EXACT} or {MAPPED}")
+        leading = given.get(LEADING, "0")
+        if not leading.isdecimal():
+            wrong.append(f"{LEADING}: is {leading}; give a number of offsets")
+        elif int(leading) and offsets != EXACT:
+            wrong.append(f"{LEADING}: is for offsets={EXACT}; remove it")
+        try:
+            read_settings(SinkSettings, kafka)
+        except InvalidConfig as error:
+            wrong.append(str(error))
+        if wrong:
+            raise SinkError(Reason.OPTIONS, "\n".join(wrong))
+        return cls(
+            flow=given[FLOW],
+            topic=given.get(TOPIC, ""),
+            exact=offsets == EXACT,
+            cluster_id=given.get(CLUSTER_ID, ""),
+            max_leading=int(leading),
+            kafka=kafka,
+        )
+
+    def settings(self) -> SinkSettings:
+        """Returns the client's settings. (Not kept: they are made anew in each task.)"""
+        return read_settings(SinkSettings, self.kafka)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, [*OWN, "kafka.bootstrap.servers"], n=1)
+    return f"{name}: is unknown; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(OWN)} and {KAFKA}*")
