@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import reach as reaching
 from tests.mutants.known import Change, Equivalent, change, load, stale
 from tests.mutants.project import ROOT, copy_to
-from tests.mutants.reach import Reach
+from tests.mutants.reach import Reach, measured
+from tests.mutants.rooms import PACKAGES, Room, digest, rooms_of
 from tests.mutants.trial import Verdict, tried
 
 CODE = "def least(one, two):\n    return one if one < two else two\n"
@@ -65,6 +67,66 @@ def test_the_quickest_of_those_that_run_the_line_come_first() -> None:
     assert reach.tests_of("a.py", 1) == ["quick", "other", "slow"]
     assert reach.tests_of("b.py", 1) == reach.tests_of("c.py", 1) == []
     assert reach.seconds_of(["slow", "quick"]) == 9.1
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_judged_by_all_of_its_own_tests(package: str) -> None:
+    """Each of them in one room; of the simulation's, those that are named, and they are there."""
+    names = [name for room in rooms_of(ROOT, package) for name in room.names]
+    folder = ROOT / "tests" / package.removeprefix("mirror/")
+    own = [str(file.relative_to(ROOT)) for file in folder.glob("**/test_*.py")]
+    assert own
+    assert sorted(name for name in names if "::" not in name) == sorted(own)
+    for path, _, test in (name.partition("::") for name in names if "::" in name):
+        assert f"def {test}(" in (ROOT / path).read_text()
+
+
+@pytest.fixture
+def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of one package and two rooms."""
+    monkeypatch.setitem(PACKAGES, "mirror/first", ("tests/first",))
+    for path in ("mirror/first/code.py", "tests/help.py", "tests/first/test_a.py", "tests/first/inner/test_b.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        ("mirror/first/code.py", ["tests-first", "tests-first-inner"]),
+        ("tests/help.py", ["tests-first", "tests-first-inner"]),
+        ("tests/first/test_a.py", ["tests-first"]),
+        ("tests/first/inner/test_b.py", ["tests-first-inner"]),
+        ("tests/first/inner/test_new.py", ["tests-first-inner"]),
+        ("tests/other/test_c.py", []),
+    ],
+)
+def test_only_what_changed_is_measured_again(
+    rooms: Path, monkeypatch: pytest.MonkeyPatch, changed: str, again: list[str]
+) -> None:
+    """Everything, if it is the code or a helper. What is kept counts as much as what is measured."""
+    ran: list[str] = []
+
+    def run(root: Path, folder: Path, room: Room) -> dict[str, object]:
+        ran.append(room.name)
+        return {"tests": [room.name], "lines": {"mirror/first/code.py": {7: [0]}}, "seconds": {room.name: 1.0}}
+
+    monkeypatch.setattr(reaching, "_run", run)
+    measured(rooms, rooms, "mirror/first")
+    assert sorted(ran) == ["tests-first", "tests-first-inner"]
+    ran.clear()
+    (rooms / changed).parent.mkdir(exist_ok=True)
+    (rooms / changed).write_text("changed = True\n")
+    reach = measured(rooms, rooms, "mirror/first")
+    assert sorted(ran) == again
+    assert reach.tests_of("mirror/first/code.py", 7) == ["tests-first", "tests-first-inner"]
+    assert reach.seconds_of(["tests-first", "tests-first-inner"]) == 2.0
+
+
+def test_a_room_that_judges_otherwise_is_another(rooms: Path) -> None:
+    room = rooms_of(rooms, "mirror/first")[0]
+    assert digest(rooms, room) != digest(rooms, room._replace(marks="long"))
 
 
 def test_what_is_known_to_be_equivalent_has_a_reason(tmp_path: Path) -> None:
