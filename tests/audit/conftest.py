@@ -1,4 +1,4 @@
-"""One Spark session for all audits of the test session: it takes some seconds to start."""
+"""One Spark session for all audits of the test session: it takes some seconds to start. Coroutines run in loops."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit.spark.session import LocalSession
+from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
 
 
 @pytest.fixture(scope="session")

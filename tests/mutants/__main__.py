@@ -46,7 +46,7 @@ class Session:
         tests = reach.tests_of(mutation.path, mutation.line)
         copy = self._copies.get()
         try:
-            verdict = tried(copy, mutation.path, after, tests, reach.seconds_of(tests))
+            verdict = tried(copy, mutation.path, after, tests, [reach.seconds_of(test) for test in tests])
         finally:
             self._copies.put(copy)
         told = verdict.value

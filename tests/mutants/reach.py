@@ -5,7 +5,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from tests.mutants.rooms import Room, digest, rooms_of
 
 __all__ = ["Reach", "measured"]
 
+MOST_S = 30.0
+"""A test that takes longer judges no mutant: each survivor would wait for it."""
 NO_TESTS = 5
 """Pytest's exit code for a room that has no quick test."""
 _RUN = "|run"
@@ -32,15 +33,16 @@ class Reach:
         self.seconds = seconds
 
     def tests_of(self, path: str, line: int) -> list[str]:
-        """Those that run the line, the quickest first; of a line that none runs, but an import, all that run any line
-        of the file. None at all: no test reaches the file."""
+        """Those that run the line, the quickest first, without those that take too long; of a line that none runs, but
+        an import, all that run any line of the file. None at all: no test reaches the file."""
         lines = self.lines.get(path, {})
         found = lines.get(line) or list({test for tests in lines.values() for test in tests})
-        return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
+        quick = [test for test in found if self.seconds_of(test) <= MOST_S]
+        return sorted(quick, key=lambda test: (self.seconds_of(test), test))
 
-    def seconds_of(self, tests: Iterable[str]) -> float:
-        """Of all of them, one after another."""
-        return sum(self.seconds.get(test, 0.0) for test in tests)
+    def seconds_of(self, test: str) -> float:
+        """Under ``coverage``; 0 if that is not known."""
+        return self.seconds.get(test, 0.0)
 
 
 def measured(root: Path, folder: Path, package: str) -> Reach:

@@ -5,9 +5,12 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutants.project import SEEDS
+
 __all__ = ["PACKAGES", "Room", "digest", "rooms_of"]
 
-QUICK = "not broker and not spark and not long"
+QUICK = "not broker and not long"
+"""Spark's are among them: a session starts in seconds, and nothing else runs what only it does."""
 SWEEPS = tuple(
     f"tests/simulation/{test}"
     for test in (
@@ -53,10 +56,11 @@ def rooms_of(root: Path, package: str) -> list[Room]:
 
 
 def digest(root: Path, room: Room) -> str:
-    """Of the code, of every helper of the tests, and of this room's test files."""
+    """Of the code, of every helper of the tests but this package, and of this room's test files."""
     own = {root / name.partition("::")[0] for name in room.names}
-    helpers = (file for file in root.glob("tests/**/*.py") if file in own or not file.name.startswith("test_"))
-    made = hashlib.sha256(repr(room).encode())
-    for path in sorted((*root.glob("mirror/**/*.py"), *helpers)):
+    ours = root / "tests" / "mutants"
+    helpers = {file for file in root.glob("tests/**/*.py") if not file.name.startswith("test_") and file.parent != ours}
+    made = hashlib.sha256(repr((room, SEEDS)).encode())
+    for path in sorted({*root.glob("mirror/**/*.py"), *helpers, *own}):
         made.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return made.hexdigest()

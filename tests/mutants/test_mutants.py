@@ -10,6 +10,7 @@ from tests.mutants.project import ROOT, copy_to
 from tests.mutants.reach import Reach, measured
 from tests.mutants.rooms import PACKAGES, Room, digest, rooms_of
 from tests.mutants.trial import Verdict, tried
+from tests.mutants.trial import _run as run
 
 CODE = "def least(one, two):\n    return one if one < two else two\n"
 TESTS = """
@@ -42,31 +43,43 @@ def project(tmp_path: Path) -> Path:
 def test_a_mutant_is_killed_by_a_test_that_fails(project: Path, old: str, new: str, verdict: Verdict) -> None:
     """Or by an import that fails. The file is as it was afterwards."""
     tests = ["test_least.py::test_first", "test_least.py::test_second"]
-    assert tried(project, "least.py", CODE.replace(old, new), tests, 0.1) is verdict
+    assert tried(project, "least.py", CODE.replace(old, new), tests, [0.1, 0.1]) is verdict
     assert (project / "least.py").read_text() == CODE
 
 
 def test_only_the_tests_that_reach_it_count(project: Path) -> None:
     wrong = CODE.replace("else two", "else one")
-    assert tried(project, "least.py", wrong, ["test_least.py::test_first"], 0.1) is Verdict.SURVIVED
-    assert tried(project, "least.py", wrong, ["test_least.py::test_second"], 0.1) is Verdict.KILLED
-    assert tried(project, "least.py", wrong, [], 0.0) is Verdict.UNREACHED
+    assert tried(project, "least.py", wrong, ["test_least.py::test_first"], [0.1]) is Verdict.SURVIVED
+    assert tried(project, "least.py", wrong, ["test_least.py::test_second"], [0.1]) is Verdict.KILLED
+    assert tried(project, "least.py", wrong, [], []) is Verdict.UNREACHED
 
 
 def test_one_that_hangs_is_ended(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
     endless = CODE.replace("return", "while True: pass\n    return")
-    assert tried(project, "least.py", endless, ["test_least.py::test_first"], 0.1) is Verdict.HUNG
+    assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.HUNG
     assert (project / "least.py").read_text() == CODE
 
 
+def test_a_test_that_hangs_fails_by_itself(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may take long together: nobody waits for that."""
+    monkeypatch.setattr("tests.mutants.trial._TIMES", 0.0)
+    monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
+    monkeypatch.setattr("tests.mutants.trial._run", lambda command, root, _: run(command, root, 60.0))
+    endless = CODE.replace("return", "while True: pass\n    return")
+    assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.KILLED
+
+
 def test_the_quickest_of_those_that_run_the_line_come_first() -> None:
-    """Of a line that only an import runs, all of the file's."""
-    reach = Reach({"a.py": {2: ["slow", "quick"], 3: ["other"]}, "b.py": {}}, {"slow": 9.0, "quick": 0.1, "other": 1.0})
+    """Of a line that only an import runs, all of the file's. One that takes too long does not judge."""
+    reach = Reach(
+        {"a.py": {2: ["slow", "quick"], 3: ["other", "long"], 4: ["long"]}, "b.py": {}},
+        {"slow": 9.0, "quick": 0.1, "other": 1.0, "long": 99.0},
+    )
     assert reach.tests_of("a.py", 2) == ["quick", "slow"]
     assert reach.tests_of("a.py", 1) == ["quick", "other", "slow"]
     assert reach.tests_of("b.py", 1) == reach.tests_of("c.py", 1) == []
-    assert reach.seconds_of(["slow", "quick"]) == 9.1
+    assert reach.tests_of("a.py", 4) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -121,7 +134,7 @@ def test_only_what_changed_is_measured_again(
     reach = measured(rooms, rooms, "mirror/first")
     assert sorted(ran) == again
     assert reach.tests_of("mirror/first/code.py", 7) == ["tests-first", "tests-first-inner"]
-    assert reach.seconds_of(["tests-first", "tests-first-inner"]) == 2.0
+    assert [reach.seconds_of(test) for test in ("tests-first", "tests-first-inner", "none")] == [1.0, 1.0, 0.0]
 
 
 def test_a_room_that_judges_otherwise_is_another(rooms: Path) -> None:
