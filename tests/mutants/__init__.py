@@ -7,6 +7,7 @@ nothing that anybody could see, a line in ``equivalent.toml`` that says why.
 
 The reach is measured before the first mutant: each room runs once under ``coverage``, and again only after a change to
 it, to the code or to a helper. A package is judged by its own tests that need no broker, and relay also by some runs of
-the simulation. So a mutant that only another package's tests or a real broker would see is a survivor, too: fewer tests
-can make the verdict stricter, never milder.
+the simulation. Of these, the quickest are run that take a minute and a half together. So a mutant that only another
+package's tests, a slow one or a real broker would see is a survivor, too: fewer tests can make the verdict stricter,
+never milder.
 """

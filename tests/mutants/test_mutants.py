@@ -71,15 +71,16 @@ def test_a_test_that_hangs_fails_by_itself(project: Path, monkeypatch: pytest.Mo
 
 
 def test_the_quickest_of_those_that_run_the_line_come_first() -> None:
-    """Of a line that only an import runs, all of the file's. One that takes too long does not judge."""
+    """Of a line that only an import runs, all of the file's. Those that take too long together do not judge."""
     reach = Reach(
         {"a.py": {2: ["slow", "quick"], 3: ["other", "long"], 4: ["long"]}, "b.py": {}},
-        {"slow": 9.0, "quick": 0.1, "other": 1.0, "long": 99.0},
+        {"slow": 9.0, "quick": 0.1, "other": 1.0, "long": 80.0},
     )
     assert reach.tests_of("a.py", 2) == ["quick", "slow"]
     assert reach.tests_of("a.py", 1) == ["quick", "other", "slow"]
     assert reach.tests_of("b.py", 1) == reach.tests_of("c.py", 1) == []
-    assert reach.tests_of("a.py", 4) == []
+    assert reach.tests_of("a.py", 3) == ["other", "long"]
+    assert reach.tests_of("a.py", 4) == ["long"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
