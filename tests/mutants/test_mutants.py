@@ -11,6 +11,7 @@ from tests.mutants.reach import Reach, measured
 from tests.mutants.rooms import PACKAGES, Room, digest, rooms_of
 from tests.mutants.trial import Verdict, tried
 from tests.mutants.trial import _run as run
+from tests.mutants.unevaluated import is_in, unevaluated
 
 CODE = "def least(one, two):\n    return one if one < two else two\n"
 TESTS = """
@@ -21,6 +22,15 @@ def test_first():
 
 def test_second():
     assert least(2, 1) == 1
+"""
+
+ANNOTATED = """
+class Thing:
+    def __init__(self) -> None:
+        self.a: str // None = 1
+        b: (
+            1 / 0
+        ) = 2
 """
 
 
@@ -172,3 +182,23 @@ def test_a_copy_has_every_package(tmp_path: Path) -> None:
     here = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     there = {path.parent.name for path in copy_to(tmp_path / "copy").glob("*/__init__.py")}
     assert there == here
+
+
+def test_annotations_in_functions_are_not_evaluated() -> None:
+    """Python itself agrees: each of these annotations is wrong."""
+    namespace: dict[str, type] = {}
+    exec(ANNOTATED, namespace)
+    namespace["Thing"]()
+    parts = unevaluated(ANNOTATED)
+    assert len(parts) == 2
+    assert is_in(parts, (4, 16))
+    assert is_in(parts, (6, 14))
+    assert not is_in(parts, (4, 30))
+    for evaluated in (
+        "class Thing:\n    a: str // None = 1\n",
+        "def a(b: str // None) -> None: ...\n",
+        "a: 1 / 0 = 1\n",
+    ):
+        assert unevaluated(evaluated) == []
+        with pytest.raises((TypeError, ZeroDivisionError)):
+            exec(evaluated)

@@ -147,14 +147,15 @@ async def test_logs_that_begin_later_by_now(mapped: bool) -> None:
     1. Nothing was deleted since the bounds were frozen. 2. The source has deleted; it is seen in what was examined.
     3. The destination has. What only it has deleted is lost, if the source still has it.
     """
+    shift = 100 if mapped else 0
     async with FakeCluster("west") as west, FakeCluster("east") as east:
-        for fake in (west, east):
+        for fake, ahead in ((west, 0), (east, shift)):
             fake.add_topic("t")
-            fake.store("t", 0, *batches(20))
-            fake.log("t").delete_before(5)
-        there = Span(5, 100)
-        known = Bounds(topic="t", partition=0, source=Span(5, 100), destination=there)
-        place = MappedPartition("t", OffsetMap([Run(at, at, 5) for at in range(5, 100, 5)]), there, (1,))
+            fake.store("t", 0, *batches(20, start=ahead))
+            fake.log("t").delete_before(5 + ahead)
+        known = Bounds(topic="t", partition=0, source=Span(5, 100), destination=Span(5, 100))
+        runs = OffsetMap([Run(at, at + shift, 5) for at in range(5, 100, 5)])
+        place = MappedPartition("t", runs, Span(5 + shift, 100 + shift), (1,))
         base = Frozen(
             source_cluster_id="", destination_cluster_id="", bounds=(known,), findings=(), source_topic_ids={},
             destination_topic_ids={}, mapped={KEY: place} if mapped else {},
@@ -169,13 +170,14 @@ async def test_logs_that_begin_later_by_now(mapped: bool) -> None:
             await scope.check([whole])
         assert moved.value.starts == {Side.SOURCE: {KEY: 10}, Side.DESTINATION: {}}
         await scope.check([whole._replace(start=10)])
-        east.log("t").delete_before(20)
+        east.log("t").delete_before(20 + shift)
         with pytest.raises(LogsMoved) as moved:
             await scope.check([whole._replace(start=15)])
-        assert moved.value.starts == {Side.SOURCE: {}, Side.DESTINATION: {KEY: 20}}
+        assert moved.value.starts == {Side.SOURCE: {}, Side.DESTINATION: {KEY: 20 + shift}}
         assert await scope.lost() == []
-        scope._starts[Side.DESTINATION][KEY] = 20
+        scope._starts[Side.DESTINATION][KEY] = 20 + shift
         assert [(one.kind, one.source) for one in await scope.lost()] == [(Kind.MISSING, Span(10, 20))]
+        gone = f"{5 + shift} to {19 + shift}"
         assert scope.notes == [
-            "t partition 0: east deleted offsets 5 to 19 while the audit ran; what follows was compared"
+            f"t partition 0: east deleted offsets {gone} while the audit ran; what follows was compared"
         ]
