@@ -127,7 +127,6 @@ COVERED = {
     "relay/mapped/takeover.py": "relay/mapped/test_fence.py",
     "relay/topics/gone.py": "service/test_worker_bad_input.py",
     "relay/watch/asking.py": "relay/watch/test_idle.py",
-    "relay/watch/renewal.py": "relay/mapped/test_expiry.py",
     "sandbox/broker.py": "sandbox/test_cluster.py",
     "sandbox/kafka/ivy.py": "sandbox/kafka/test_jars.py",
     "sandbox/kafka/java.py": "sandbox/kafka/test_jars.py",
