@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, AuditResult, Kind, Span, Verdict
+from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Span, Verdict
 from mirror.audit.prepare import plan
 from tests.audit.clusters import edited, faked
 from tests.fakes.broker import FakeCluster
@@ -118,6 +118,8 @@ def test_every_kind_of_difference(pair: Pair, spark: SparkSession, monkeypatch: 
         ("value", Kind.VALUE_CHANGED, Span(35, 40), Span(35, 40)),
     ]
     assert all(row.complete for row in result.coverage)
+    same = {row.side: (row.batches, row.records) for row in result.coverage if row.topic == "same"}
+    assert same == dict.fromkeys(Side, (30, 150))
 
 
 def test_markers_stand_where_no_record_is_due(pair: Pair, spark: SparkSession) -> None:
