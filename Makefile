@@ -96,7 +96,7 @@ PAIR :=
 grid: $(READY)
 	$(BIN)/python -m tests.grid '$(PAIR)'
 
-# COUNT small changes to records, relay and audit, drawn from SEED, each of which some test has to see (hours):
+# COUNT small changes to records, offsetmap, relay and audit, drawn from SEED, each of which some test has to see (hours):
 # make mutants COUNT=300; ONLY='locate/resync' for the files whose path matches.
 ONLY :=
 

@@ -21,6 +21,7 @@ from mirror.records.identity import Identity, producer_id
 from mirror.records.restamp import checksum, restamp
 from mirror.records.scan import scan
 from mirror.sandbox import SandboxCluster
+from tests.fakes.broker import FakeCluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KNOWN_WITHIN_S = 30.0
@@ -36,6 +37,11 @@ def addresses(cluster: SandboxCluster) -> tuple[tuple[str, int], ...]:
 def endpoint(cluster: SandboxCluster, alias: str) -> Endpoint:
     """As the audit is given it."""
     return Endpoint(alias=alias, bootstrap=addresses(cluster))
+
+
+def faked(cluster: FakeCluster) -> Endpoint:
+    """The same of scripted brokers."""
+    return Endpoint(alias=cluster.name, bootstrap=cluster.options().bootstrap)
 
 
 def create(cluster: SandboxCluster, topic: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> None:

@@ -325,3 +325,9 @@ def test_what_was_passed_over_is_no_pass() -> None:
     worse = replace(both, findings=(*both.findings, finding(Kind.EXTRA, 80)))
     assert worse.verdict is Verdict.DIFFERENT
     assert "1 difference and 1 place without proof and 2 places passed over" in printed(worse)
+
+
+@pytest.mark.parametrize(("batches", "told"), [(1, "1 batch"), (2, "2 batches"), (1_000, "1,000 batches")])
+def test_batches_that_stand_in_others_are_counted(batches: int, told: str) -> None:
+    one = replace(finding(Kind.REENCODED, 0), batches=batches, detail="why")
+    assert f"of {told} of " in report.verdict(replace(result(), reencoded=(one,)))

@@ -11,20 +11,24 @@ from pathlib import Path
 
 from tests.mutants.known import Equivalent, change, load, stale
 from tests.mutants.mutations import Mutation, changed, mutations_of
-from tests.mutants.project import ROOT, copy_to
+from tests.mutants.project import ROOT, WORKERS, copy_to
 from tests.mutants.reach import Reach, measured
+from tests.mutants.rooms import PACKAGES
 from tests.mutants.trial import Verdict, tried
 
-PACKAGES = ("mirror/records", "mirror/offsetmap", "mirror/relay", "mirror/audit")
 FOLDER = ROOT / "build" / "mutants"
-WORKERS = 2
 MISSED = (Verdict.SURVIVED, Verdict.UNREACHED)
 
 
-class Session:
-    """Mutants, each tried in one of a few copies of the project."""
+def package_of(path: str) -> str:
+    """In which the file is."""
+    return next(package for package in PACKAGES if path.startswith(f"{package}/"))
 
-    def __init__(self, reach: Reach, equivalent: list[Equivalent]) -> None:
+
+class Session:
+    """Mutants, each tried in one of a few copies of the project. ``reach``: by package."""
+
+    def __init__(self, reach: dict[str, Reach], equivalent: list[Equivalent]) -> None:
         self._reach = reach
         self._known = {(each.path, each.change): each.why for each in equivalent}
         self._copies: queue.Queue[Path] = queue.Queue()
@@ -38,10 +42,11 @@ class Session:
         before = (ROOT / mutation.path).read_text()
         after = changed(before, mutation)
         made = change(before, after)
-        tests = self._reach.tests_of(mutation.path, mutation.line)
+        reach = self._reach[package_of(mutation.path)]
+        tests = reach.tests_of(mutation.path, mutation.line)
         copy = self._copies.get()
         try:
-            verdict = tried(copy, mutation.path, after, tests, self._reach.seconds_of(tests))
+            verdict = tried(copy, mutation.path, after, tests, [reach.seconds_of(test) for test in tests])
         finally:
             self._copies.put(copy)
         told = verdict.value
@@ -74,7 +79,8 @@ def main(arguments: list[str]) -> int:
     every = [mutation for path in paths if pattern.search(path) for mutation in mutations_of(ROOT, path)]
     chosen = random.Random(seed).sample(every, min(count, len(every)))
     print(f"{len(chosen)} of {len(every)} mutants, seed {seed}; first, which tests reach which lines", flush=True)
-    reach = measured(copy_to(FOLDER / "plain"), FOLDER)
+    plain = copy_to(FOLDER / "plain")
+    reach = {package: measured(plain, FOLDER, package) for package in {package_of(one.path) for one in chosen}}
     session = Session(reach, equivalent)
     with ThreadPoolExecutor(WORKERS) as pool:
         for done in [pool.submit(session.play, mutation) for mutation in chosen]:

@@ -1,4 +1,4 @@
-"""Every change that Cosmic Ray can make to a file."""
+"""Every change that Cosmic Ray can make to a file, and that Python evaluates."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
+
+from tests.mutants.unevaluated import is_in, unevaluated
 
 __all__ = ["Mutation", "changed", "mutations_of"]
 
@@ -22,13 +24,16 @@ class Mutation(NamedTuple):
 
 def mutations_of(root: Path, path: str) -> list[Mutation]:
     """All of a file's."""
-    tree = get_ast((root / path).read_text())
+    code = (root / path).read_text()
+    tree, nowhere = get_ast(code), unevaluated(code)
     found = []
     for name in operator_names():
         operator = _operator(name)
         if operator is not None:
             starts = [start for node in ast_nodes(tree) for start, _ in operator.mutation_positions(node)]
-            found += [Mutation(path, name, at, start[0]) for at, start in enumerate(starts)]
+            found += [
+                Mutation(path, name, at, start[0]) for at, start in enumerate(starts) if not is_in(nowhere, start)
+            ]
     return found
 
 

@@ -4,9 +4,13 @@ import os
 import shutil
 from pathlib import Path
 
-__all__ = ["ROOT", "copy_to", "environment"]
+__all__ = ["ROOT", "SEEDS", "WORKERS", "copy_to", "environment"]
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKERS = 2
+_SETTINGS = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
+SEEDS = {"SIM_RUNS": "80", "SIM_MAPPED_RUNS": "40", "SIM_SEED": "1"}
+"""A tenth and a fifth of what the simulation plays by itself: its runs are the slowest tests of all."""
 _PARTS = ("mirror", "tests", "bench", "chaos", "lab", "deploy", "docs", "pyproject.toml", "README.md")
 
 
@@ -24,5 +28,5 @@ def copy_to(folder: Path) -> Path:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Of a process that is to see that copy, and leaves nothing behind."""
-    return os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
+    """Of a process that is to see that copy, plays few seeds, and leaves nothing behind."""
+    return os.environ | _SETTINGS | SEEDS | {"PYTHONPATH": str(root)}

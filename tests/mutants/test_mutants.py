@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import reach as reaching
 from tests.mutants.known import Change, Equivalent, change, load, stale
 from tests.mutants.project import ROOT, copy_to
-from tests.mutants.reach import Reach
+from tests.mutants.reach import Reach, measured
+from tests.mutants.rooms import PACKAGES, Room, digest, rooms_of
 from tests.mutants.trial import Verdict, tried
+from tests.mutants.trial import _run as run
+from tests.mutants.unevaluated import is_in, unevaluated
 
 CODE = "def least(one, two):\n    return one if one < two else two\n"
 TESTS = """
@@ -18,6 +22,15 @@ def test_first():
 
 def test_second():
     assert least(2, 1) == 1
+"""
+
+ANNOTATED = """
+class Thing:
+    def __init__(self) -> None:
+        self.a: str // None = 1
+        b: (
+            1 / 0
+        ) = 2
 """
 
 
@@ -40,31 +53,104 @@ def project(tmp_path: Path) -> Path:
 def test_a_mutant_is_killed_by_a_test_that_fails(project: Path, old: str, new: str, verdict: Verdict) -> None:
     """Or by an import that fails. The file is as it was afterwards."""
     tests = ["test_least.py::test_first", "test_least.py::test_second"]
-    assert tried(project, "least.py", CODE.replace(old, new), tests, 0.1) is verdict
+    assert tried(project, "least.py", CODE.replace(old, new), tests, [0.1, 0.1]) is verdict
     assert (project / "least.py").read_text() == CODE
 
 
 def test_only_the_tests_that_reach_it_count(project: Path) -> None:
     wrong = CODE.replace("else two", "else one")
-    assert tried(project, "least.py", wrong, ["test_least.py::test_first"], 0.1) is Verdict.SURVIVED
-    assert tried(project, "least.py", wrong, ["test_least.py::test_second"], 0.1) is Verdict.KILLED
-    assert tried(project, "least.py", wrong, [], 0.0) is Verdict.UNREACHED
+    assert tried(project, "least.py", wrong, ["test_least.py::test_first"], [0.1]) is Verdict.SURVIVED
+    assert tried(project, "least.py", wrong, ["test_least.py::test_second"], [0.1]) is Verdict.KILLED
+    assert tried(project, "least.py", wrong, [], []) is Verdict.UNREACHED
 
 
 def test_one_that_hangs_is_ended(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
     endless = CODE.replace("return", "while True: pass\n    return")
-    assert tried(project, "least.py", endless, ["test_least.py::test_first"], 0.1) is Verdict.HUNG
+    assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.HUNG
     assert (project / "least.py").read_text() == CODE
 
 
+def test_a_test_that_hangs_fails_by_itself(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may take long together: nobody waits for that."""
+    monkeypatch.setattr("tests.mutants.trial._TIMES", 0.0)
+    monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
+    monkeypatch.setattr("tests.mutants.trial._run", lambda command, root, _: run(command, root, 60.0))
+    endless = CODE.replace("return", "while True: pass\n    return")
+    assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.KILLED
+
+
 def test_the_quickest_of_those_that_run_the_line_come_first() -> None:
-    """Of a line that only an import runs, all of the file's."""
-    reach = Reach({"a.py": {2: ["slow", "quick"], 3: ["other"]}, "b.py": {}}, {"slow": 9.0, "quick": 0.1, "other": 1.0})
+    """Of a line that only an import runs, all of the file's. Those that take too long together do not judge."""
+    reach = Reach(
+        {"a.py": {2: ["slow", "quick"], 3: ["other", "long"], 4: ["long"]}, "b.py": {}},
+        {"slow": 9.0, "quick": 0.1, "other": 1.0, "long": 80.0},
+    )
     assert reach.tests_of("a.py", 2) == ["quick", "slow"]
     assert reach.tests_of("a.py", 1) == ["quick", "other", "slow"]
     assert reach.tests_of("b.py", 1) == reach.tests_of("c.py", 1) == []
-    assert reach.seconds_of(["slow", "quick"]) == 9.1
+    assert reach.tests_of("a.py", 3) == ["other", "long"]
+    assert reach.tests_of("a.py", 4) == ["long"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_judged_by_all_of_its_own_tests(package: str) -> None:
+    """Each of them in one room; of the simulation's, those that are named, and they are there."""
+    names = [name for room in rooms_of(ROOT, package) for name in room.names]
+    folder = ROOT / "tests" / package.removeprefix("mirror/")
+    own = [str(file.relative_to(ROOT)) for file in folder.glob("**/test_*.py")]
+    assert own
+    assert sorted(name for name in names if "::" not in name) == sorted(own)
+    for path, _, test in (name.partition("::") for name in names if "::" in name):
+        assert f"def {test}(" in (ROOT / path).read_text()
+
+
+@pytest.fixture
+def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of one package and two rooms."""
+    monkeypatch.setitem(PACKAGES, "mirror/first", ("tests/first",))
+    for path in ("mirror/first/code.py", "tests/help.py", "tests/first/test_a.py", "tests/first/inner/test_b.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        ("mirror/first/code.py", ["tests-first", "tests-first-inner"]),
+        ("tests/help.py", ["tests-first", "tests-first-inner"]),
+        ("tests/first/test_a.py", ["tests-first"]),
+        ("tests/first/inner/test_b.py", ["tests-first-inner"]),
+        ("tests/first/inner/test_new.py", ["tests-first-inner"]),
+        ("tests/other/test_c.py", []),
+    ],
+)
+def test_only_what_changed_is_measured_again(
+    rooms: Path, monkeypatch: pytest.MonkeyPatch, changed: str, again: list[str]
+) -> None:
+    """Everything, if it is the code or a helper. What is kept counts as much as what is measured."""
+    ran: list[str] = []
+
+    def run(root: Path, folder: Path, room: Room) -> dict[str, object]:
+        ran.append(room.name)
+        return {"tests": [room.name], "lines": {"mirror/first/code.py": {7: [0]}}, "seconds": {room.name: 1.0}}
+
+    monkeypatch.setattr(reaching, "_run", run)
+    measured(rooms, rooms, "mirror/first")
+    assert sorted(ran) == ["tests-first", "tests-first-inner"]
+    ran.clear()
+    (rooms / changed).parent.mkdir(exist_ok=True)
+    (rooms / changed).write_text("changed = True\n")
+    reach = measured(rooms, rooms, "mirror/first")
+    assert sorted(ran) == again
+    assert reach.tests_of("mirror/first/code.py", 7) == ["tests-first", "tests-first-inner"]
+    assert [reach.seconds_of(test) for test in ("tests-first", "tests-first-inner", "none")] == [1.0, 1.0, 0.0]
+
+
+def test_a_room_that_judges_otherwise_is_another(rooms: Path) -> None:
+    room = rooms_of(rooms, "mirror/first")[0]
+    assert digest(rooms, room) != digest(rooms, room._replace(marks="long"))
 
 
 def test_what_is_known_to_be_equivalent_has_a_reason(tmp_path: Path) -> None:
@@ -96,3 +182,23 @@ def test_a_copy_has_every_package(tmp_path: Path) -> None:
     here = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     there = {path.parent.name for path in copy_to(tmp_path / "copy").glob("*/__init__.py")}
     assert there == here
+
+
+def test_annotations_in_functions_are_not_evaluated() -> None:
+    """Python itself agrees: each of these annotations is wrong."""
+    namespace: dict[str, type] = {}
+    exec(ANNOTATED, namespace)
+    namespace["Thing"]()
+    parts = unevaluated(ANNOTATED)
+    assert len(parts) == 2
+    assert is_in(parts, (4, 16))
+    assert is_in(parts, (6, 14))
+    assert not is_in(parts, (4, 30))
+    for evaluated in (
+        "class Thing:\n    a: str // None = 1\n",
+        "def a(b: str // None) -> None: ...\n",
+        "a: 1 / 0 = 1\n",
+    ):
+        assert unevaluated(evaluated) == []
+        with pytest.raises((TypeError, ZeroDivisionError)):
+            exec(evaluated)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class Verdict(Enum):
     UNREACHED = "no test reaches it"
 
 
-def tried(root: Path, path: str, text: str, tests: list[str], seconds: float) -> Verdict:
+def tried(root: Path, path: str, text: str, tests: list[str], seconds: Sequence[float]) -> Verdict:
     """Puts ``text`` in a file's place, runs the tests until one fails, and puts the file back.
 
     Args:
@@ -34,7 +35,8 @@ def tried(root: Path, path: str, text: str, tests: list[str], seconds: float) ->
         path: the file, from there.
         text: with the mutation.
         tests: node ids, in this order.
-        seconds: that they take without it; five times as long, it hangs.
+        seconds: that each takes without it. If one takes five times as long as the slowest, and a minute, it fails; all
+            of them together may take so much longer, too.
     """
     if not tests:
         return Verdict.UNREACHED
@@ -45,9 +47,10 @@ def tried(root: Path, path: str, text: str, tests: list[str], seconds: float) ->
     file.write_text(text)
     try:
         command = [
-            sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"@{listing}",
+            sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider",
+            f"--timeout={_LEAST_S + _TIMES * max(seconds)}", f"@{listing}",
         ]  # fmt: skip
-        code = _run(command, root, _LEAST_S + _TIMES * seconds)
+        code = _run(command, root, _LEAST_S + _TIMES * sum(seconds))
     finally:
         file.write_text(before)
     if code is None:

@@ -1,8 +1,15 @@
 """How long requests take, and how old records are when they are copied."""
 
 import time
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from mirror.net.health.histogram import Histogram
+from mirror.relay import timing
+from mirror.relay.stats import Stats
+from mirror.relay.timing import SentTimes
 from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.stage.flows import Flow, batch, clusters, mirroring
@@ -82,3 +89,18 @@ async def test_a_request_that_is_not_answered() -> None:
             await flow.copied()
             assert requests(flow, "destination", "Produce")[0] == 2
             assert not any(lane._times._sent for lane in flow.relay.lanes)
+
+
+def test_of_requests_that_are_sent_together_the_last_one_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have durations alone."""
+    monkeypatch.setattr(timing, "size_of", lambda _: 100)
+    monkeypatch.setattr(timing, "max_timestamp_of", lambda _: 1_000 * round(time.time() - HOUR_AGO_S))
+    stats, durations = Stats(), Mock()
+    times = SentTimes(durations, stats)
+    request: Any = ([Mock(in_flight=[[b""]])], 120, None)
+    times.sent([request] * 3)
+    for _ in range(3):
+        times.answered()
+    assert durations.note.call_count == 3
+    assert counted(stats.record_age) == counted(stats.replication_latency) == 1
+    assert stats.replication_latency.total < 2 * HOUR_AGO_S

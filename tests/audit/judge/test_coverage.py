@@ -1,10 +1,12 @@
 """No pass without full coverage: every way in which something was not read is refused."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from mirror.audit.errors import AuditError
+from mirror.audit.job import MOST_NOTES, _Audit
 from mirror.audit.judge.coverage import (
     AGAIN,
     BUG,
@@ -17,7 +19,7 @@ from mirror.audit.judge.coverage import (
     check_side,
     coverage_of,
 )
-from mirror.audit.model import Bounds, Kind, Side, Span, TopicPartition
+from mirror.audit.model import Bounds, Endpoint, Kind, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage
 
@@ -156,3 +158,14 @@ def test_a_gap_without_a_cleaner() -> None:
     assert {finding.kind for finding in told} == {Kind.UNVERIFIABLE}
     assert causeless_gaps("a", {("t", 0, 0, 100): found}, frozenset({"t"})) == []
     assert causeless_gaps("a", {("t", 0, 0, 100): RangeCoverage(next_offset=100)}, frozenset()) == []
+
+
+@pytest.mark.parametrize("count", [1, MOST_NOTES, MOST_NOTES + 3])
+def test_why_records_cannot_be_read_is_told_a_few_times(count: int) -> None:
+    """On both sides, in order; of many places, how many more there are."""
+    east, west = (Endpoint(alias=alias, bootstrap=()) for alias in ("east", "west"))
+    audit = Mock(_endpoints=((Side.SOURCE, east), (Side.DESTINATION, west)))
+    spoiled = {("t", 0, at, at + 1): RangeCoverage(spoiled=[f"why {at}"]) for at in reversed(range(count))}
+    found = _Audit._spoiled(audit, Mock(coverage={Side.SOURCE: {}, Side.DESTINATION: spoiled}))
+    assert found[:MOST_NOTES] == [f"west: t partition 0: why {at}" for at in range(min(count, MOST_NOTES))]
+    assert found[MOST_NOTES:] == ([] if count <= MOST_NOTES else ["and 3 more such places"])

@@ -252,3 +252,23 @@ def test_any_edit_is_found_and_nothing_else_is_reported(names: list[int], data: 
         for base in range(*finding.source, 5)
     }
     assert gone <= missing
+
+
+def test_what_another_partition_has_behind_the_end_is_not_moved() -> None:
+    """Whichever comes first by name."""
+    for other in (TopicPartition("s", 0), TopicPartition("u", 0)):
+        scene = Scene(
+            key=KEY, audited=Span(0, 5), source=log("a"), destination={}, in_source={},
+            in_tail={row(0, "a").content: [PlacedBatch(other, row(90, "a"))]},
+        )  # fmt: skip
+        assert told(classify(scene)) == [(Kind.MISSING, Span(0, 5), None, 1)]
+
+
+def test_what_has_no_place_is_not_joined_with_what_has_one() -> None:
+    nowhere, here = (
+        Finding(
+            kind=Kind.EXTRA, topic="t", partition=0, source=None, destination=place, batches=1, records=1, detail=""
+        )
+        for place in (None, Span(0, 5))
+    )  # fmt: skip
+    assert joined([here, nowhere]) == [nowhere, here]

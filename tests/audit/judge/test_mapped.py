@@ -33,6 +33,7 @@ from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import addresses, create, edited, endpoint
 from tests.audit.exact import Batch, steps_of, transactions
+from tests.fakes.broker import FakeCluster
 from tests.records.builders import kafka_batch, raw_batch
 
 Pair = tuple[SandboxCluster, SandboxCluster]
@@ -335,3 +336,40 @@ def test_copies_with_offsets_of_their_own(
     assert job.run(request(pair, topics["same"]), spark=spark).identical
     unwritten = job.run(replace(request(pair, topics["same"]), flow="another->flow"), spark=spark)
     assert [finding.kind for finding in unwritten.findings] == [Kind.MISSING]
+
+
+def test_findings_get_the_offsets_of_the_destination() -> None:
+    """Those of a mapped partition that are about the destination; others stay as they are."""
+    there = mapped.MappedPartition("there", OffsetMap([Run(0, 100, 5), Run(5, 200, 5)]), Span(100, 205), (7,))
+    plain = Finding(
+        kind=Kind.MOVED, topic="t", partition=0, source=Span(0, 5), destination=Span(5, 8), batches=1, records=3,
+        detail="",
+    )  # fmt: skip
+    others = [replace(plain, destination=None), replace(plain, partition=1), replace(plain, partition=None)]
+    found = mapped.at_destination([plain, *others], {TopicPartition("t", 0): there})
+    assert found == [replace(plain, destination=Span(200, 203)), *others]
+
+
+async def test_batches_that_the_map_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own ones, and those of other copies, without markers and what lies behind; not more than so many bytes."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        for producer, attributes in ((1, 0), (2, 0), (9, 0), (1, 0x20), (1, 0), (1, 0)):
+            fake.store(
+                "t", 0, raw_batch(b"x" * 50, base_offset=fake.log("t").end, producer_id=producer, attributes=attributes)
+            )
+        async with await Cluster.open("fake", fake.options()) as cluster:
+            await cluster.refresh(["t"])
+            log = mapped._log(cluster, "t", 0)
+
+            async def strays(end: int) -> list[tuple[Kind, Span | None, int]]:
+                found = await mapped._strays(TopicPartition("s", 3), log, Span(0, end), [1], [2])
+                return [(one.kind, one.destination, one.records) for one in found]
+
+            extra = (Kind.EXTRA, Span(5, 10), 5)
+            assert await strays(30) == [(Kind.UNVERIFIABLE, Span(0, 30), 15), extra]
+            assert await strays(25) == [(Kind.UNVERIFIABLE, Span(0, 25), 10), extra]
+            assert await strays(0) == []
+            monkeypatch.setattr(mapped, "READ_BYTES", 111)
+            monkeypatch.setattr(mapped, "MOST_OUTSIDE_BYTES", 112)
+            assert await strays(30) == [(Kind.UNVERIFIABLE, Span(0, 5), 5), extra]

@@ -1,5 +1,7 @@
 """What is looked at together, where windows end, and which shift is in force behind them."""
 
+from dataclasses import replace
+
 from mirror.audit.judge.regions import (
     FIRST_CHUNKS,
     MOST_APART,
@@ -9,6 +11,7 @@ from mirror.audit.judge.regions import (
     followed,
     is_opaque,
     of_bounds,
+    overlaps,
     reach,
     regions,
     shifts_at,
@@ -117,3 +120,21 @@ def test_shifts_that_may_be_in_force_at_a_border() -> None:
 def test_rows_without_a_counterpart_wherever() -> None:
     assert unmatched(Pairs(log("abcd"), log("dcba"))) == 0
     assert unmatched(Pairs(log("aabc"), log("abx"))) == 3
+
+
+def test_which_regions_reach_into_each_other() -> None:
+    """The second may begin with the first, and not where it ends; in one partition only, and looked at in one way."""
+    first, second, third = regions([chunk(0), chunk(20 + 10 * MOST_APART), chunk(980)], WHOLE)
+    assert not overlaps(first, second)
+    wide = replace(first, source=Span(0, second.source.start + 1))
+    assert overlaps(wide, second)
+    assert overlaps(first, first)
+    assert not overlaps(replace(first, source=Span(0, second.source.start)), second)
+    assert not overlaps(wide, third)
+    assert not overlaps(second, first)
+    for other in (
+        replace(second, shift=1),
+        replace(second, by_record=True),
+        replace(second, key=TopicPartition("t", 1)),
+    ):
+        assert not overlaps(wide, other)

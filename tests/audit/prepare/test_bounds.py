@@ -69,6 +69,9 @@ def test_sizes_are_estimated_from_headers() -> None:
     assert bytes_per_offset(memoryview(batch * 3)) == 20
     assert bytes_per_offset(memoryview(batch[:61])) == 20, "a batch that is cut off says its size"
     assert bytes_per_offset(memoryview(batch[:60])) is None
+    for size in range(8):
+        several = b"".join(raw_batch(bytes(size + at), last_offset_delta=9) for at in range(40))
+        assert bytes_per_offset(memoryview(several)) == len(several) / 400, "wherever batches begin"
     assert bytes_per_offset(memoryview(b"\xff" * 200)) is None
 
 

@@ -84,8 +84,25 @@ def test_chunks_of_a_range() -> None:
     assert bundled([], 2) == []
 
 
+@pytest.mark.parametrize(("size", "width"), [(10 * MIB, 2), (9 * MIB, 3), (20 * MIB, 1), (0, 20 * MIB)])
+def test_a_chunk_has_so_many_offsets(size: int, width: int) -> None:
+    """Of twenty; rounded up."""
+    ((wanted, *_), *_) = plan([ReadingEstimate(TopicPartition("t", 0), Span(0, 20), size)], 1)
+    assert wanted.width == width
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", "[[1]]", '[[["t",0,5,5,true,1]]]', '[[["t",-1,0,5,true,1]]]', "[[[7,0,0,5,true,1]]]"]
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        "[[1]]",
+        '[[["t",0,5,5,true,1]]]',
+        '[[["t",0,6,5,true,1]]]',
+        '[[["t",-1,0,5,true,1]]]',
+        "[[[7,0,0,5,true,1]]]",
+    ],
 )
 def test_other_texts_are_no_ranges(text: str) -> None:
     if text == "{}":

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mirror.audit.model import RecordRow
-from mirror.audit.read.opened import opened_rows
-from mirror.audit.read.rows import digester, headers_of
+from mirror.audit.model import RecordRow, Span
+from mirror.audit.read.opened import as_units, opened_rows
+from mirror.audit.read.rows import digester, headers_of, make_block
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader
 from mirror.records.scan import BatchPlace
 from tests.audit.clusters import edited
@@ -44,3 +44,16 @@ def test_one_that_cannot_be_opened() -> None:
     rows = opened(edited(BATCH, record_count=7, max_timestamp=5))
     assert [row.whole for row in rows] == [True, True, True, False]
     assert not any(row.mistimed for row in rows)
+
+
+def test_records_as_batches_of_one() -> None:
+    """Only those of the range: a batch may begin before it, or end behind it."""
+    batch = kafka_batch([Record(at, 1_000, b"k", bytes(at)) for at in range(5)], base_offset=7)
+    there = opened(batch)
+    body, places = memoryview(batch), [BatchPlace(0, len(batch))]
+    block = make_block(body, places, headers_of(body, places), digester("xxh3_128"))
+    found = as_units(block._replace(records=tuple(there)), Span(8, 11))
+    assert found.headers["base_offset"].tolist() == [8, 9, 10]
+    assert found.headers["record_count"].tolist() == [1, 1, 1]
+    assert found.digests == [row.digest for row in there[1:4]]
+    assert (found.headers["length"] + 12).tolist() == [row.size for row in there[1:4]]

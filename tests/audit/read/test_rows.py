@@ -1,18 +1,21 @@
 """Batches as Arrow rows and as chunks; digests that tell what is promised, and nothing else."""
 
 import hashlib
+import json
 import struct
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
 
-from mirror.audit.model import Side
+from mirror.audit.model import Side, What
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.audit.read.rows import (
     SCHEMA,
     Block,
     Chunks,
+    Runs,
     batch_rows,
     coverage_row,
     digester,
@@ -179,3 +182,16 @@ def test_a_range_without_batches_has_no_chunks() -> None:
     rows = Chunks("sha256", 0, 10).rows("c", "t", 0)
     assert (rows.num_rows, rows.schema) == (0, SCHEMA)
     assert pa.concat_batches([rows]).num_rows == 0
+
+
+def test_holes_that_touch_share_a_row_however_they_came() -> None:
+    """In one response or in several; what is odd at the destination stands alone."""
+    pieces = [(0, 3, What.GAP), (3, 5, What.GAP), (5, 6, What.CONTROL), (6, 9, What.CONTROL), (20, 22, What.GAP)]
+    wanted = [("holes", 0, 9, json.dumps([(0, 5, 4), (5, 9, 1)])), ("holes", 20, 22, json.dumps([(20, 22, 4)]))]
+    for cut in range(len(pieces) + 1):
+        runs = Runs(frozenset())
+        parts = [np.array(some, np.int64).reshape(-1, 3) for some in (pieces[:cut], pieces[cut:])]
+        assert [*runs.take(parts[0]), *runs.take(parts[1]), *runs.close()] == wanted
+    odd = Runs(frozenset({What.FOREIGN}))
+    found = [*odd.take(np.array([(0, 3, What.GAP), (3, 4, What.FOREIGN)], np.int64)), *odd.close()]
+    assert found == [("odd", 3, 4, json.dumps([(3, 4, 5)])), ("holes", 0, 3, json.dumps([(0, 3, 4)]))]

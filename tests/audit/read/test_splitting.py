@@ -150,10 +150,11 @@ def test_a_damaged_batch_is_one_row(start: int) -> None:
     assert piece.offsets == COUNT - start
 
 
-def test_a_batch_that_cannot_be_opened() -> None:
-
+@pytest.mark.parametrize("attributes", [1, 1 | UNREAD])
+def test_a_batch_that_cannot_be_opened(attributes: int) -> None:
+    """Whatever bits of no meaning its attributes have."""
     whole = copy(12)
-    header = BatchHeader.read(whole)._replace(attributes=1)
+    header = BatchHeader.read(whole)._replace(attributes=attributes)
     piece = split(sealed(header.pack() + whole[61:]), 0, COUNT)
     (unit,) = piece.places
     assert isinstance(unit, units.Unit)

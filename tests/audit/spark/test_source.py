@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import xxhash
@@ -14,8 +15,8 @@ from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import read_task
-from mirror.audit.spark.compare import read_side
-from mirror.audit.spark.options import BATCHES, SourceOptions
+from mirror.audit.spark.compare import compare, read_side
+from mirror.audit.spark.options import BATCHES, CHUNKS, SourceOptions
 from mirror.audit.spark.source import AuditBatches, AuditBatchReader, TaskPartition
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
@@ -69,6 +70,12 @@ def test_one_spark_partition_for_each_task() -> None:
     assert isinstance(partitions, list)
     assert [found.task for found in partitions if isinstance(found, TaskPartition)] == list(OPTIONS.tasks)
     assert list(reader.read(None)) == [], "Spark asks once even where there is nothing to read"
+
+
+def test_rows_of_two_kinds_are_not_compared() -> None:
+    """They would all differ."""
+    with pytest.raises(AssertionError, match="rows of one kind are compared with rows of the same"):
+        compare(Mock(), OPTIONS, replace(OPTIONS, rows=CHUNKS))
 
 
 @pytest.mark.broker

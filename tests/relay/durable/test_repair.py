@@ -157,3 +157,23 @@ async def test_a_topic_that_forgets() -> None:
         await until(lambda: flow.relay.durable._rewriting._told == "", what="all is well")
         assert len(flow.log.of("state_unusable")) == 1
         assert isinstance((await read(flow.destination)).halt(STOPPED), KeptHalt)
+
+
+async def test_a_topic_that_cannot_be_read_now() -> None:
+    """Told once until something else is wrong. Nothing ends, and what was lost meanwhile is written again."""
+    async with running() as flow:
+        state = flow.relay.durable.state
+        read_it, tries = state.look, 0
+
+        async def look(**settings: int) -> None:
+            nonlocal tries
+            tries += 1
+            if tries <= 6:
+                raise NetworkError("no leader" if tries <= 3 else "no broker")
+            await read_it(**settings)
+
+        state.look = look  # type: ignore[method-assign]
+        lose(flow, "cut")
+        await until(lambda: flow.log.of("state_lost"), what="a look that succeeds")
+        assert [line["detail"] for line in flow.log.of("state_not_read")] == ["no leader", "no broker"]
+        await until(lambda: is_whole(state.ledger), what="all of it again")

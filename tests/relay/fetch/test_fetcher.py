@@ -3,8 +3,11 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from mirror.net.buffers import Frame
 from mirror.offsetmap.internal.memory import PREFIX
+from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
 from mirror.relay.partition.cursor import CAUGHT_UP_BYTES, Cursor
 from mirror.relay.partition.phases import Phase
@@ -12,7 +15,7 @@ from tests.fakes import faults
 from tests.fakes.loop import until
 from tests.relay.fetch.test_backlog import MIB, asked, backlog, for_backlog
 from tests.relay.fetch.test_current import until_quiet
-from tests.relay.stage.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring
 
 
 async def test_fresh_data_does_not_wait_for_a_backlog() -> None:
@@ -225,3 +228,17 @@ async def test_a_backlog_that_moves_away_gives_its_memory_back() -> None:
             await until(lambda: flow.relay.pool.budget > 3 * MIB)
             flow.relay.release(flow.partition())
             assert flow.relay.pool.budget == 3 * MIB
+
+
+@pytest.mark.parametrize(("epoch", "told"), [(3, False), (2, True), (4, True), (NO_LEADER_EPOCH, False)])
+async def test_leader_epochs_neither_fall_nor_exceed_the_leader_s(epoch: int, *, told: bool) -> None:
+    """It is told, and copied on. Batches of old brokers have none."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        source.log("t").epoch = 3
+        source.store("t", 0, batch(0, leader_epoch=3))
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            source.store("t", 0, batch(3, leader_epoch=epoch))
+            await flow.copied()
+            assert bool(flow.log.of("leader_epoch_damaged")) is told

@@ -48,6 +48,7 @@ def test_a_row_becomes_one_batch(codec: Codec, compiled: bool) -> None:
     assert run.read() == placed(row)
     assert BatchHeader.read(run.items[0].head[-HEADER_SIZE:]).codec_bits == codec
     assert run.rewriter.opened == {"rebatched": 10}
+    assert run.partition.cursor.batch_size == len(row[0]), "what the source has counts"
     run.send_all()
 
 

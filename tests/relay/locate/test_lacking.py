@@ -115,3 +115,15 @@ async def test_internal_topics_that_may_not_be_described() -> None:
             await some_turns()
             with patch.object(Cluster, "check_denied", check):
                 await until(lambda: len(flow.log.of("loops_not_seen")) == 2)
+
+
+async def test_what_lasts_is_a_warning() -> None:
+    """New topics have no leader for a moment: that is told, and is nothing to look at."""
+    async with clusters() as (source, destination):
+        fill(source)
+        for _ in range(seeking.WARN_AFTER_TRIES + 2):
+            source.next("ListOffsets", faults.refuse(ErrorCode.LEADER_NOT_AVAILABLE))
+        async with mirroring(source, destination, **OFTEN) as flow:
+            await flow.copied()
+            levels = [line.level for line in flow.log.lines if line.event == "position_unknown"]
+            assert levels == [*["info"] * seeking.WARN_AFTER_TRIES, "warning", "warning"]

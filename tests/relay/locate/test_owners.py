@@ -7,10 +7,13 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
+from mirror.net.errors import Refused
 from mirror.relay.locate import owners
 from mirror.relay.locate.owners import former_transactional_id, transactional_id
+from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import SandboxCluster
+from mirror.wire.errors import ErrorCode
 from tests.net.stage.real import create, records
 from tests.relay.stage.flows import FLOW, mirroring
 from tests.relay.stage.flows import clusters as both
@@ -56,6 +59,47 @@ async def test_a_worker_of_an_earlier_version_lets_go(flow: str, *, known: bool)
             assert await one.relay.locator.owners.take_over(Partition("t", 0)) == Ownership(8, 0)
     own = [transactional_id(flow, Partition("t", 0))]
     assert taken == ([former(flow, Partition("t", 0)), *own] if known and flow == "eu.us" else own)
+
+
+OURS, RENEWED = Ownership(7, 1), Ownership(7, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [
+        (None, RENEWED, None),
+        (OURS, RENEWED, RENEWED),
+        (OURS, Ownership(8, 0), NotOurs),
+        (OURS, ErrorCode.PRODUCER_FENCED, NotOurs),
+        (OURS, ErrorCode.INVALID_PRODUCER_EPOCH, NotOurs),
+        (OURS, ErrorCode.COORDINATOR_NOT_AVAILABLE, Refused),
+    ],
+)
+async def test_an_id_is_used_by_its_owner_alone(
+    before: Ownership | None, answer: Ownership | ErrorCode, after: Any
+) -> None:
+    """Who has none uses none. Another id, or being fenced, tells that somebody else has taken the partition over, or
+    that the coordinator had forgotten the id."""
+    asked: list[tuple[str, Ownership]] = []
+
+    async def renew(_: Any, name: str, owner: Ownership) -> Ownership:
+        asked.append((name, owner))
+        if isinstance(answer, ErrorCode):
+            raise Refused("there", answer)
+        return answer
+
+    partition = Partition("t", 0)
+    partition.claim.own(before)
+    with patch.object(Coordinator, "renew", renew):
+        async with both() as (source, destination), mirroring(source, destination, start=False) as one:
+            renewing = one.relay.locator.owners.renew(partition)
+            if isinstance(after, type):
+                with pytest.raises(after):
+                    await renewing
+            else:
+                await renewing
+                assert partition.claim.ownership == after
+    assert asked == ([] if before is None else [(transactional_id(FLOW, partition), before)])
 
 
 @pytest.mark.broker

@@ -60,6 +60,20 @@ async def test_deleted_up_to_the_middle_of_the_run() -> None:
         assert (await at.halts())[0] == "foreign_writer"
 
 
+async def test_deleted_up_to_the_middle_of_what_others_wrote() -> None:
+    """The log begins inside of it, and what is before it is not asked for."""
+    async with scene() as at:
+        at.copy(batches(5))
+        stranger = raw_batch(b"of others", base_offset=15, leader_epoch=0)
+        at.source.store("t", 0, stranger)
+        at.there.store(stranger)
+        at.copy(batches(3, first=20), sequence=15)
+        at.there.delete_before(17)
+        reason, detail = await at.halts()
+        assert reason == "foreign_writer"
+        assert "offsets 15 to 19 were written by others" in detail
+
+
 async def test_a_marker_between_our_batches() -> None:
     """A marker that is not ours took the offset of a record, and ours came back behind it."""
     async with scene() as at:

@@ -207,3 +207,25 @@ def _gone_to_but_at_first() -> Callable[[LockStep, int], int]:
         return gone_to(self, end) if len(asked) > 1 else 0
 
     return first_none
+
+
+@pytest.mark.parametrize(("ahead", "ours"), [(-1, True), (0, True), (1, False)])
+async def test_only_a_later_epoch_is_somebody_else_s(ahead: int, ours: bool) -> None:
+    """A leader that has lost what it had last remembers an earlier one of ours."""
+    looked: list[int] = []
+
+    async def look(there: Any, log: Any) -> Before:
+        before = await _look_before(there, log)
+        known = [one._replace(epoch=one.epoch + ahead) for one in before.known or ()]
+        looked.append(len(known))
+        return before._replace(known=known) if len(looked) == 1 else before
+
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination, mapped=True) as flow:
+            await flow.copied()
+            with patch.object(mapped, "look_before", look):
+                await doubted(flow)
+            causes = [line["cause"] for line in flow.log.of("resync")]
+    assert looked[0]
+    assert causes == ["test", *([] if ours else ["not_owner"])]

@@ -125,3 +125,15 @@ def test_a_tombstone_that_was_never_copied(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, T.StructType([T.StructField(*field) for field in fields.items()]))
     found = {(row["partition"], row["key"]): row["s_deleted"] for row in _latest(frame, "s_").collect()}
     assert found == {(0, "a"): None, (0, "b"): 60, (1, "a"): 120}
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_holes_of_both_sides_excuse_what_only_the_destination_has(mapped: bool) -> None:
+    """With offsets of its own, a copy has none of the source's holes: those that seem equal are the source's. Exact, a
+    hole that both have is no place for a batch."""
+    scene = Scene(
+        key=KEY, audited=ALL, source={}, destination=at(row(10, 12)), in_source={}, in_tail={},
+        equal=[Hole(10, 13, What.GAP)], looked=[ALL], cleaned=BOTH, mapped=mapped,
+        opened=gone(10, 11, 12, side=Side.DESTINATION),
+    )  # fmt: skip
+    assert [one for one, _ in told(scene)] == [Kind.UNVERIFIABLE if mapped else Kind.EXTRA]

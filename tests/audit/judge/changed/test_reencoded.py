@@ -173,6 +173,24 @@ def test_a_log_that_begins_or_ends_inside_of_a_batch() -> None:
     assert judged(source, row(12, 14), differences=lost, audited=Span(10, 16))[0] == [(Kind.REENCODED, SPARSE)]
 
 
+@pytest.mark.parametrize(("end", "pieces", "left"), [(17, [(10, 12), (13, 16)], 3), (13, [(10, 12)], 7)])
+def test_how_many_records_the_rest_has(end: int, pieces: list[tuple[int, int]], left: int) -> None:
+    found = settled(
+        KEY, at(row(10, 19)), at(*(row(*piece) for piece in pieces)), [], frozenset(), Span(0, end), ended=True
+    ).findings  # fmt: skip
+    told = [(Kind.REENCODED, Span(10, end), 10), (Kind.MISSING, Span(end, 20), left)]
+    assert [(one.kind, one.source, one.records) for one in found] == told
+
+
+def test_batches_and_records_add_up_by_cause() -> None:
+    sides = (
+        at(row(10, 19), row(20, 29), row(30, 34, records=3)),
+        at(row(10, 12), row(13, 19), row(20, 22), row(23, 29), row(31, 32), row(34, 34)),
+    )
+    found = settled(KEY, *sides, [], frozenset(), ALL, ended=False).findings
+    assert counted(found) == {CUT: (2, 20), SPARSE: (1, 3)}
+
+
 def test_which_batches_are_opened() -> None:
     source = at(
         row(0, 9), row(10, 19), row(20, 29, records=5), row(30, 39, flags=LOG_APPEND_TIME), row(40, 49), row(50, 59)

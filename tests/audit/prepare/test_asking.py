@@ -1,0 +1,183 @@
+"""What scripted brokers answer before anything is read, and while it is: bounds, estimates, filler, and starts."""
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.mapped import MappedPartition
+from mirror.audit.model import AuditRequest, Bounds, Kind, Side, Span, TopicPartition
+from mirror.audit.prepare.bounds import Frozen, freeze
+from mirror.audit.prepare.estimate import estimates
+from mirror.audit.prepare.leading import visible_filler
+from mirror.audit.prepare.moving import LogsMoved, Scope
+from mirror.audit.prepare.plan import Range
+from mirror.net.cluster import Cluster
+from mirror.offsetmap.runs import OffsetMap, Run
+from mirror.records.filler import filler_batch, filler_id
+from mirror.wire.errors import ErrorCode
+from tests.audit.clusters import faked
+from tests.fakes.broker import FakeCluster
+from tests.records.builders import raw_batch
+
+FLOW = "west->east"
+KEY = TopicPartition("t", 0)
+
+
+def batches(count: int, start: int = 0, size: int = 50) -> list[bytes]:
+    """Of five records each."""
+    return [raw_batch(bytes(size), base_offset=start + 5 * at, leader_epoch=0) for at in range(count)]
+
+
+def request(west: FakeCluster, east: FakeCluster, *topics: str) -> AuditRequest:
+    """Without waiting for a mirror that does not run."""
+    return AuditRequest(flow=FLOW, source=faked(west), destination=faked(east), topics=topics, catch_up_s=0)
+
+
+async def frozen(west: FakeCluster, east: FakeCluster, *topics: str) -> Frozen:
+    """As an audit begins."""
+    async with (
+        await Cluster.open(west.name, west.options()) as source,
+        await Cluster.open(east.name, east.options()) as destination,
+    ):
+        return await freeze(source, destination, request(west, east, *topics))
+
+
+async def test_bounds() -> None:
+    """The destination of one is behind, that of another beyond, and so are partitions that only one side has; of those,
+    an empty one at the destination is nothing."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        west.add_topic("t", partitions=3)
+        east.add_topic("t", partitions=5)
+        west.add_topic("absent")
+        for partition, (here, there) in enumerate(((4, 4), (4, 3), (3, 4), (0, 0), (0, 2))):
+            east.store("t", partition, *batches(there))
+            if partition < 3:
+                west.store("t", partition, *batches(here))
+        east.log("t", 3).start = 7  # deleted between two questions: beyond its end
+        found = await frozen(west, east, "t", "absent")
+        assert [(each.source, each.destination) for each in found.bounds] == [
+            (Span(0, 20), Span(0, 20)), (Span(0, 20), Span(0, 15)), (Span(0, 15), Span(0, 20)),
+        ]  # fmt: skip
+        assert [(one.kind, one.topic, one.partition, one.destination) for one in found.findings] == [
+            (Kind.ABSENT, "absent", None, None), (Kind.EXTRA, "t", 4, Span(0, 10)),
+        ]  # fmt: skip
+
+
+async def test_what_was_copied_meanwhile_is_not_extra() -> None:
+    """The destination is beyond the source's frozen end: that end has moved since, and the rest is not audited."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t", partitions=2)
+        for partition in range(2):
+            west.store("t", partition, *batches(3))
+            east.store("t", partition, *batches(4))
+
+        async with (
+            await Cluster.open("west", west.options()) as source,
+            await Cluster.open("east", east.options()) as destination,
+        ):
+            asked = destination.call
+
+            async def call(message: object, *, node_id: int) -> object:
+                if len(west.log("t", 0).batches) == 3 and "ListOffsets" in type(message).__name__:
+                    west.store("t", 0, *batches(1, start=15))
+                return await asked(message, node_id=node_id)
+
+            destination.call = call  # type: ignore[method-assign, assignment]
+            found = await freeze(source, destination, request(west, east, "t"))
+        assert [(each.source, each.destination) for each in found.bounds] == [
+            (Span(0, 15), Span(0, 15)), (Span(0, 15), Span(0, 20)),
+        ]  # fmt: skip
+
+
+async def test_a_topic_that_has_an_error_of_its_own() -> None:
+    """It is not absent: the audit ends."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        west.add_topic("t").error = ErrorCode.UNKNOWN_SERVER_ERROR
+        east.add_topic("t")
+        with pytest.raises(AuditError, match="topic t of cluster west: "):
+            await frozen(west, east, "t")
+
+
+async def test_estimates() -> None:
+    """From samples of each partition; of one that cannot be sampled, a guess; of an empty one, nothing."""
+    async with FakeCluster("west", brokers=2) as west:
+        west.add_topic("t", partitions=4)
+        small, large = batches(20), batches(20, size=5_000)
+        west.store("t", 0, *small)
+        west.store("t", 1, *large)
+        await west.stop(2)
+        west.log("t", 1).leader = 1
+        bounds = [
+            Bounds(topic="t", partition=at, source=span, destination=span)
+            for at, span in enumerate((Span(0, 100), Span(0, 100), Span(0, 0), Span(0, 100)))
+        ]
+        async with await Cluster.open("west", west.options()) as cluster:
+            await cluster.refresh(["t"])
+            found = await estimates(cluster, "audit", bounds)
+        assert [each.span for each in found] == [each.audited for each in bounds]
+        sizes = [sum(map(len, small)), sum(map(len, large)), 0, 100_000]
+        assert [each.size for each in found] == [pytest.approx(size, abs=1) for size in sizes]
+
+
+@pytest.mark.parametrize("filled", [0, 1, 2, 3])
+async def test_filler_that_consumers_see(filled: int) -> None:
+    """It ends where the copy begins, or where the source's log does; a log without it has none in its middle."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t")
+        filler = filler_id(flow=FLOW, cluster_id=west.cluster_id, topic="t", partition=0)
+        for _ in range(filled):
+            east.log("t").produce(filler_batch(producer=filler, offset=east.log("t").end, count=20, timestamp=0))
+        east.log("t").produce(raw_batch(b"copy", last_offset_delta=39))
+        end = east.log("t").end
+        bounds = Bounds(topic="t", partition=0, source=Span(50, 90), destination=Span(0, end))
+        async with await Cluster.open("east", east.options()) as destination:
+            await destination.refresh(["t"])
+            found = await visible_filler(destination, [bounds], flow=FLOW, source_cluster_id=west.cluster_id)
+        spans = [] if not filled else [Span(0, min(20 * filled, 50))]
+        assert [one.destination for one in found] == spans
+        assert [one.records for one in found] == [span.offsets for span in spans]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_logs_that_begin_later_by_now(mapped: bool) -> None:
+    """
+    1. Nothing was deleted since the bounds were frozen. 2. The source has deleted; it is seen in what was examined.
+    3. The destination has. What only it has deleted is lost, if the source still has it.
+    """
+    shift = 100 if mapped else 0
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake, ahead in ((west, 0), (east, shift)):
+            fake.add_topic("t")
+            fake.store("t", 0, *batches(20, start=ahead))
+            fake.log("t").delete_before(5 + ahead)
+        known = Bounds(topic="t", partition=0, source=Span(5, 100), destination=Span(5, 100))
+        runs = OffsetMap([Run(at, at + shift, 5) for at in range(5, 100, 5)])
+        place = MappedPartition("t", runs, Span(5 + shift, 100 + shift), (1,))
+        base = Frozen(
+            source_cluster_id="", destination_cluster_id="", bounds=(known,), findings=(), source_topic_ids={},
+            destination_topic_ids={}, mapped={KEY: place} if mapped else {},
+        )  # fmt: skip
+        whole = Range("t", 0, 5, 100, True, 10)
+        asked = replace(request(west, east), offsets="mapped" if mapped else "exact")
+        scope = Scope(base, {KEY: [whole]}, asked)
+        assert await scope.ends_now([KEY]) == {side: {KEY: 100} for side in Side if side is Side.SOURCE or not mapped}
+        await scope.check([whole])
+        west.log("t").delete_before(10)
+        with pytest.raises(LogsMoved) as moved:
+            await scope.check([whole])
+        assert moved.value.starts == {Side.SOURCE: {KEY: 10}, Side.DESTINATION: {}}
+        await scope.check([whole._replace(start=10)])
+        east.log("t").delete_before(20 + shift)
+        with pytest.raises(LogsMoved) as moved:
+            await scope.check([whole._replace(start=15)])
+        assert moved.value.starts == {Side.SOURCE: {}, Side.DESTINATION: {KEY: 20 + shift}}
+        assert await scope.lost() == []
+        scope._starts[Side.DESTINATION][KEY] = 20 + shift
+        assert [(one.kind, one.source) for one in await scope.lost()] == [(Kind.MISSING, Span(10, 20))]
+        gone = f"{5 + shift} to {19 + shift}"
+        assert scope.notes == [
+            f"t partition 0: east deleted offsets {gone} while the audit ran; what follows was compared"
+        ]

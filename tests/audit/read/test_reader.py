@@ -1,0 +1,175 @@
+"""Ranges as scripted brokers answer them: where they lie in the log, what an answer without a batch means, and which
+rows a task makes of them."""
+
+from typing import Any
+
+import pytest
+
+from mirror.audit.errors import AuditError
+from mirror.audit.model import Side
+from mirror.audit.prepare.plan import CopiedRange, Range
+from mirror.audit.read import fetching, reader
+from mirror.audit.read.holes import Rules
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.read.reader import Reader
+from mirror.audit.read.tasks import _rows
+from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.offsetmap.runs import Run
+from mirror.wire.errors import ErrorCode
+from tests.audit.clusters import faked
+from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import Fault
+from tests.records.builders import kafka_batch, raw_batch
+
+THERE = Rules(side=Side.DESTINATION)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that have nothing say so without waiting."""
+    monkeypatch.setattr(fetching, "FETCH_WAIT_MS", 1)
+
+
+def batches(count: int, start: int = 0) -> list[bytes]:
+    """Of five records each."""
+    return [raw_batch(b"p" * 50, base_offset=start + 5 * at, leader_epoch=0) for at in range(count)]
+
+
+async def read(fake: FakeCluster, wanted: Range, **settings: Any) -> tuple[list[int], RangeCoverage]:
+    """The base offsets of what the range owns, and its coverage."""
+    here = Reader(faked(fake), cluster_id=fake.cluster_id, topic_ids={}, digest="xxh3_128", **settings)
+    coverage = RangeCoverage()
+    await here.open({wanted.topic})
+    try:
+        blocks = [block async for block in here.blocks(wanted, coverage)]
+    finally:
+        await here.close()
+    return [base for block in blocks for base in block.headers["base_offset"].tolist()], coverage
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("ids", [True, False])
+async def test_in_every_version_of_fetch(version: int, ids: bool) -> None:
+    """By id where the cluster has ids, otherwise by name: the newest version that both know."""
+    versions = {"Fetch": (4, version), "Metadata": (0, 13 if ids else 9)}
+    async with FakeCluster(versions=versions) as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4))
+        found, coverage = await read(fake, Range("t", 0, 0, 20, True, 1_000), fetch_bytes=250)
+        assert found == [0, 5, 10, 15]
+        assert (coverage.batches, coverage.offsets, coverage.next_offset) == (4, 20, 20)
+        assert {seen.version for seen in fake.seen("Fetch")} == {version if ids else min(version, 12)}
+
+
+async def test_a_copy_that_has_moved() -> None:
+    """It is read where it lies, and shown where it would be."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4, start=7))
+        found, coverage = await read(fake, Range("t", 0, 5, 15, False, 1_000, None, 7), rules=THERE)
+        assert found == [5, 10]
+        assert (coverage.next_offset, coverage.accounted) == (15, 10)
+        assert fake.seen("Fetch")[0].request.topics[0].partitions[0].fetch_offset == 12
+
+
+async def test_a_mapped_copy() -> None:
+    """Another writer's batch stands among its own, and one of its own that the map does not have."""
+    own = {"producer_id": 77, "leader_epoch": 0}
+    async with FakeCluster() as fake:
+        fake.add_topic("there")
+        fake.store("there", 0, raw_batch(b"a", base_offset=100, **own), raw_batch(b"x", base_offset=105))
+        fake.store("there", 0, raw_batch(b"b", base_offset=110, **own), raw_batch(b"c", base_offset=115, **own))
+        where = CopiedRange("there", 100, 120, (77,), (Run(0, 100, 5), Run(5, 115, 5)))
+        found, coverage = await read(
+            fake, Range("there", 0, 0, 10, True, 1_000, where), rules=Rules(side=Side.DESTINATION, mapped=True)
+        )
+        assert found == [0, 5]
+        assert (coverage.offsets, coverage.gap_offsets, coverage.next_offset) == (10, 0, 10)
+        assert coverage.unmapped == [(110, 115)]
+
+
+def _without_records(answer: Any) -> None:
+    answer.responses[0].partitions[0].records = b""
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+async def test_nothing_up_to_the_end(cleaned: bool) -> None:
+    """A log cleaner may have left nothing there; nobody else does."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(2))
+        fake.log("t").end = 40
+        found, coverage = await read(fake, Range("t", 0, 0, 40, True, 1_000), cleaned={"t"} if cleaned else ())
+        assert found == [0, 5]
+        assert coverage.unreadable is not cleaned
+        why = (
+            "the broker shows nothing from offset 10 on, and its log goes on to 40; no log cleaner works on this topic"
+        )
+        assert coverage.broken == (None if cleaned else why)
+        assert coverage.gap_offsets == (30 if cleaned else 0)
+
+
+async def test_what_a_broker_hides_from_a_cleaners_gap() -> None:
+    """It shows a batch behind the offset from which on it shows nothing: it cannot read its log there."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4))
+        for _ in range(reader.EMPTY_ANSWERS):
+            fake.next("Fetch", Fault(alter=_without_records))
+        found, coverage = await read(fake, Range("t", 0, 0, 20, True, 1_000), cleaned={"t"})
+        assert (found, coverage.unreadable) == ([], True)
+        assert coverage.broken is not None
+        assert coverage.broken.endswith("at offset 1 it shows a batch")
+        asked = [seen.request.topics[0].partitions[0].fetch_offset for seen in fake.seen("Fetch")]
+        assert asked == [0, 0, 0, 1]
+
+
+async def test_a_leader_that_moves() -> None:
+    """Its successor is looked up; after an error that does not say so, the same broker is asked again."""
+    async with FakeCluster(brokers=2) as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4))
+        fake.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        found, _ = await read(fake, Range("t", 0, 0, 20, True, 1_000))
+        assert found == [0, 5, 10, 15]
+        calm = len(fake.seen("Metadata"))
+        fake.requests.clear()
+        fake.next("Fetch", faults.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        found, _ = await read(fake, Range("t", 0, 0, 20, True, 1_000))
+        assert found == [0, 5, 10, 15]
+        assert len(fake.seen("Metadata")) == calm + 1
+
+
+async def test_a_log_that_has_lost_its_end() -> None:
+    """It is no gap: what was frozen is not there any more."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(2))
+        with pytest.raises(AuditError, match="lost offset 15 and what follows"):
+            await read(fake, Range("t", 0, 15, 20, True, 1_000))
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "found"),
+    [
+        (BATCHES, WHOLE, {"batch": [10, 13], "holes": [16], "coverage": [10]}),
+        (BATCHES, OPENED, {"batch": [10, 11, 12, 13, 14, 15], "holes": [16], "coverage": [10]}),
+        (RECORDS, WHOLE, {"record": [10, 11, 12, 13, 14, 15], "coverage": [10]}),
+        (CHUNKS, WHOLE, {"batch": [10, 13], "coverage": [10]}),
+    ],
+)
+async def test_the_rows_of_a_task(rows: str, units: str, found: dict[str, list[int]]) -> None:
+    """By their base offsets; the source has a gap at its end."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *(kafka_batch(base_offset=base) for base in (7, 10, 13, 20)))
+        options = SourceOptions(
+            endpoint=faked(fake), cluster_id=fake.cluster_id, topic_ids={}, digest="xxh3_128", tasks=(), rows=rows,
+            units=units, rules=Rules(side=Side.SOURCE),
+        )  # fmt: skip
+        seen: dict[str, list[int]] = {}
+        async for some in _rows(options, (Range("t", 0, 10, 20, False, 3),)):
+            for row in some.to_pylist():
+                seen.setdefault(row["part"], []).append(row["base_offset"])
+        assert seen == found
