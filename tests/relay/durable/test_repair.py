@@ -173,6 +173,7 @@ async def test_a_topic_that_cannot_be_read_now() -> None:
             await read_it(**settings)
 
         state.look = look  # type: ignore[method-assign]
+        await until(lambda: tries > 0, what="the end of a look that had begun before")
         lose(flow, "cut")
         await until(lambda: flow.log.of("state_lost"), what="a look that succeeds")
         assert [line["detail"] for line in flow.log.of("state_not_read")] == ["no leader", "no broker"]
