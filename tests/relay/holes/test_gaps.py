@@ -4,6 +4,7 @@ The source is a model of a broker's disk (``disk.py``); what reads it is the rea
 What goes out counts as the destination's broker takes it: with a checksum that holds.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,12 +14,13 @@ import pytest
 
 from mirror.net.buffers import FramePool
 from mirror.net.errors import Damaged, Unreachable
+from mirror.net.logs.reading import Segment
 from mirror.reasons import HaltReason
 from mirror.records.admit import Halt, Terms
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 from mirror.records.scan import Remainder, measure
-from mirror.relay.holes.gaps import Contradiction, Look
+from mirror.relay.holes.gaps import Contradiction, Look, Unanswered
 from mirror.relay.hot import forward as forward_module
 from mirror.relay.hot.forward import Unproven, forward
 from mirror.relay.hot.plain import InnerLoop
@@ -333,3 +335,42 @@ def test_a_cleaner_between_two_questions_is_no_contradiction(questions: int) -> 
             assert not look(before, partition)
         except Unreachable:
             assert asked > questions
+
+
+class Answers:
+    """A log that answers each offset as it was told to: with whole batches, or with nothing."""
+
+    def __init__(self, *stored: tuple[range, list[bytes]], end: int) -> None:
+        self._stored = stored
+        self._end = end
+        self.asked: list[int] = []
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        self.asked.append(offset)
+        found = next((batches for offsets, batches in self._stored if offset in offsets), [])
+        shown = found if max_bytes > len(found[0] if found else b"") else found[:1]
+        batches = [(BatchHeader.read(each), memoryview(each)) for each in shown]
+        return Segment(batches, [], self._end, self._end, 0)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_nothing_is_answered_where_the_file_goes_on(committed: bool) -> None:
+    """
+    1. Behind the batch before, the file has one that the broker does not find by its offset: that is said, with both.
+    2. Behind it is nothing, or the log begins there: the answer is only empty, which a new leader's may be.
+    """
+    before, behind = batch(0, 5), batch(7, 3)
+
+    def contradiction(log: Answers, floor: int = 0) -> Contradiction:
+        with pytest.raises(Contradiction) as found:
+            asyncio.run(Look(log, floor, committed=committed).at(5))  # type: ignore[arg-type]
+        return found.value
+
+    found = contradiction(Answers((range(5), [before, behind]), end=10))
+    assert not isinstance(found, Unanswered)
+    assert "behind offset 4 stands a batch with base offset 7" in str(found)
+    assert "does not find at offset 5" in str(found)
+    assert isinstance(contradiction(Answers((range(5), [before]), end=10)), Unanswered)
+    log = Answers((range(5), [before, behind]), end=10)
+    assert isinstance(contradiction(log, floor=5), Unanswered)
+    assert set(log.asked) == {5}  # no broker answers a Fetch below its log's start
