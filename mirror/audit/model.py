@@ -1,6 +1,6 @@
 """The data types of an audit: the request, what was read, and what differs. No I/O."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -498,14 +498,19 @@ class AuditResult:
     @property
     def verdict(self) -> Verdict:
         """The verdict that follows from the worst finding."""
-        kinds = {finding.kind for finding in self.findings}
-        if Kind.ABSENT in kinds:
-            return Verdict.INCOMPLETE
-        if kinds - PROVED_OTHERWISE:
-            return Verdict.DIFFERENT
-        left = {kind for kind in kinds if kind.value not in self.accepted}
-        if Kind.UNVERIFIABLE in left:
-            return Verdict.UNVERIFIABLE
-        if left:
-            return Verdict.OVERSIZE
-        return Verdict.ACCEPTED if kinds else Verdict.IDENTICAL
+        return verdict_of({finding.kind for finding in self.findings}, self.accepted)
+
+
+def verdict_of(kinds: Set[Kind], accepted: Collection[str]) -> Verdict:
+    """Returns the verdict that follows from the worst of these kinds of findings. ``accepted``: those, by name, that
+    the configuration accepts."""
+    if Kind.ABSENT in kinds:
+        return Verdict.INCOMPLETE
+    if kinds - PROVED_OTHERWISE:
+        return Verdict.DIFFERENT
+    left = {kind for kind in kinds if kind.value not in accepted}
+    if Kind.UNVERIFIABLE in left:
+        return Verdict.UNVERIFIABLE
+    if left:
+        return Verdict.OVERSIZE
+    return Verdict.ACCEPTED if kinds else Verdict.IDENTICAL

@@ -15,12 +15,14 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.stream import SIZE_ONLY
-from mirror.records.header import MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader
+from mirror.records.header import HEADER_SIZE, MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode, error_name
 from mirror.wire.fetch import Fetched, read_fetch_response
 
 FETCH_BYTES = 1 << 20
 """Enough for a batch that holds an offset: a broker returns the first one whole, however large it is (KIP-74)."""
+LEAST_MESSAGE = 26
+"""Bytes of a message of magic 0 without key and value: no message has fewer."""
 _PREFIX = struct.Struct(">qi")
 _TRIES = 10
 _WAIT_S = 0.5
@@ -144,16 +146,21 @@ def _holding(found: Looked, records: bytes) -> Looked:
     while at + PREFIX_SIZE < len(records):
         base, length = _PREFIX.unpack_from(records, at)
         end = at + PREFIX_SIZE + length
-        if length <= 0 or end > len(records):
+        batch = records[at:end]
+        if length <= 0 or end > len(records) or is_cut_off(batch):
             # A length that cannot be: all that is left is shown, since there is no telling where the batch ends.
             return found._replace(batch=records[at:])
-        batch = records[at:end]
         if base > found.offset and batch[MAGIC_AT] == MAGIC:
             return found._replace(behind=base)
         if last_offset(batch) >= found.offset:
             return found._replace(batch=batch)
         at = end
     return found
+
+
+def is_cut_off(batch: bytes) -> bool:
+    """Returns True for bytes that are too few for a batch, or a message of magic 0 or 1."""
+    return len(batch) < (HEADER_SIZE if batch[MAGIC_AT : MAGIC_AT + 1] == bytes((MAGIC,)) else LEAST_MESSAGE)
 
 
 def last_offset(batch: bytes) -> int:
