@@ -483,6 +483,8 @@ class AuditResult:
     accepted: frozenset[str] = frozenset()
     append_times: bool = False
     """True if the configuration allows times of the append at the destination."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Topics with another name at the destination: source -> destination."""
 
     @property
     def stamped(self) -> int:
