@@ -113,7 +113,7 @@ def _write(path: Path, content: Any) -> None:
         rows, schema = content
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
     elif isinstance(content, str):
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")  # as the page says, whatever the locale is
     else:
         path.write_text(json.dumps(content, indent=1) + "\n")
 

@@ -123,6 +123,7 @@ def run(
         for side, cluster_id in cluster_ids(frozen).items()
         for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
     ]
+    topics = {row.topic for row in coverage}
     cover.check_fills(coverage, findings, mapped=request.mapped)
     findings, cleaned = _apart(findings)
     anew = [*(finding for finding in findings if finding.kind is Kind.REENCODED), *outcome.old]
@@ -157,6 +158,7 @@ def run(
         offsets=request.offsets,
         accepted=request.accept,
         append_times=request.append_times,
+        renamed={topic: there for topic in topics if (there := request.destination_of(topic)) != topic},
     )
 
 

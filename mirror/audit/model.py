@@ -1,6 +1,6 @@
 """The data types of an audit: the request, what was read, and what differs. No I/O."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -82,8 +82,15 @@ class AuditRequest:
         return self.offsets == "mapped"
 
     def destination_of(self, topic: str) -> str:
-        """Returns the destination topic of this source topic."""
-        return self.rename(topic) if self.rename is not None else topic
+        """Returns the destination topic of this source topic.
+
+        Raises:
+            ValueError: it has another name, with ``offsets: exact``: readers take the source's name there.
+        """
+        name = self.rename(topic) if self.rename is not None else topic
+        if name != topic and not self.mapped:
+            raise ValueError(f"topic {topic} is {name} at the destination: only with offsets: mapped")
+        return name
 
     @property
     def committed(self) -> bool:
@@ -483,6 +490,8 @@ class AuditResult:
     accepted: frozenset[str] = frozenset()
     append_times: bool = False
     """True if the configuration allows times of the append at the destination."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Topics with another name at the destination: source -> destination."""
 
     @property
     def stamped(self) -> int:
@@ -498,14 +507,19 @@ class AuditResult:
     @property
     def verdict(self) -> Verdict:
         """The verdict that follows from the worst finding."""
-        kinds = {finding.kind for finding in self.findings}
-        if Kind.ABSENT in kinds:
-            return Verdict.INCOMPLETE
-        if kinds - PROVED_OTHERWISE:
-            return Verdict.DIFFERENT
-        left = {kind for kind in kinds if kind.value not in self.accepted}
-        if Kind.UNVERIFIABLE in left:
-            return Verdict.UNVERIFIABLE
-        if left:
-            return Verdict.OVERSIZE
-        return Verdict.ACCEPTED if kinds else Verdict.IDENTICAL
+        return verdict_of({finding.kind for finding in self.findings}, self.accepted)
+
+
+def verdict_of(kinds: Set[Kind], accepted: Collection[str]) -> Verdict:
+    """Returns the verdict that follows from the worst of these kinds of findings. ``accepted``: those, by name, that
+    the configuration accepts."""
+    if Kind.ABSENT in kinds:
+        return Verdict.INCOMPLETE
+    if kinds - PROVED_OTHERWISE:
+        return Verdict.DIFFERENT
+    left = {kind for kind in kinds if kind.value not in accepted}
+    if Kind.UNVERIFIABLE in left:
+        return Verdict.UNVERIFIABLE
+    if left:
+        return Verdict.OVERSIZE
+    return Verdict.ACCEPTED if kinds else Verdict.IDENTICAL

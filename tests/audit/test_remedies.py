@@ -74,3 +74,11 @@ def test_many_topics_are_counted() -> None:
     assert "t09 partition 0; and 2 more topics)" in first
     assert len(others) == 2 * MOST_NAMED + 1
     assert others[-1] == "  and 2 more topics"
+
+
+def test_another_name_needs_offsets_of_its_own() -> None:
+    """Readers of exact copies take the source's name, so that nothing would be compared, and all would be well."""
+    renamed = request(rename=lambda topic: f"east.{topic}")
+    with pytest.raises(ValueError, match=r"topic t is east\.t at the destination: only with offsets: mapped"):
+        renamed.destination_of("t")
+    assert request(rename=str).destination_of("t") == "t"

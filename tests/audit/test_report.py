@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from datetime import datetime
@@ -331,3 +333,19 @@ def test_what_was_passed_over_is_no_pass() -> None:
 def test_batches_that_stand_in_others_are_counted(batches: int, told: str) -> None:
     one = replace(finding(Kind.REENCODED, 0), batches=batches, detail="why")
     assert f"of {told} of " in report.verdict(replace(result(), reencoded=(one,)))
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {}])
+def test_the_page_is_in_utf_8_in_any_locale(tmp_path: Path, locale: dict[str, str]) -> None:
+    """As it says of itself; a locale without the letter must not end an audit that is done."""
+    code = (
+        "import sys, pathlib; from mirror.audit import export; from mirror.audit.model import Kind; "
+        "from tests.audit.test_report import finding, result; "
+        "export.write(result(finding(Kind.MISSING, 1, detail=chr(0x416))), pathlib.Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, tmp_path], env=os.environ | locale, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert chr(0x416) in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -46,11 +46,7 @@ class SigningKey:
 
     def sign(self, message: bytes) -> dict[str, str]:
         """Returns the signature of a message, as it stands in a certificate."""
-        return {
-            "algorithm": ALGORITHM,
-            "key": fingerprint(self._key.public_key()),
-            "value": base64.b64encode(self._key.sign(message)).decode(),
-        }
+        return _as_written(self._key.public_key(), self._key.sign(message))
 
 
 def fingerprint(key: "Ed25519PublicKey") -> str:
@@ -78,16 +74,20 @@ def read_public(path: Path) -> "Ed25519PublicKey":
 
 
 def is_signed(key: "Ed25519PublicKey", signature: Any, message: bytes) -> bool:
-    """Returns True if this is the key's signature of the message. ``signature``: as it stands in a certificate."""
+    """Returns True if this is the key's signature of the message. ``signature``: as it stands in a certificate; there
+    is one way to write it only."""
     from cryptography.exceptions import InvalidSignature
 
-    if not isinstance(signature, dict) or signature.get("algorithm") != ALGORITHM:
-        return False
     try:
-        key.verify(base64.b64decode(str(signature.get("value")), validate=True), message)
-    except (InvalidSignature, binascii.Error, ValueError):
+        value = base64.b64decode(str(signature["value"]), validate=True)
+        key.verify(value, message)
+    except (InvalidSignature, binascii.Error, ValueError, TypeError, KeyError):
         return False
-    return True
+    return bool(signature == _as_written(key, value))
+
+
+def _as_written(key: "Ed25519PublicKey", value: bytes) -> dict[str, str]:
+    return {"algorithm": ALGORITHM, "key": fingerprint(key), "value": base64.b64encode(value).decode()}
 
 
 def _read(path: Path) -> bytes:

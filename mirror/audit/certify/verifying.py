@@ -1,20 +1,29 @@
 """Verifies a certificate offline: what is in it fits together, the files beside it are those of the audit, and the
-signature is the key's. No cluster, no Spark."""
+signature is the key's. No cluster, no Spark. Nothing in it is believed before it was looked at."""
 
 import hashlib
-import json
+import os
+import stat
+from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.audit.certify.certificate import FORMAT, FORMAT_VERSION, canonical
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import fingerprint, is_signed
+from mirror.audit.certify.shape import CertificateShape, Malformed, PartitionShape, parsed, shaped
 from mirror.audit.errors import AuditError
-from mirror.audit.folder import CERTIFICATE
-from mirror.audit.model import RangeContent, Side, Verdict
+from mirror.audit.folder import CERTIFICATE, PAGE, TABLES
+from mirror.audit.model import RangeContent, Side, Verdict, verdict_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+MOST_BYTES = 256 << 20
+"""A larger file is no certificate: this would be a million ranges."""
+_TAKE_AGAIN = "take it from the audit again"
+_HAS_FILES = {*TABLES, PAGE}
 
 
 class Verified(NamedTuple):
@@ -35,63 +44,78 @@ def verified(path: Path, key: "Ed25519PublicKey | None") -> Verified:
     Raises:
         AuditError: it cannot be read, or is no certificate that this version knows.
     """
-    file = path / CERTIFICATE if path.is_dir() else path
+    file = path / CERTIFICATE if os.path.isdir(path) else path
     made = _read(file)
     try:
-        return _verified(made, file.parent, key)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise AuditError(
-            f"{file} is no whole certificate: {type(error).__name__}: {error}", "take it from the audit again"
-        ) from error
+        return _verified(made, shaped(made), file.parent, key)
+    except Malformed as error:
+        raise AuditError(f"{file} is no whole certificate: {error}", _TAKE_AGAIN) from error
 
 
-def _verified(made: dict[str, Any], folder: Path, key: "Ed25519PublicKey | None") -> Verified:
-    verdict = Verdict(made["verdict"])
-    same = 0
-    problems = []
-    if (verdict is Verdict.IDENTICAL) == bool(made["findings"]):
-        problems.append(f"it says {verdict.value}, and has {'' if made['findings'] else 'no '}findings")
-    for each in made["partitions"]:
-        where = f"{each['topic']} partition {each['partition']}"
-        found = [_roots(each, side, made["digest"], where, problems) for side in Side]
-        same += found[0] == found[1]
-        if verdict is Verdict.IDENTICAL and not all(each[side.value]["complete"] for side in Side):
-            problems.append(f"it says identical, and {where} was not read in full")
-    changed = [name for name, digest in made["files"].items() if _digest_of(folder / name) != digest]
+def _verified(made: dict[str, Any], shape: CertificateShape, folder: Path, key: "Ed25519PublicKey | None") -> Verified:
+    problems = [*_verdict_problems(shape), *_partition_problems(shape)]
+    if shape.files.keys() != _HAS_FILES:
+        problems.append(f"it must have the digests of {', '.join(sorted(_HAS_FILES))}")
+    names = sorted(_HAS_FILES & shape.files.keys())
+    changed = [name for name in names if _digest_of(folder / name) != shape.files[name]]
     problems += [f"{name} is not there, or is not the one that the audit wrote" for name in changed]
     signature = made.get("signature")
     problems += _signature_problems(made, signature, key)
-    records = sum(each[Side.SOURCE.value]["records"] for each in made["partitions"])
-    here, there = made["source"], made["destination"]
+    same = sum(each.source.root == each.destination.root for each in shape.partitions)
+    records = sum(each.source.records for each in shape.partitions)
+    here, there = shape.source, shape.destination
     return Verified(
-        verdict,
+        shape.verdict,
         problems,
         [
-            f"{verdict.value}: flow {made['flow']}, issued at {made['issued_at']} by "
-            f"mirror {made['versions']['mirror']}",
-            f"{here['alias']} (cluster {here['cluster_id']}) and {there['alias']} (cluster {there['cluster_id']})",
-            f"{len(made['partitions']):,} partitions, {records:,} records of {here['alias']}; both sides have the same "
-            f"root ({made['digest']}) in {same:,} of them",
-            f"files: {len(made['files']) - len(changed)} of {len(made['files'])} as the audit wrote them",
+            f"{shape.verdict.value}: flow {shape.flow}, issued at {shape.issued_at} by mirror {shape.versions.mirror}",
+            f"{here.alias} (cluster {here.cluster_id}) and {there.alias} (cluster {there.cluster_id})",
+            f"{len(shape.partitions):,} partitions, {records:,} records of {here.alias}; both sides have the same "
+            f"root ({shape.digest}) in {same:,} of them",
+            f"files: {len(names) - len(changed)} of {len(_HAS_FILES)} as the audit wrote them",
             _signature_told(signature, key),
         ],
     )  # fmt: skip
 
 
-def _roots(each: dict[str, Any], side: Side, digest: str, where: str, problems: list[str]) -> str:
-    """Returns a side's root as computed from its ranges; what does not fit is added to the problems."""
-    ranges = [RangeContent(*found) for found in each[side.value]["ranges"]]
-    at = each["start"]
+def _verdict_problems(shape: CertificateShape) -> Iterator[str]:
+    due = verdict_of(shape.findings.keys(), shape.accepted)
+    if due is not shape.verdict:
+        found = ", ".join(f"{count:,} {kind.value}" for kind, count in shape.findings.items()) or "no"
+        yield f"it says {shape.verdict.value}, and has {found} findings: that is {due.value}"
+
+
+def _partition_problems(shape: CertificateShape) -> Iterator[str]:
+    names = [(each.topic, each.partition) for each in shape.partitions]
+    if names != sorted(set(names)):
+        yield "its partitions are not in order, or one is there twice"
+    for each in shape.partitions:
+        where = f"{each.topic} partition {each.partition}"
+        for side in Side:
+            yield from _root_problems(each, side, shape.digest, where)
+        if [one[:3] for one in each.source.ranges] != [one[:3] for one in each.destination.ranges]:
+            yield f"{where}: the two sides were read in different ranges"
+        # A log that could not be read to its end is a finding.
+        whole = each.source.complete and each.destination.complete
+        if not whole and shape.verdict not in (Verdict.DIFFERENT, Verdict.INCOMPLETE):
+            yield f"it says {shape.verdict.value}, and {where} was not read in full"
+        if shape.verdict is Verdict.IDENTICAL and each.source.records != each.destination.records:
+            yield f"it says identical, and the sides of {where} have different numbers of records"
+
+
+def _root_problems(each: PartitionShape, side: Side, digest: str, where: str) -> Iterator[str]:
+    """Yields what does not fit in a side's ranges and its root."""
+    ranges = [RangeContent(*found) for found in each.of(side).ranges]
+    at = each.start
     for found in ranges:
-        if found.start != at:
+        if found.start != at or found.end <= at:
+            yield f"{where}: a range of the {side.value} begins at {found.start} and ends at {found.end}; {at} is due"
             break
         at = found.end
-    if at != each["end"]:
-        problems.append(f"{where}: the {side.value}'s ranges leave a hole at {at}")
-    made = root(digest, ranges)
-    if made != each[side.value]["root"]:
-        problems.append(f"{where}: the {side.value}'s root is not that of its ranges")
-    return made
+    if at != each.end:
+        yield f"{where}: the {side.value}'s ranges leave a hole at {at}"
+    if root(digest, ranges) != each.of(side).root:
+        yield f"{where}: the {side.value}'s root is not that of its ranges"
 
 
 def _signature_problems(made: dict[str, Any], signature: Any, key: "Ed25519PublicKey | None") -> list[str]:
@@ -104,31 +128,53 @@ def _signature_told(signature: Any, key: "Ed25519PublicKey | None") -> str:
     if key is not None:
         return f"signature: looked at with key {fingerprint(key)}"
     if signature:
-        return f"signature: by key {signature['key']}, not checked; name the public key with --key"
+        name = ascii(signature.get("key") if isinstance(signature, dict) else signature)[:100].strip("'")
+        return f"signature: by key {name}, not checked; name the public key with --key"
     return "signature: none. Whoever can write to this folder could have made this file (mirror audit --sign-with)"
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        made = json.loads(file.read_bytes())
+        with _opened(file) as stream:
+            text = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise AuditError(f"cannot read {file}: {error.strerror}", "name the file, or the folder of --out") from error
-    except ValueError as error:
-        raise AuditError(f"{file} is not JSON: {error}", "take it from the audit again") from error
+    if len(text) > MOST_BYTES:
+        raise AuditError(f"{file} is larger than {MOST_BYTES:,} bytes: no certificate is", _TAKE_AGAIN)
+    try:
+        made = parsed(text)
+    except Malformed as error:
+        raise AuditError(f"{file} is not JSON as an audit writes it: {error}", _TAKE_AGAIN) from error
     if not isinstance(made, dict) or made.get("format") != FORMAT:
         raise AuditError(f"{file} is no certificate of an audit", f"name {CERTIFICATE} of a folder of --out")
     if made.get("format_version") != FORMAT_VERSION:
         raise AuditError(
-            f"{file} has format version {made.get('format_version')}; this mirror knows {FORMAT_VERSION}",
+            f"{file} has format version {ascii(made.get('format_version'))[:100]}; this mirror knows {FORMAT_VERSION}",
             "verify it with the version that made it, or a later one",
         )
     return made
 
 
-def _digest_of(path: Path) -> str:
-    """Returns a file's SHA-256 in hex; empty, if it is not there."""
+def _opened(path: Path) -> BufferedReader:
+    """Opens a regular file: anything else, such as a pipe or a device, might have no end, or no beginning.
+
+    Raises:
+        OSError: it cannot be opened, or is none.
+    """
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        with path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise OSError(0, "it is no regular file")
+        return os.fdopen(opened, "rb")
+    except OSError:
+        os.close(opened)
+        raise
+
+
+def _digest_of(path: Path) -> str | None:
+    """Returns a file's SHA-256 in hex; None, if it is not there."""
+    try:
+        with _opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
-        return ""
+        return None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from mirror.audit.explain.looking import Looked
+from mirror.audit.explain.looking import Looked, is_cut_off
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import PlacedRecord, RawRecord, placed_records
 from mirror.records.content.record import read_record
@@ -81,9 +81,10 @@ def explained(source: Looked, destination: Looked, *, show_records: bool = False
     notes = [note for side in (source, destination) if (note := _absent(side))]
     if ours is None or theirs is None:
         return Explained([Row("batch", _size(ours), _size(theirs), SAME if ours is theirs else ABSENT)], [], 0, notes)
-    if any(batch[MAGIC_AT] != MAGIC or len(batch) < HEADER_SIZE for batch in (ours, theirs)):
+    if any(is_cut_off(batch) or batch[MAGIC_AT] != MAGIC for batch in (ours, theirs)):
         notes.append("one of them is of magic 0 or 1, or cut off: only the bytes as a whole are compared")
-        return Explained([_payload_row(ours, theirs), *_magic_rows(ours, theirs)], [], 0, notes)
+        rows = [_payload_row(ours, theirs), _row("magic", _magic(ours), _magic(theirs)), _intact_row(ours, theirs)]
+        return Explained(rows, [], 0, notes)
     shifted = source.offset != destination.offset
     fields = [*_fields(ours, theirs, shifted=shifted), _payload_row(ours[HEADER_SIZE:], theirs[HEADER_SIZE:])]
     opened = [_opened(side, notes) for side in (source, destination)]
@@ -115,9 +116,8 @@ def _row(what: str, source: object, destination: object, *, own: bool = False) -
     return Row(what, str(source), str(destination), remark)
 
 
-def _magic_rows(ours: bytes, theirs: bytes) -> Iterator[Row]:
-    yield _row("magic", ours[MAGIC_AT], theirs[MAGIC_AT])
-    yield _row("crc matches", _intact(ours), _intact(theirs))
+def _magic(batch: bytes) -> str:
+    return str(batch[MAGIC_AT]) if len(batch) > MAGIC_AT else "cut off"
 
 
 def _fields(ours: bytes, theirs: bytes, *, shifted: bool) -> Iterator[Row]:
@@ -132,11 +132,17 @@ def _fields(ours: bytes, theirs: bytes, *, shifted: bool) -> Iterator[Row]:
             yield Row(what, time_text(one), time_text(other), SAME if one == other else DIFFERS)
         else:
             yield _row(what, one, other, own=name in _OWN or (shifted and name == "base_offset"))
-    yield Row("crc matches", _intact(ours), _intact(theirs), SAME if is_intact(ours) and is_intact(theirs) else DIFFERS)
+    yield _intact_row(ours, theirs)
 
 
-def _intact(batch: bytes) -> str:
-    return "yes" if is_intact(batch) else "no"
+def _intact_row(ours: bytes, theirs: bytes) -> Row:
+    """A batch that is damaged alike on both sides is not the same: it is damaged twice."""
+    one, other = (not is_cut_off(batch) and is_intact(batch) for batch in (ours, theirs))
+    return Row("crc matches", _yes(one), _yes(other), SAME if one and other else DIFFERS)
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def _attributes(bits: int) -> str:

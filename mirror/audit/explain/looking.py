@@ -13,14 +13,17 @@ from mirror.audit.prepare.patience import patiently
 from mirror.audit.read.fetching import send_fetch
 from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
+from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.net.stream import SIZE_ONLY
-from mirror.records.header import MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader
+from mirror.records.header import HEADER_SIZE, MAGIC, MAGIC_AT, PREFIX_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode, error_name
 from mirror.wire.fetch import Fetched, read_fetch_response
+from mirror.wire.primitives import MalformedFrame
 
 FETCH_BYTES = 1 << 20
 """Enough for a batch that holds an offset: a broker returns the first one whole, however large it is (KIP-74)."""
+LEAST_MESSAGE = 26
+"""Bytes of a message of magic 0 without key and value: no message has fewer."""
 _PREFIX = struct.Struct(">qi")
 _TRIES = 10
 _WAIT_S = 0.5
@@ -100,15 +103,19 @@ async def _looked(endpoint: Endpoint, topic: str, partition: int, offset: int) -
 
 async def _fetched(cluster: Cluster, endpoint: Endpoint, found: Looked) -> Looked:
     """Returns it with the batch that holds the offset."""
-    code = 0
+    code, is_empty = 0, False
     for _ in range(_TRIES):
         leader = cluster.leader(found.topic, found.partition)
         if leader is not None:
             code, records = await _answer(cluster, endpoint, leader.node_id, found)
-            if not code:
+            if records:
                 return _holding(found, records)
+            # A leader that was just elected shows nothing for a moment, also below what the log's end was before.
+            is_empty = not code
         await asyncio.sleep(_WAIT_S)
         await cluster.refresh([found.topic])
+    if is_empty:
+        return found
     where = f"{found.topic} partition {found.partition} at {found.alias}"
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise AuditError(f"{where} may not be read", "grant the audit's principal Read and Describe on the topic")
@@ -117,7 +124,11 @@ async def _fetched(cluster: Cluster, endpoint: Endpoint, found: Looked) -> Looke
 
 
 async def _answer(cluster: Cluster, endpoint: Endpoint, node_id: int, found: Looked) -> tuple[int, bytes]:
-    """Returns the answer's error code, and its records."""
+    """Returns the answer's error code, and its records.
+
+    Raises:
+        NetworkError: there is no answer, or none that can be read.
+    """
     pool = FramePool(budget=FETCH_BYTES + OVERHEAD, frame_size=FETCH_BYTES + OVERHEAD)
     connection = await cluster.dial(node_id, read_ahead=SIZE_ONLY, allocate=pool.take)
     try:
@@ -127,7 +138,10 @@ async def _answer(cluster: Cluster, endpoint: Endpoint, node_id: int, found: Loo
         )  # fmt: skip
         frame = await sent.future
         try:
-            response = read_fetch_response(sent.version, frame.body)
+            try:
+                response = read_fetch_response(sent.version, frame.body)
+            except MalformedFrame as error:
+                raise ConnectionLost(f"{connection.name}: malformed fetch response, {error}") from error
             if response.error or not response.partitions:
                 return response.error or ErrorCode.UNKNOWN_SERVER_ERROR, b""
             one: Fetched = response.partitions[0]
@@ -144,16 +158,21 @@ def _holding(found: Looked, records: bytes) -> Looked:
     while at + PREFIX_SIZE < len(records):
         base, length = _PREFIX.unpack_from(records, at)
         end = at + PREFIX_SIZE + length
-        if length <= 0 or end > len(records):
+        batch = records[at:end]
+        if length <= 0 or end > len(records) or is_cut_off(batch):
             # A length that cannot be: all that is left is shown, since there is no telling where the batch ends.
             return found._replace(batch=records[at:])
-        batch = records[at:end]
         if base > found.offset and batch[MAGIC_AT] == MAGIC:
             return found._replace(behind=base)
         if last_offset(batch) >= found.offset:
             return found._replace(batch=batch)
         at = end
     return found
+
+
+def is_cut_off(batch: bytes) -> bool:
+    """Returns True for bytes that are too few for a batch, or a message of magic 0 or 1."""
+    return len(batch) < (HEADER_SIZE if batch[MAGIC_AT : MAGIC_AT + 1] == bytes((MAGIC,)) else LEAST_MESSAGE)
 
 
 def last_offset(batch: bytes) -> int:

@@ -55,8 +55,9 @@ def _marks(findings: Iterable[Finding], side: Side) -> Iterable[Mark]:
 
 
 def _undecided(row: Coverage, result: AuditResult) -> Iterable[Mark]:
+    topic = row.topic if row.side is Side.SOURCE else result.renamed.get(row.topic, row.topic)
     for one in result.undecided:
-        if one.side is row.side and (one.topic, one.partition) == (row.topic, row.partition):
+        if one.side is row.side and (one.topic, one.partition) == (topic, row.partition):
             yield Mark("open", one.span)
 
 

@@ -52,7 +52,7 @@ def page(result: AuditResult, remedies: Sequence[str] = ()) -> str:
             _maps(result, sides),
             _findings(result.findings, result),
             _decided(result),
-            _listed("Notes", result.notes),
+            _listed("Notes", result.notes[:MOST_FINDINGS], max(0, len(result.notes) - MOST_FINDINGS)),
             _proof(result, sides),
             "</body></html>\n",
         ]
@@ -67,9 +67,11 @@ def _verdict(result: AuditResult) -> str:
     )
 
 
-def _listed(title: str, lines: Iterable[str]) -> str:
+def _listed(title: str, lines: Iterable[str], left: int = 0) -> str:
+    """Returns a list, if it has anything. ``left``: lines that the summary alone has."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<h2>{title}</h2><ul>{items}</ul>" if items else ""
+    more = f"<p>{left:,} more are in summary.json.</p>" if left else ""
+    return f"<h2>{title}</h2><ul>{items}</ul>{more}" if items else ""
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
@@ -159,7 +161,9 @@ def _maps(result: AuditResult, sides: Mapping[tuple[str, int], Partition]) -> st
         )
     )  # fmt: skip
     left = len(sides) - len(shown)
-    more = f"<p>{left:,} more partitions, without findings, are in coverage.json.</p>" if left else ""
+    wrong = sum(bool(findings[key]) for key in sides.keys() - shown)
+    told = f"{wrong:,} of them with findings," if wrong else "without findings,"
+    more = f"<p>{left:,} more partitions, {told} are in coverage.json.</p>" if left else ""
     where = "" if result.offsets == "exact" else " Each side has a scale of its own."
     return (
         f'<h2>Offsets</h2><div class="key small dim">{key}</div><p class="small dim">Above: '
@@ -191,8 +195,9 @@ def _findings(findings: Sequence[Finding], result: AuditResult) -> str:
 
 def _decided(result: AuditResult) -> str:
     lines = [f"skipped: {report.skipped_text(each)}" for each in result.skipped[:MOST_FINDINGS]]
-    lines += [report.undecided_text(one, result) for one in result.undecided[:MOST_FINDINGS]]
-    return _listed("Not compared", lines)
+    lines += [report.undecided_text(one, result) for one in result.undecided[: MOST_FINDINGS - len(lines)]]
+    left = len(result.skipped) + len(result.undecided) - len(lines)
+    return _listed("Not compared", lines, left)
 
 
 def _proof(result: AuditResult, sides: Mapping[tuple[str, int], Partition]) -> str:
@@ -208,6 +213,8 @@ def _proof(result: AuditResult, sides: Mapping[tuple[str, int], Partition]) -> s
             ]
         )
     heads = ["partition", "audited offsets", escape(result.source_alias), escape(result.destination_alias)]
+    left = len(sides) - len(rows)
+    more = f"<p>{left:,} more are in certificate.json.</p>" if left else ""
     ids = (
         f"{escape(result.source_alias)} is cluster <code>{escape(result.source_cluster_id)}</code>, "
         f"{escape(result.destination_alias)} is cluster <code>{escape(result.destination_cluster_id)}</code>."
@@ -218,5 +225,5 @@ def _proof(result: AuditResult, sides: Mapping[tuple[str, int], Partition]) -> s
         f"root of a partition ({escape(result.digest)}) identifies all its batches; certificate.json has how it is "
         f"made, and <code>mirror audit verify</code> checks it. Roots differ where batches were written anew, or a log "
         f"cleaner "
-        f"has worked.</p>{_table(heads, rows)}"
+        f"has worked.</p>{_table(heads, rows)}{more}"
     )

@@ -19,15 +19,28 @@ from mirror.wire.fetch import Fetched
 _FRONT = struct.Struct(">q15xi")
 """A batch's base offset and last offset delta: all that most of them are asked for, and there may be a million."""
 
+_BASE = struct.Struct(">q")
+NONE = 1 << 63
+NO_END = "the batch at offset {} is damaged, and nothing shows where it ends"
+
 
 class CutEntries(NamedTuple):
     """The range's own entries of one response, in order, and where to go on: the range's end if there is nothing left
     to read, the offset that was due if the response has nothing for it. ``broken``: why the log cannot be read there.
+    ``unproved``: a damaged batch; nothing in the response shows that it ends where it claims to.
     """
 
     entries: list[Entry]
     next_offset: int
     broken: str = ""
+    unproved: "Unproved | None" = None
+
+
+class Unproved(NamedTuple):
+    """A damaged batch, by its base offset and its bytes."""
+
+    base: int
+    size: int
 
 
 def cut_entries(
@@ -45,20 +58,22 @@ def cut_entries(
     """
     aborted = Aborted(fetched.aborted)
     entries: list[Entry] = []
-    following, reached, last, crc_ok = 0, due, -1, True
-    broken = ""
+    following, reached, last, size, crc_ok = 0, due, -1, 0, True
+    broken, behind, disproved = "", fetched.start, False
     try:
         for place in scan(body, fetched.start, fetched.end):
             first, end, old = _ends(body, place)
             view = body[place.at : place.at + place.size]
             dropped = committed and old is None and _is_dropped(view, aborted)
+            behind = place.at + place.size
             if end <= due:
+                disproved |= not crc_ok and first < reached  # by a batch that was read already
                 continue
             if first < following:
                 raise CorruptBatch(f"{named(span_at(body, *place))} stands behind offset {following - 1}")
             if first >= wanted.end:
                 return CutEntries(entries, wanted.end)
-            last, crc_ok = first, is_intact(view)
+            last, size, crc_ok = first, place.size, is_intact(view)
             reached = end
             # A header with a wrong checksum may state any last offset.
             following = end if crc_ok else first + 1
@@ -74,9 +89,34 @@ def cut_entries(
         # Where it ends shows by what follows it, in the next response. If nothing does, it is the log's last one.
         if last >= due:
             reached = last + 1
-        elif reached > fetched.high_watermark:
-            return CutEntries(entries, due, f"the batch at offset {last} is damaged, and nothing shows where it ends")
+        elif disproved or reached > min(fetched.high_watermark, _base_at(body, behind, fetched.end)):
+            return CutEntries(entries, due, NO_END.format(last))
+        else:
+            return CutEntries(entries, min(reached, wanted.end), unproved=Unproved(last, size))
     return CutEntries(entries, min(reached, wanted.end))
+
+
+def two_from(body: memoryview, fetched: Fetched, offset: int) -> tuple[int | None, int | None]:
+    """Returns the first offset of the entry that has ``offset``, or else of the next one, and of the entry behind it,
+    which may be cut off; None: there is none.
+
+    Raises:
+        CorruptBatch: what stands before cannot be read.
+    """
+    at, first = fetched.start, None
+    for place in scan(body, fetched.start, fetched.end):
+        at = place.at + place.size
+        span = span_at(body, *place)
+        if span.last_offset >= offset:
+            first = first_offset(span)
+            break
+    behind = _base_at(body, at, fetched.end)
+    return first, None if first is None or behind == NONE else behind
+
+
+def _base_at(body: memoryview, at: int, end: int) -> int:
+    """Returns the base offset of the batch that begins there, cut off or not; ``NONE``, if nothing does."""
+    return int(_BASE.unpack_from(body, at)[0]) if end - at >= _BASE.size else NONE
 
 
 def first_offset(span: Span) -> int:

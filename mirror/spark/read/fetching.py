@@ -93,7 +93,7 @@ class Fetcher:
     # -- one Fetch ---------------------------------------------------------------------------------------------------
 
     async def send(
-        self, at: TopicPartition, offset: int, *, until: float, committed: bool, anew: bool = False
+        self, at: TopicPartition, offset: int, *, until: float, committed: bool, anew: bool = False, more_bytes: int = 0
     ) -> FetchInFlight:
         """Asks a partition's leader for what stands at ``offset`` and behind.
 
@@ -103,6 +103,7 @@ class Fetcher:
             until: when to give up finding the leader, by the event loop's clock.
             committed: at read_committed.
             anew: the leader is looked up again first.
+            more_bytes: what the response may have besides ``kafka.fetch.max.bytes``.
 
         Raises:
             BrokerError: there is no leader, or the client has no right to know it.
@@ -114,7 +115,7 @@ class Fetcher:
             connection = await self.cluster.dial(leader.node_id, read_ahead=SIZE_ONLY, allocate=self._pool.take)
             self._connections[leader.node_id] = connection
         await connection.may_send()
-        return self._write(connection, at, offset, committed)
+        return self._write(connection, at, offset, committed, more_bytes)
 
     def send_ahead(self, at: TopicPartition, offset: int, *, committed: bool) -> FetchInFlight | None:
         """Does the same at once, without waiting. None: there is something to wait for."""
@@ -124,14 +125,16 @@ class Fetcher:
             return None
         return self._write(connection, at, offset, committed)
 
-    def _write(self, connection: Connection, at: TopicPartition, offset: int, committed: bool) -> FetchInFlight:
+    def _write(
+        self, connection: Connection, at: TopicPartition, offset: int, committed: bool, more_bytes: int = 0
+    ) -> FetchInFlight:
         return send_fetch(
             self.cluster,
             connection,
             [(at.topic, at.partition, offset)],
             client_id=self.settings.client_id,
-            partition_bytes=self.settings.fetch_max_bytes,
-            response_bytes=self.settings.fetch_max_bytes,
+            partition_bytes=self.settings.fetch_max_bytes + more_bytes,
+            response_bytes=self.settings.fetch_max_bytes + more_bytes,
             isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
         )
 

@@ -18,6 +18,8 @@ from mirror.service.config.kinds import KIB, MIB, Choice, Size
 from mirror.spark.schema import FORMAT
 
 T = TypeVar("T")
+_NUMBER = re.compile("0|[1-9][0-9]{0,18}")
+"""As few digits as it takes, so that nothing is named in two ways, and no more than an int64 may have."""
 
 PREFIX = "kafka."
 ARROW_BYTES = 16 * MIB
@@ -225,7 +227,8 @@ class _Reading:
         )
 
     def _limit(self, names: tuple[str, str, str], default: int) -> Limit:
-        for name, read in zip(names, (_time, _by_partition, _offsets), strict=True):
+        reads: tuple[Callable[[str], Any], ...] = (_time, _by_partition, _offsets)
+        for name, read in zip(names, reads, strict=True):
             if name.lower() not in self.given:
                 continue
             found: Any = self._one(name, read, None)
@@ -264,7 +267,7 @@ def _pattern(text: str) -> str:
 def _json(text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is no JSON ({error}); write {example}") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"is no JSON object, or an empty one; write {example}")
@@ -275,7 +278,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     example = '{"orders": [0, 1]}, for instance'
     found: dict[TopicPartition, None] = {}
     for topic, partitions in _json(text, example).items():
-        if not isinstance(partitions, list) or not partitions or not all(_is_whole(one) for one in partitions):
+        if not isinstance(partitions, list) or not partitions or not all(_is_number(one) for one in partitions):
             raise ValueError(f"must have a list of partitions for topic {topic}; write {example}")
         found |= dict.fromkeys(TopicPartition(topic, one) for one in partitions)
     return tuple(found)
@@ -288,7 +291,7 @@ def _by_partition(text: str, *, least: int = 0) -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict) or not partitions:
             raise ValueError(f"must have an object for topic {topic}; write {example}")
         for partition, value in partitions.items():
-            if not partition.isascii() or not partition.isdigit() or not _is_whole(value, least):
+            if not _NUMBER.fullmatch(partition) or not _is_number(int(partition)) or not _is_whole(value, least):
                 raise ValueError(f"{topic}-{partition} must have a whole number from {least} on; write {example}")
             found[TopicPartition(topic, int(partition))] = value
     return found
@@ -304,13 +307,13 @@ def _offsets(text: str) -> int | dict[TopicPartition, int]:
 
 
 def _time(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    if not _NUMBER.fullmatch(text) or not _is_whole(int(text)):
         raise ValueError("must be a time in ms since 1970; write digits alone")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
+    if not _NUMBER.fullmatch(text) or not _is_whole(int(text), 1):
         raise ValueError("must be a whole number from 1 on; write digits alone")
     return int(text)
 
@@ -336,4 +339,10 @@ def _choice(*values: str) -> Callable[[str], str]:
 
 
 def _is_whole(value: object, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """Returns True for an int that Kafka's protocol has room for, as an offset or a time."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63
+
+
+def _is_number(value: object) -> bool:
+    """Returns True for an int that can be a partition's number."""
+    return _is_whole(value) and value < 1 << 31  # type: ignore[operator]

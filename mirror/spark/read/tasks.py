@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from mirror.audit.read.fetching import FetchInFlight
-from mirror.legacy.entries import span_at
 from mirror.loop_thread import driven
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.leader_requests import EARLIEST, LATEST, in_tiered_storage
@@ -23,8 +22,7 @@ from mirror.raw.errors import (
 )
 from mirror.raw.leaders import backoff_of
 from mirror.records.header import CorruptBatch
-from mirror.records.scan import scan
-from mirror.spark.read.cutting import cut_entries, first_offset
+from mirror.spark.read.cutting import NO_END, Unproved, cut_entries, two_from
 from mirror.spark.read.fetching import LOG, PATIENCE_S, Answer, Fetcher, is_final
 from mirror.spark.read.options import ReadOptions
 from mirror.spark.read.ranges import OffsetRange
@@ -89,13 +87,15 @@ class RangeReading:
                 cut = cut_entries(frame.body, fetched, wanted, self._due, fresh=self._fresh, committed=committed)
                 if cut.broken:
                     raise self._unreadable(f"the log is damaged ({cut.broken})")
-                if self._due < cut.next_offset < wanted.end:
+                if self._due < cut.next_offset < wanted.end and cut.unproved is None:
                     sent = self._fetcher.send_ahead(self._at, cut.next_offset, committed=committed)
                 rows = None
                 if cut.entries:
                     rows = arrow_rows(*self._at, frame.body, cut.entries, include_batch=self._options.include_batch)
             finally:
                 frame.release()
+            if cut.unproved is not None and not await self._reaches(cut.unproved, cut.next_offset):
+                raise self._unreadable(f"the log is damaged ({NO_END.format(cut.unproved.base)})")
             if cut.next_offset > self._due:
                 self._go_to(cut.next_offset, fresh=False)
             else:
@@ -196,12 +196,25 @@ class RangeReading:
         first = await self._first_from(offset)
         return offset if first is None else min(first, offset)
 
+    async def _reaches(self, damaged: Unproved, end: int) -> bool:
+        """Returns True if a damaged batch has all offsets before ``end``, as it claims: the broker finds no other batch
+        for the last of them, and what stands behind it, if anything does, begins there or later."""
+        first, second = await self._two_from(end - 1, damaged.size)
+        return first == damaged.base and (second is None or second >= end)
+
     async def _first_from(self, offset: int) -> int | None:
         """Returns the first offset of the entry that has ``offset``, or else of the next one; None: none is shown."""
+        return (await self._two_from(offset))[0]
+
+    async def _two_from(self, offset: int, size: int = 0) -> tuple[int | None, int | None]:
+        """Returns the same, and the first offset of the entry behind it, which may be cut off. ``size``: bytes of the
+        first, if it is known."""
         while True:
             anew, self._lost = self._lost, False
             try:
-                sent = await self._fetcher.send(self._at, offset, until=self._until, anew=anew, committed=False)
+                sent = await self._fetcher.send(
+                    self._at, offset, until=self._until, anew=anew, committed=False, more_bytes=size
+                )
                 answer = await self._fetcher.receive(sent, self._at)
             except NetworkError as error:
                 await self._again(error)
@@ -210,8 +223,7 @@ class RangeReading:
                 continue
             fetched, frame = answer
             try:
-                spans = (span_at(frame.body, *place) for place in scan(frame.body, fetched.start, fetched.end))
-                return next((first_offset(span) for span in spans if span.last_offset >= offset), None)
+                return two_from(frame.body, fetched, offset)
             except CorruptBatch as error:
                 raise self._unreadable(f"the log is damaged ({error})") from error
             finally:

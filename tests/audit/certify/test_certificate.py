@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from mirror.audit import export
+from mirror.audit.certify import verifying
 from mirror.audit.certify.certificate import canonical
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import SigningKey, fingerprint, read_public
@@ -113,7 +115,7 @@ def test_no_change_of_a_signed_certificate_passes(tmp_path: Path, keys: tuple[Pa
     folder = written(tmp_path, key=keys[0])
     key = read_public(keys[1])
     whole = json.loads((folder / CERTIFICATE).read_text())
-    every = [path for path in paths(whole) if path != ("signature", "key")]
+    every = list(paths(whole))
     assert len(every) > 40
     for path in every:
 
@@ -134,14 +136,41 @@ def test_no_change_of_a_signed_certificate_passes(tmp_path: Path, keys: tuple[Pa
         assert found.problems, path
 
 
+def with_ranges(made: Made, *ranges: list[Any]) -> None:
+    """Gives both sides of a partition these ranges, and the root of them."""
+    for side in ("source", "destination"):
+        told = root("xxh3_128", [RangeContent(*each) for each in ranges])
+        made["partitions"][0][side].update(ranges=list(ranges), root=told)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda made: made["partitions"][0]["source"]["ranges"][0].__setitem__(3, 16 * "cd"), "root is not that of"),
         (lambda made: made["partitions"][0]["destination"].update(ranges=[]), "ranges leave a hole at 0"),
+        (lambda made: made["partitions"][0]["destination"].update(ranges=[]), "were read in different ranges"),
+        (lambda made: with_ranges(made, [0, 50, 50, 16 * "ab"], [0, 50, 50, 16 * "ab"]), "begins at 0 and ends at 50"),
+        (lambda made: with_ranges(made, [0, 90, 9, 16 * "ab"], [90, 50, 9, 16 * "ab"]), "begins at 90 and ends at 50"),
+        (lambda made: with_ranges(made, [0, 50, 50, 16 * "ab"], [50, 50, 1, 16 * "ab"]), "begins at 50 and ends at 50"),
+        (lambda made: made["partitions"][0]["source"].update(records=7), "have different numbers of records"),
+        (lambda made: made["partitions"].append(made["partitions"][0]), "or one is there twice"),
+        (lambda made: made["partitions"].reverse(), "not in order"),
+        (lambda made: made.update(verdict="accepted", findings={"missing": 5}), "5 missing findings: that is diff"),
+        (lambda made: made.update(verdict="accepted", findings={"oversize": 1}), "that is oversize"),
+        (lambda made: made.update(verdict="identical", findings={"oversize": 1}, accepted=["oversize"]), "is accepted"),
+        (lambda made: made.update(verdict="unverifiable", findings={"absent": 1}), "that is incomplete"),
+        (
+            lambda made: (
+                made.update(verdict="unverifiable", findings={"unverifiable": 1}),
+                made["partitions"][1]["source"].update(complete=False),
+            ),
+            "it says unverifiable, and [red]t partition 1 was not read in full",
+        ),
+        (lambda made: made.update(files={}), "it must have the digests of coverage.json, "),
+        (lambda made: made["files"].update({"/dev/zero": 64 * "0"}), "it must have the digests of coverage.json, "),
         (lambda made: made["partitions"][0].update(end=60), "ranges leave a hole at 50"),
-        (lambda made: made["findings"].update(missing=1), "it says identical, and has findings"),
-        (lambda made: made.update(verdict="different"), "it says different, and has no findings"),
+        (lambda made: made["findings"].update(missing=1), "it says identical, and has 1 missing"),
+        (lambda made: made.update(verdict="different"), "it says different, and has no findings: that is identical"),
         (lambda made: made["partitions"][0]["source"].update(complete=False), "was not read in full"),
         (lambda made: made["files"].update({"findings.json": 64 * "0"}), "findings.json is not there, or is not"),
     ],
@@ -179,6 +208,22 @@ def test_signatures_that_are_not_there_or_of_another_key(tmp_path: Path, keys: t
         (problem,) = verified(changed(folder, lambda made, wrong=wrong: made.update(signature=wrong)), key).problems
         assert "signed" in problem or "no signature" in problem
     assert "signature: none" in told(verified(written(tmp_path), None))
+
+
+def test_a_signature_can_be_written_in_one_way_only(tmp_path: Path, keys: tuple[Path, Path]) -> None:
+    """Base64 has bits that say nothing; and nothing can be added to a signature."""
+    folder = written(tmp_path, key=keys[0])
+    whole = json.loads((folder / CERTIFICATE).read_text())
+    value = whole["signature"]["value"]
+    assert value.endswith("==")
+    other = value[:-3] + {"A": "B", "Q": "R", "g": "h", "w": "x"}[value[-3]] + "=="
+    assert base64.b64decode(other, validate=True) == base64.b64decode(value)
+    for change in ({"value": other}, {"note": ""}, {"key": 64 * "0"}):
+        (folder / CERTIFICATE).write_text(json.dumps(whole))
+        found = verified(changed(folder, lambda made, change=change: made["signature"].update(change)), None)
+        assert found.problems == []
+        (problem,) = verified(folder, read_public(keys[1])).problems
+        assert "no signature of this key" in problem, change
 
 
 def told(found: Verified) -> str:
@@ -219,6 +264,36 @@ def test_files_that_are_no_certificate(tmp_path: Path, content: str, problem: st
     (tmp_path / CERTIFICATE).write_text(content)
     with pytest.raises(AuditError, match=problem):
         verified(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    "made", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "folder", "device"]
+)
+def test_what_is_no_file_is_not_read(tmp_path: Path, made: Any) -> None:
+    """A pipe has no end, and nobody may ever write to it."""
+    for name in ("findings.json", CERTIFICATE):
+        folder = written(tmp_path)
+        (folder / name).unlink()
+        made(folder / name)
+        if name == CERTIFICATE:
+            with pytest.raises(AuditError, match=r"no regular file|Is a directory"):
+                verified(folder, None)
+        else:
+            (problem,) = verified(folder, None).problems
+            assert problem.startswith("findings.json is not there")
+        (folder / name).rmdir() if (folder / name).is_dir() else (folder / name).unlink()
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    os.truncate(folder / CERTIFICATE, verifying.MOST_BYTES + 1)
+    with pytest.raises(AuditError, match="larger than"):
+        verified(folder, None)
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="too long"):
+        verified(tmp_path / ("a" * 5_000), None)
 
 
 def test_the_command_ends_as_the_audit_did(tmp_path: Path, keys: tuple[Path, Path]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import xxhash
 from pyspark.sql import SparkSession
 
+from mirror.audit import job
 from mirror.audit.certify.contents import root
 from mirror.audit.model import AuditResult, Coverage, RangeContent, Side, Span
 from mirror.audit.prepare import plan
@@ -131,3 +132,39 @@ def test_a_changed_batch_has_another_root(pair: Pair, spark: SparkSession, topic
     assert root("xxh3_128", ours.contents) != root("xxh3_128", theirs.contents)
     for row, cluster in zip((ours, theirs), pair, strict=True):
         assert row.contents[0].digest == recomputed(batches_of(cluster, topic_name), row.contents[0], "xxh3_128")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_roots_of_logs_that_begin_later_by_now(
+    pair: Pair, spark: SparkSession, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. After the bounds are frozen, the source deletes up to the middle of a batch: what is left is identified.
+    2. Audits of what is left, in the same ranges, have equal roots among them.
+    """
+    for name, size in (("LEAST_TASK_BYTES", 1), ("TASK_BYTES", 1_500), ("CHUNK_BYTES", 300)):
+        monkeypatch.setattr(plan, name, size)
+    for cluster in pair:
+        create(cluster, topic_name)
+    fill(pair[0], topic_name, codec="zstd", batches=20)
+    copy(*pair, topic_name)
+    start = BatchHeader.read(batches_of(pair[0], topic_name)[9]).base_offset + 1
+    planned = plan.plan
+
+    def later(*given: Any) -> Any:
+        delete_before(pair[0], topic_name, start)
+        return planned(*given)
+
+    monkeypatch.setattr(job, "plan", later)
+    found = sides(audit(pair, spark, topic_name))
+    for row, cluster in zip(found, pair, strict=True):
+        assert (row.audited.start, row.contents[0].start, len(row.contents) > 2) == (start, start, True)
+        batches = batches_of(cluster, topic_name, start=start)
+        assert [one.digest for one in row.contents] == [
+            recomputed(batches, one, "xxh3_128", start) for one in row.contents
+        ]
+    monkeypatch.setattr(job, "plan", planned)
+    roots = [[root("xxh3_128", row.contents) for row in sides(audit(pair, spark, topic_name))] for _ in range(2)]
+    assert roots[0] == roots[1]
+    assert roots[0][0] == roots[0][1]

@@ -159,6 +159,27 @@ def test_which_batch_of_an_answer_holds_the_offset() -> None:
     assert last_offset(legacy_message(1, offset=21)) == 21
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_whatever_is_left_of_a_batch_is_shown(magic: int) -> None:
+    """A damaged length may leave a few bytes only, of a header too short to be one."""
+    whole = BATCH if magic == 2 else legacy_message(magic, offset=10, count=2)
+    for size in range(13, 80):
+        for length in (0, 1, 4, 5, 9, 48, 49, size - 12, 1 << 30, (1 << 32) - 1):
+            batch = whole[:8] + length.to_bytes(4, "big") + whole[12:size]
+            left = _holding(side(None), batch)
+            assert left.batch is not None
+            assert batch.startswith(left.batch)
+            for found in (explained(left, side(BATCH)), explained(side(BATCH), left), explained(left, left)):
+                assert found.differs, (size, length)
+                json.dumps([*found.fields, *found.records])
+
+
+def test_messages_that_are_damaged_alike_on_both_sides_are_not_the_same() -> None:
+    damaged = bytearray(legacy_message(1, offset=10))
+    damaged[-1] ^= 1
+    assert remarks(compared(bytes(damaged), bytes(damaged))) == {"crc matches": DIFFERS}
+
+
 def test_times_that_no_calendar_has() -> None:
     assert time_text(0) == "1970-01-01 00:00:00.000 (0)"
     assert time_text((1 << 63) - 1) == str((1 << 63) - 1)

@@ -292,6 +292,7 @@ def test_copies_with_offsets_of_their_own(
     put_stray(pair, f"{topics['spare']}-there", raw[0], same, partition=1)
     put_stray(pair, f"{topics['spare']}-there", raw[0], 77, partition=2)  # somebody else's
     result = job.run(request(pair, *topics.values()), spark=spark)
+    assert result.renamed[topics["same"]] == f"{topics['same']}-there"
 
     assert of(result, topics["same"]) == []
     for name in ("front", "behind", "empty", "spare"):

@@ -74,5 +74,12 @@ def test_what_an_open_transaction_hides() -> None:
     assert [rect for rect in found if rect[0] == "open"] == [("open", 900, 0, 100)]
 
 
+def test_what_an_open_transaction_hides_under_another_name() -> None:
+    """The destination's topics have names of their own; one may be that of another source topic."""
+    undecided = (Undecided(Side.DESTINATION, "u", 0, Span(45, 50)), Undecided(Side.DESTINATION, "t", 0, Span(0, 9)))
+    found = drawn(undecided=undecided, renamed={"t": "u", "v": "t"})
+    assert [rect for rect in found if rect[0] == "open"] == [("open", 900, 16, 100)]
+
+
 def test_an_empty_partition_has_a_map() -> None:
     assert drawn(source=Span(7, 7), destination=Span(7, 7)) != []

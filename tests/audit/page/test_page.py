@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from mirror.audit.model import AuditResult, Finding, Kind, SkippedRange, Span, Verdict
+from mirror.audit.model import AuditResult, Finding, Kind, Side, SkippedRange, Span, Undecided, Verdict
 from mirror.audit.page import page as module
 from mirror.audit.page.page import page
 from tests.audit.test_report import finding, result
@@ -110,3 +110,25 @@ def test_a_page_stays_small() -> None:
     text = page(shown)
     assert len(text) < 500_000
     assert "9,000 more are in findings.json" in text
+
+
+def test_what_a_page_leaves_out_is_counted() -> None:
+    """Nobody may take what is shown for all there is."""
+    shown = result(
+        *(finding(Kind.MISSING, 3, topic=f"t-{at}") for at in range(module.MOST_PARTITIONS + 7)),
+        notes=tuple(f"note {at}" for at in range(module.MOST_FINDINGS + 3)),
+    )
+    rows = [replace(row, topic=f"t-{at}") for row in shown.coverage[::2] for at in range(module.MOST_PARTITIONS + 9)]
+    skipped = (SkippedRange("t-0", 0, Span(1, 2), "why", 0),) * (module.MOST_FINDINGS - 1)
+    hidden = (Undecided(Side.SOURCE, "t-0", 0, Span(5, 9)),) * 3
+    text = read(replace(shown, coverage=tuple(rows), skipped=skipped, undecided=hidden)).text
+    for told in (
+        "9 more partitions, 7 of them with findings, are in coverage.json",
+        "9 more are in certificate.json",
+        "2 more are in summary.json",
+        "3 more are in summary.json",
+    ):
+        assert told in text
+    assert text.count("behind an open transaction;") == 1
+    without = replace(shown, findings=(), coverage=tuple(rows))
+    assert "9 more partitions, without findings, are in coverage.json" in read(without).text

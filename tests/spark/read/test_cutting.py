@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.records.header import Codec
-from mirror.spark.read.cutting import CutEntries, cut_entries
+from mirror.spark.read.cutting import CutEntries, Unproved, cut_entries
 from mirror.spark.read.ranges import OffsetRange
 from mirror.wire.fetch import Fetched
 from tests.legacy.samples import records_from, wrapper_of
@@ -141,6 +141,22 @@ def test_a_damaged_header_leaves_nothing_out() -> None:
     again = [wrong, *batches(10)]
     found = cut(*again, start=0, due=6)
     assert (bases(found, *again), found.next_offset) == ([10], 15)
+
+
+def test_a_wrong_last_offset_that_only_a_larger_response_would_show() -> None:
+    """A broker goes on answering with the batch that claims to have what is due. Neither one behind it that was read
+    already, nor one that is cut off, may be passed over by going to where it claims to end.
+    """
+    wrong = flipped(batches(5)[0], 24)  # the delta is 65540 now
+    for stored, due, cut_off in (([wrong, *batches(10)], 15, 0), ([wrong, *batches(10)], 6, 100)):
+        found = cut(*stored, start=0, due=due, cut_off=cut_off)
+        assert (found.entries, found.next_offset) == ([], due)
+        assert "the batch at offset 5 is damaged, and nothing shows where it ends" in found.broken
+    alone = cut(wrong, start=0, due=6)
+    assert (alone.next_offset, alone.unproved) == (65546, Unproved(5, len(wrong)))
+    intact = flipped(batches(5)[0], 70)
+    behind = cut(intact, *batches(10), start=0, due=6, cut_off=100)
+    assert (behind.next_offset, behind.broken) == (10, "")
 
 
 def test_a_damaged_batch_at_the_end_of_the_log() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,57 @@ async def test_a_damaged_log() -> None:
     async with scripted(stored[0], flipped(stored[1], 8, 0x80), stored[2]) as fake:
         with pytest.raises(UnreadableLog, match="t-0 at offset 5: the log is damaged"):
             await rows(fake, 0, 15)
+
+
+@pytest.mark.parametrize("size", ["1024", "8MiB"])
+@pytest.mark.parametrize(
+    "sizes", [(100, 900, 100), (100, 100, 900), (100, 100, 100), (900, 900, 900), (2_000, 100, 100)]
+)
+@pytest.mark.parametrize("claimed", [4, 9, 14, 19, 24])
+async def test_a_damaged_last_offset_hides_nothing(size: str, sizes: tuple[int, ...], claimed: int) -> None:
+    """Each batch comes once, or the task fails and names the offset, also where a broker answers with the damaged batch
+    alone. Up to where the damaged batch really ends, its own range has it."""
+    stored = [raw_batch(b"p" * 50, base_offset=0)]
+    stored += [raw_batch(b"p" * part, base_offset=5 * at + 5) for at, part in enumerate(sizes)]
+    stored[1] = stored[1][:23] + claimed.to_bytes(4, "big") + stored[1][27:]
+    async with scripted(*stored) as fake:
+        for end in (12, 17, 20):
+            wanted = [each for at, each in enumerate(stored) if 5 * at < end]
+            try:
+                found = [row["batch"] for row in await rows(fake, 0, end, kafka_fetch_max_bytes=size)]
+            except UnreadableLog as error:
+                assert "t-0 at offset " in str(error)  # noqa: PT017
+            else:
+                assert found == wanted
+
+
+async def test_a_damaged_batch_that_ends_a_segment() -> None:
+    """1. A Fetch brings batches of one segment only: here, the damaged one alone.
+    2. What it claims to have, another one has: that is an error.
+    """
+    stored = batches(0, 5, 10)
+    damaged = raw_batch(b"p" * 50, base_offset=0)
+    damaged = damaged[:23] + (7).to_bytes(4, "big") + damaged[27:]
+
+    def alone(answer: Any) -> None:
+        for partition in answer.responses[0].partitions:
+            partition.records = damaged
+
+    for log, told in (([damaged, *stored[1:]], "nothing shows where it ends"), ([flipped(stored[0], 70)], "")):
+        async with scripted(*log) as fake:
+            if told:
+                for _ in range(2):
+                    fake.next("Fetch", faults.alter(alone))
+
+                def segment(answer: Any) -> None:
+                    for partition in answer.responses[0].partitions:
+                        partition.records = b"".join(stored[1:])
+
+                fake.next("Fetch", faults.alter(segment))
+                with pytest.raises(UnreadableLog, match=told):
+                    await rows(fake, 0, 15)
+            else:
+                assert len(await rows(fake, 0, 5)) == 1
 
 
 # -- what is not there ---
