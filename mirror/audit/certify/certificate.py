@@ -57,6 +57,7 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
             {
                 "topic": topic,
                 "partition": partition,
+                "destination_topic": result.renamed.get(topic, topic),
                 "start": found[Side.SOURCE].audited.start,
                 "end": found[Side.SOURCE].audited.end,
                 **{side.value: _side(found[side], result.digest) for side in Side},

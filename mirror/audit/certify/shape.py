@@ -35,10 +35,11 @@ class SideShape(_Strict):
 
 
 class PartitionShape(_Strict):
-    """One partition."""
+    """One partition. ``topic``: by its name at the source."""
 
     topic: Text
     partition: Count
+    destination_topic: Text
     start: Count
     end: Count
     source: SideShape

@@ -58,7 +58,10 @@ def table(source: Looked, destination: Looked, found: Explained, width: int) -> 
     if found.same:
         lines.append(f"{found.same:,} records are the same on both sides")
     lines += [f"note: {note}" for note in found.notes]
-    lines.append("they differ" if found.differs else f"they are the same, but for what is {OWN}")
+    if source.batch is None and destination.batch is None:
+        lines.append("neither side has a batch there")
+    else:
+        lines.append("they differ" if found.differs else f"they are the same, but for what is {OWN}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return out.getvalue()

@@ -348,3 +348,11 @@ def test_a_partition_of_which_nothing_was_read(tmp_path: Path) -> None:
 def test_a_page_is_part_of_it(tmp_path: Path) -> None:
     folder = written(tmp_path)
     assert (folder / PAGE).read_text().startswith("<!doctype html>")
+
+
+def test_topics_with_another_name_at_the_destination_have_both(tmp_path: Path) -> None:
+    shown = replace(result(), renamed={"[red]t": "east.t"}, offsets="mapped")
+    folder = written(tmp_path, shown)
+    made = json.loads((folder / CERTIFICATE).read_text())
+    assert {(each["topic"], each["destination_topic"]) for each in made["partitions"]} == {("[red]t", "east.t")}
+    assert verified(folder, None).problems == []

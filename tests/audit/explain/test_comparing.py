@@ -143,6 +143,14 @@ def test_no_batch_there() -> None:
     assert outside.notes[0] == "a: offset 100 is outside of the log, which has 0 to 99"
 
 
+def test_where_neither_side_has_a_batch_nothing_is_the_same() -> None:
+    sides = side(None, offset=100), side(None, offset=100, alias="b")
+    lines = table(*sides, explained(*sides), 0).splitlines()
+    assert lines[-1] == "neither side has a batch there"
+    one = side(None), side(BATCH, alias="b")
+    assert table(*one, explained(*one), 0).splitlines()[-1] == "they differ"
+
+
 def test_which_batch_of_an_answer_holds_the_offset() -> None:
     """Brokers begin with the batch that holds it, or with the first behind it."""
     first, second = kafka_batch(base_offset=10), kafka_batch(base_offset=20)
