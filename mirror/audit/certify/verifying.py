@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 256 << 20
 """A larger file is no certificate: this would be a million ranges."""
+MOST_NAMED = 10
+"""Topics with another name at the destination that are listed."""
 _TAKE_AGAIN = "take it from the audit again"
 _HAS_FILES = {*TABLES, PAGE}
 
@@ -72,6 +74,7 @@ def _verified(made: dict[str, Any], shape: CertificateShape, folder: Path, key: 
             f"{here.alias} (cluster {here.cluster_id}) and {there.alias} (cluster {there.cluster_id})",
             f"{len(shape.partitions):,} partitions, {records:,} records of {here.alias}; both sides have the same "
             f"root ({shape.digest}) in {same:,} of them",
+            *_renamed_told(shape),
             f"files: {len(names) - len(changed)} of {len(_HAS_FILES)} as the audit wrote them",
             _signature_told(signature, key),
         ],
@@ -122,6 +125,15 @@ def _signature_problems(made: dict[str, Any], signature: Any, key: "Ed25519Publi
     if key is None or is_signed(key, signature, canonical(made)):
         return []
     return [f"it has no signature of this key ({fingerprint(key)})" if signature else "it is not signed"]
+
+
+def _renamed_told(shape: CertificateShape) -> list[str]:
+    names = {each.topic: each.destination_topic for each in shape.partitions}
+    renamed = [f"{topic} is {there}" for topic, there in names.items() if topic != there]
+    if not renamed:
+        return []
+    more = f", and {len(renamed) - MOST_NAMED:,} more" if len(renamed) > MOST_NAMED else ""
+    return [f"other names at {shape.destination.alias}: {', '.join(renamed[:MOST_NAMED])}{more}"]
 
 
 def _signature_told(signature: Any, key: "Ed25519PublicKey | None") -> str:

@@ -355,4 +355,6 @@ def test_topics_with_another_name_at_the_destination_have_both(tmp_path: Path) -
     folder = written(tmp_path, shown)
     made = json.loads((folder / CERTIFICATE).read_text())
     assert {(each["topic"], each["destination_topic"]) for each in made["partitions"]} == {("[red]t", "east.t")}
-    assert verified(folder, None).problems == []
+    found = verified(folder, None)
+    assert found.problems == []
+    assert "other names at b: [red]t is east.t" in found.told
