@@ -1,7 +1,7 @@
 """The producer id, epoch and sequence that the mirror's batches carry: they are computed, never allocated.
 
 The id follows from the flow and the partition. Epoch and sequence go on behind what the destination's log shows
-(``relay.locate.resync.continued``), and from batch to batch by ``Identity.after``.
+(``relay.locate.rules.continued``), and from batch to batch by ``Identity.after``.
 
 A restarted worker, a zombie's late request and a second worker all send the same three for the same batch. So the
 destination broker recognises a repeat and answers with the old offset instead of appending (docs/DESIGN.md#1-the-idea).

@@ -125,6 +125,7 @@ COVERED = {
     "relay/locate/compare.py": "relay/locate/copies/test_parted.py",
     "relay/locate/filled.py": "relay/locate/cleaned/test_superseded.py",
     "relay/locate/resync.py": "relay/locate/test_position.py",
+    "relay/locate/rules.py": "relay/locate/test_position.py",
     "relay/locate/seeking.py": "relay/trouble/test_one_broker_down.py",
     "relay/locate/tails.py": "relay/locate/test_position.py",
     "relay/mapped/beginning.py": "relay/mapped/test_anew.py",

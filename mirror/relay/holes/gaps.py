@@ -24,7 +24,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt, halted_by_damage
-from mirror.relay.locate.resync import Readable
+from mirror.relay.locate.rules import Readable
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, attempted
 from mirror.relay.partition.cursor import Ahead

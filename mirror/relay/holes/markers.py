@@ -17,7 +17,8 @@ from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted
-from mirror.relay.locate.resync import POLL_S, Readable, Writable, barrier
+from mirror.relay.locate.resync import POLL_S, barrier
+from mirror.relay.locate.rules import Readable, Writable
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.wire.errors import ErrorCode
 

@@ -33,7 +33,7 @@ from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, SEQUENCES, Ba
 from mirror.records.identity import ROTATIONS, same_owner
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt
-from mirror.relay.locate.resync import Readable
+from mirror.relay.locate.rules import Readable
 from mirror.relay.locate.runs import foreign
 from mirror.wire.errors import ErrorCode
 

@@ -25,7 +25,7 @@ from mirror.relay.locate.runs import foreign, strangers
 from mirror.relay.locate.tails import Data, Markers, Tail, batches, look_back
 
 if TYPE_CHECKING:
-    from mirror.relay.locate.resync import Readable, ResyncRules, SourceLogStart
+    from mirror.relay.locate.rules import Readable, ResyncRules, SourceLogStart
 
 NO_EPOCH = -1
 APPENDED = (

@@ -18,7 +18,7 @@ from mirror.relay.locate.tails import READ_BYTES, Markers, Tail
 from mirror.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from mirror.relay.locate.resync import Readable, ResyncRules, SourceLogStart
+    from mirror.relay.locate.rules import Readable, ResyncRules, SourceLogStart
 
 
 class Filled(NamedTuple):

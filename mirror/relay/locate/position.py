@@ -25,7 +25,8 @@ from mirror.relay.holes.markers import ByMarkers, ByTransactions, MarkerRun, Mar
 from mirror.relay.leading.cleanup import Cleanups
 from mirror.relay.leading.filler import Lead, lead, trim
 from mirror.relay.locate.owners import Owners
-from mirror.relay.locate.resync import Rest, Resync, ResyncResult, ResyncRules, barrier, standing_still
+from mirror.relay.locate.resync import Resync, ResyncResult, barrier, standing_still
+from mirror.relay.locate.rules import Rest, ResyncRules
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition

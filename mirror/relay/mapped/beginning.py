@@ -20,7 +20,7 @@ from mirror.records.identity import Identity
 from mirror.relay.durable.pins import MAPPED
 from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
-from mirror.relay.locate.resync import ResyncRules
+from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.mapped.copied import Between
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.strays import SCAN_BYTES, first_own

@@ -30,7 +30,8 @@ from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.holes.gaps import gap_behind
 from mirror.relay.locate.holding import batch_holding
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.resync import Rest, ResyncRules, barrier
+from mirror.relay.locate.resync import barrier
+from mirror.relay.locate.rules import Rest, ResyncRules
 from mirror.relay.mapped.beginning import Beginning, ReadingStart, open_tail
 from mirror.relay.mapped.copied import Between, CopiedRuns, OpenMap, write_down
 from mirror.relay.mapped.fence import look_before

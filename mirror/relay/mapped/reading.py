@@ -23,7 +23,8 @@ from mirror.relay.durable.pins import COMMITTED
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, overtaken
 from mirror.relay.locate.evidence import Unseen
-from mirror.relay.locate.resync import ResyncRules, barrier
+from mirror.relay.locate.resync import barrier
+from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.mapped.beginning import ReadBounds, ReadingStart
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs

@@ -9,7 +9,8 @@ from mirror.raw.model import TopicPartition
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity, same_owner
 from mirror.relay.leading.filler import Begun, Lead, lead
-from mirror.relay.locate.resync import ResyncRules, continued, standing_still
+from mirror.relay.locate.resync import standing_still
+from mirror.relay.locate.rules import ResyncRules, continued
 from mirror.relay.locate.tails import look_back
 from mirror.spark.write.errors import Reason, SinkError
 from mirror.spark.write.identity import Place

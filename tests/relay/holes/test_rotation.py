@@ -11,7 +11,7 @@ from mirror.net.logs.log import Segment
 from mirror.records.identity import MAX_EPOCH, Identity, producer_id
 from mirror.records.scan import NOT_SEEN
 from mirror.relay.locate import tails
-from mirror.relay.locate.resync import ResyncRules, continued
+from mirror.relay.locate.rules import ResyncRules, continued
 from mirror.relay.locate.tails import look_back
 from mirror.wire.errors import ErrorCode
 from tests.records.builders import raw_batch

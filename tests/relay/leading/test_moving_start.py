@@ -8,7 +8,8 @@ import pytest
 
 from mirror.relay.locate import position
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.resync import Rest, Resync
+from mirror.relay.locate.resync import Resync
+from mirror.relay.locate.rules import Rest
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay

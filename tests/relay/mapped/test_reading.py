@@ -8,7 +8,7 @@ import pytest
 from mirror.records.admit import Terms
 from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
-from mirror.relay.locate.resync import ResyncRules
+from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.mapped.reading import Reading
 
 

@@ -96,7 +96,7 @@ class Disk:
             yield at, PREFIX_SIZE + length, base, header.last_offset
             at += PREFIX_SIZE + length
 
-    # -- as ``relay.locate.resync.Readable`` ---------------------------------------------------------------------------
+    # -- as ``relay.locate.rules.Readable`` ---------------------------------------------------------------------------
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
         """As ``net.logs.reading`` does with what ``fetch`` gives."""

@@ -11,7 +11,7 @@ from mirror.net.errors import Unreachable
 from mirror.reasons import HaltReason
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate.position import Locator
-from mirror.relay.locate.resync import Rest
+from mirror.relay.locate.rules import Rest
 from mirror.relay.locate.seeking import Seeking
 from mirror.relay.mapped.locate import MappedLocator
 from mirror.relay.partition.location import Location

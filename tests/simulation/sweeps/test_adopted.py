@@ -17,7 +17,7 @@ from mirror.records.header import HEADER_SIZE
 from mirror.records.identity import producer_id
 from mirror.relay.locate import resync
 from mirror.relay.locate.compare import Comparison
-from mirror.relay.locate.resync import ResyncRules
+from mirror.relay.locate.rules import ResyncRules
 from tests.records.builders import raw_batch
 from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored, marker_batch

@@ -24,6 +24,7 @@ from mirror.relay.locate.compare import Comparison, Proof
 from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.resync import Resync
+from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Queue
@@ -63,7 +64,7 @@ async def _to_where_it_can(log: Any, start: int, end: int) -> AsyncIterator[Any]
 _rules = Locator.rules
 
 
-def _without_settle(self: Locator, partition: Partition) -> resync.ResyncRules:
+def _without_settle(self: Locator, partition: Partition) -> ResyncRules:
     return replace(_rules(self, partition), settle_s=0.0)
 
 

@@ -1,0 +1,190 @@
+"""What a look at a partition's two logs goes by: the logs as it sees them, the facts about the flow, and the identity
+that continues the destination's log (``continued``). ``relay.locate.resync`` decides by them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mirror.net.logs.log import Marker, Producer, Segment
+from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.records.admit import Terms
+from mirror.records.header import BatchHeader
+from mirror.records.identity import Identity, same_owner
+from mirror.relay.locate.evidence import Unseen
+from mirror.relay.locate.tails import Tail
+
+Rest = Callable[[float], Awaitable[object]]
+"""Waits for so many seconds, or longer. Nothing large may be held meanwhile: thousands of partitions rest at a time."""
+
+
+class Readable(Protocol):
+    """A partition's log, for reading. See ``net.logs.log.PartitionLog``."""
+
+    @property
+    def name(self) -> str:
+        """topic-partition at cluster."""
+
+    async def start(self) -> int:
+        """Returns the first offset that the log still has."""
+
+    async def true_end(self) -> int:
+        """Returns the leader's log end."""
+
+    async def visible_end(self) -> int:
+        """Returns the leader's high watermark."""
+
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
+        """Returns whole batches, starting with the one that holds ``offset``."""
+
+    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """Returns the one batch that holds ``offset``, or the next one."""
+
+
+class Writable(Readable, Protocol):
+    """The destination's log."""
+
+    async def producers(self) -> list[Producer] | None:
+        """Returns the producers that its leader remembers; None if it cannot be asked."""
+
+    async def write_markers(self, marker: Marker, count: int) -> None:
+        """Appends that many markers. An answer does not prove that they were appended."""
+
+
+class SourceLogStart(Readable, Protocol):
+    """The source's log. ``floor``: its log start offset, as of the last ``start``; a batch may hold it."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResyncRules:
+    """The facts about the flow that a resync needs.
+
+    Attributes:
+        name: topic-partition, for messages.
+        owner: the flow's producer id for this partition, rotation 0.
+        filler: the producer id for its leading filler.
+        settle_s: longer than bytes of a dead predecessor can still arrive.
+        rest: how that time is waited.
+        committed: the source is read as a read_committed consumer reads it.
+        window: batches that a predecessor may have had under way.
+        terms: of the topic.
+        accept_gap: go on without records that retention took before they were copied (``on.gap``).
+        accept_loss: an operator has accepted, this once, what ``on.gap`` does not cover: records that were
+            filled; a copy whose account is lost, or can be read in several ways (``offsets: mapped``).
+        gaps_to: the same, for records before this offset: it was accepted before, and is written down.
+        aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
+        adopted: batches before this offset were there before the flow, and are the source's all the same
+            (``Pin.adopted``).
+        adopted_epoch: of the destination's leader then: batches of a later one were not there; -1: not known.
+        next_epoch: the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
+        unread: base offset of a batch that was acknowledged, and may not be there as it was sent; -1: there is none.
+        strict: the copy carries the source's producer fields, so that they must be equal, too.
+        led_to: this process has filled the offsets before the source's first record up to here; -1: it has not.
+        pinned: the source is, by its id, the topic that was copied before.
+        opening: held while batches are opened to be compared, one pair of a process at a time.
+        vouch: checks that this is the source that was copied, where nothing can be compared
+            (``relay.locate.evidence``).
+        kept: checks that no leader of the source has lost what was copied, where the last batches compare as equal.
+        passed: returns what is written down of records that were passed over (``oversize.record``): offset -> leader
+            epoch of the source's record there, or the digest of an old message.
+        coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
+            seen the same log.
+        starting: where the copy begins, if it begins later than the source.
+        forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
+    """
+
+    name: str
+    owner: int
+    filler: int
+    settle_s: float
+    rest: Rest = asyncio.sleep
+    committed: bool = True
+    window: int = 5
+    terms: Terms = field(default_factory=Terms)
+    accept_gap: bool = False
+    accept_loss: bool = False
+    next_epoch: bool = False
+    unread: int = -1
+    strict: bool = False
+    gaps_to: int = 0
+    aborted_to: int = 0
+    adopted: int = 0
+    adopted_epoch: int = -1
+    coordinator_epoch: int = 0
+    starting: StartingOffset | None = None
+    forgets_before_ms: float = 0.0
+    led_to: int = -1
+    pinned: bool = False
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
+    vouch: Callable[[Unseen], Awaitable[int]] | None = field(default=None, compare=False)
+    kept: Callable[[Unseen], Awaitable[None]] | None = field(default=None, compare=False)
+    passed: Callable[[], Awaitable[Mapping[int, int | str]]] | None = field(default=None, compare=False)
+
+    def is_own(self, header: BatchHeader) -> bool:
+        """Returns True if the batch is the flow's data, in any rotation, or was adopted by it."""
+        return same_owner(header.producer_id, self.owner) or self.is_adopted(header)
+
+    def is_adopted(self, header: BatchHeader) -> bool:
+        """Returns True if the batch was there before the flow, and is in its place. If the destination has lost its end
+        since, whatever stands in that place now is of a later leader."""
+        return header.last_offset < self.adopted and (
+            self.adopted_epoch < 0 or header.leader_epoch <= self.adopted_epoch
+        )
+
+
+def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
+    """Returns those of the producers that a leader remembers that are this partition's own, in any rotation."""
+    return [state for state in known or () if same_owner(state.producer_id, owner)]
+
+
+def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> int:
+    """Returns the coordinator epoch of the next markers. From then on, late markers of another look at the log, or of
+    another owner, are refused. 0 if the leader cannot be asked: it would for ever refuse a lower one than it has."""
+    if known is None:
+        return 0
+    return max(
+        1 + max((state.coordinator_epoch for state in ours(known, rules.owner)), default=-1), rules.coordinator_epoch
+    )
+
+
+def armed(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules) -> bool:
+    """Returns True if the leader remembers the very batch that we continue from: then any late repeat is recognised.
+    Behind one that was adopted it knows nothing of ours, and takes any sequence."""
+    last = tail.marker or (tail.data[0] if tail.data else None)
+    if last is None or known is None or not (rules.strict or same_owner(last.producer_id, rules.owner)):
+        return False
+    return any(
+        (state.producer_id, state.epoch) == (last.producer_id, last.producer_epoch)
+        and (last.is_control or state.last_sequence == last.last_sequence)
+        for state in known
+    )
+
+
+def continued(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules, end: int) -> Identity:
+    """Returns the identity of the next data batch.
+
+    After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0), or (P + 1, 0, 0) past the last
+    epoch. A marker with an older identity than the data's does not count. With nothing left in the log, it follows from
+    what the broker remembers; if that is nothing, it begins at (owner, 0, 0).
+    """
+    if tail.marker is not None:
+        identity = _identity(tail.marker).behind_markers()
+    elif tail.data is not None and same_owner(tail.data[0].producer_id, rules.owner):
+        last = _identity(tail.data[0])
+        # Markers of somebody else behind our data take their offsets all the same.
+        identity = last.after(1) if tail.holes_from == end else last.behind_markers()
+    else:
+        states = ours(known, rules.owner)
+        if not states:
+            return Identity(rules.owner, 0, 0)
+        newest = max(states, key=lambda state: (state.producer_id, state.epoch))
+        last = Identity(newest.producer_id, newest.epoch, max(newest.last_sequence, 0))
+        identity = last.behind_markers() if newest.epoch & 1 else last.after(newest.last_sequence >= 0)
+    return identity.behind_markers() if rules.next_epoch else identity
+
+
+def _identity(header: BatchHeader) -> Identity:
+    return Identity(header.producer_id, header.producer_epoch, 0 if header.is_control else header.last_sequence)
