@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirror import DISTRIBUTION
-from mirror.audit.certify.certificate import certificate, signed
+from mirror.audit.certify.certificate import certificate, outcome, signed
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, UNFINISHED
-from mirror.audit.judge.changed.reencoded import counted
 from mirror.audit.model import AuditResult, Coverage, Finding, Span
 from mirror.audit.page.page import page
 
@@ -175,31 +174,15 @@ def coverage_row(row: Coverage) -> dict[str, Any]:
 def summary(result: AuditResult) -> dict[str, Any]:
     """Returns the verdict and what it is based on. ``bounds`` has, for each partition, the first audited offset and the
     first offset after the audited ones."""
-    by_kind: dict[str, int] = {}
-    for finding in result.findings:
-        by_kind[finding.kind.value] = by_kind.get(finding.kind.value, 0) + 1
     bounds: dict[str, dict[int, list[int]]] = defaultdict(dict)
     for row in result.coverage:
         bounds[row.topic][row.partition] = [row.audited.start, row.audited.end]
     return {
-        "flow": result.flow,
+        **outcome(result),
         "version": version(DISTRIBUTION),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": result.verdict.value,
         "identical": result.identical,
-        "identity": "payload",
-        "offsets": result.offsets,
-        "isolation_level": result.isolation_level,
-        "digest": result.digest,
-        "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
-        "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
         "bounds": bounds,
-        "findings": by_kind,
-        "reencoded": {
-            cause: {"batches": batches, "records": records}
-            for cause, (batches, records) in sorted(counted(result.reencoded).items())
-        },
-        "append_times": result.stamped,
         "skipped": [
             {
                 "topic": each.topic,

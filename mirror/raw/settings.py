@@ -103,6 +103,19 @@ class ConsumerSettings(ClientSettings):
         return value
 
 
+def _check_delivery(value: int, info: ValidationInfo) -> int:
+    least = info.data.get("request_timeout_ms", value)
+    if value < least:
+        raise refused(f"must be at least request.timeout.ms ({least} ms), and is {value} ms", "raise it")
+    return value
+
+
+DeliveryTimeout = Annotated[
+    int, Milliseconds(minimum=100), AfterValidator(_check_delivery), Field(validate_default=True)
+]
+"""delivery.timeout.ms, in settings that have request.timeout.ms before it."""
+
+
 class ProducerSettings(ClientSettings):
     """``RawProducer``."""
 
@@ -114,16 +127,8 @@ class ProducerSettings(ClientSettings):
     """Most bytes of batches without an answer yet; then send() waits. One larger batch is taken by itself."""
     max_block_ms: Annotated[int, Milliseconds(minimum=0)] = 60_000
     """How long send() waits for room, and for what it has to know of the topic."""
-    delivery_timeout_ms: Annotated[int, Milliseconds(minimum=100), Field(validate_default=True)] = 120_000
+    delivery_timeout_ms: DeliveryTimeout = 120_000
     """A batch that was not acknowledged this long after send() has failed. At least request.timeout.ms."""
-
-    @field_validator("delivery_timeout_ms")
-    @classmethod
-    def _check_delivery(cls, value: int, info: ValidationInfo) -> int:
-        least = info.data.get("request_timeout_ms", value)
-        if value < least:
-            raise refused(f"must be at least request.timeout.ms ({least} ms), and is {value} ms", "raise it")
-        return value
 
 
 def read_settings(kind: type[S], config: Mapping[str, Any], *, prefix: str = "") -> S:

@@ -36,21 +36,8 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
         "versions": {
             "mirror": version(DISTRIBUTION), "pyspark": version("pyspark"), "python": platform.python_version()
         },
-        "flow": result.flow,
-        "verdict": result.verdict.value,
-        "identity": "payload",
-        "offsets": result.offsets,
-        "isolation_level": result.isolation_level,
-        "digest": result.digest,
-        "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
-        "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
-        "findings": dict(sorted(Counter(finding.kind.value for finding in result.findings).items())),
+        **outcome(result),
         "accepted": sorted(result.accepted),
-        "reencoded": {
-            cause: {"batches": batches, "records": records}
-            for cause, (batches, records) in sorted(counted(result.reencoded).items())
-        },
-        "append_times": result.stamped,
         "skipped_offsets": sum(each.source.offsets for each in result.skipped),
         "undecided_offsets": sum(each.span.offsets for each in result.undecided),
         "partitions": [
@@ -66,6 +53,26 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
         ],
         "files": dict(sorted(files.items())),
     }  # fmt: skip
+
+
+def outcome(result: AuditResult) -> dict[str, Any]:
+    """Returns what an audit compared, and what came of it, as the certificate and the summary have it."""
+    return {
+        "flow": result.flow,
+        "verdict": result.verdict.value,
+        "identity": "payload",
+        "offsets": result.offsets,
+        "isolation_level": result.isolation_level,
+        "digest": result.digest,
+        "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
+        "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
+        "findings": dict(sorted(Counter(finding.kind.value for finding in result.findings).items())),
+        "reencoded": {
+            cause: {"batches": batches, "records": records}
+            for cause, (batches, records) in sorted(counted(result.reencoded).items())
+        },
+        "append_times": result.stamped,
+    }
 
 
 def _side(row: Coverage, digest: str) -> dict[str, Any]:

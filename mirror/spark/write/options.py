@@ -3,14 +3,9 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from pydantic import Field, ValidationInfo, field_validator
 
 from mirror.raw.errors import InvalidConfig
-from mirror.raw.settings import ClientSettings, read_settings
-from mirror.service.config.checks.refusal import refused
-from mirror.service.config.kinds import Milliseconds
+from mirror.raw.settings import ClientSettings, DeliveryTimeout, read_settings
 from mirror.spark.write.errors import Reason, SinkError
 
 KAFKA = "kafka."
@@ -26,16 +21,8 @@ class SinkSettings(ClientSettings):
 
     client_id: str = "mirror-spark"
     """Name that brokers show in their logs, metrics and quotas."""
-    delivery_timeout_ms: Annotated[int, Milliseconds(minimum=100), Field(validate_default=True)] = 120_000
+    delivery_timeout_ms: DeliveryTimeout = 120_000
     """A batch that was not acknowledged for this long fails its task. At least request.timeout.ms."""
-
-    @field_validator("delivery_timeout_ms")
-    @classmethod
-    def _check_delivery(cls, value: int, info: ValidationInfo) -> int:
-        least = info.data.get("request_timeout_ms", value)
-        if value < least:
-            raise refused(f"must be at least request.timeout.ms ({least} ms), and is {value} ms", "raise it")
-        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
