@@ -15,20 +15,15 @@ from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import batches_of, create
 from tests.patience import PATIENT
+from tests.raw.proxied import FORGETTING, ProxiedCluster, behind_a_proxy
 from tests.raw.real import PATIENCE_S
 from tests.records.builders import RECORDS, Record, kafka_batch
 
 pytestmark = pytest.mark.broker
-FORGETTING = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "100"}
-"""Brokers' properties: producers of old records are forgotten at once."""
 
 
-class Site:
-    """A cluster behind a proxy."""
-
-    def __init__(self, cluster: SandboxCluster, proxy: Proxy) -> None:
-        self.cluster = cluster
-        self.proxy = proxy
+class Site(ProxiedCluster):
+    """With what is used of it."""
 
     def producer(self, **settings: object) -> RawProducer:
         """Through the proxy; names of settings with underscores."""
@@ -48,11 +43,7 @@ def made(number: int, *, age_ms: int = 0) -> bytes:
 
 @pytest.fixture(scope="module")
 def whole_site() -> Iterator[Site]:
-    with (
-        Proxy() as proxy,
-        SandboxCluster(name="behind", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster,
-    ):
-        proxy.attach(cluster)
+    with behind_a_proxy() as (cluster, proxy):
         yield Site(cluster, proxy)
 
 

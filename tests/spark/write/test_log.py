@@ -22,7 +22,7 @@ from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import batches_of, create, delete_before
 from tests.fakes.broker import FakeCluster
 from tests.patience import PATIENT
-from tests.raw.produce.test_sending import FORGETTING
+from tests.raw.proxied import FORGETTING, ProxiedCluster, behind_a_proxy
 from tests.raw.real import PATIENCE_S
 from tests.records.builders import Record, kafka_batch
 from tests.spark.rows import arrow, committed, contents, one_by_one, row
@@ -31,12 +31,8 @@ pytestmark = pytest.mark.broker
 OFFSETS = ["mapped", "exact"]
 
 
-class Site:
-    """A cluster behind a proxy."""
-
-    def __init__(self, cluster: SandboxCluster, proxy: Proxy) -> None:
-        self.cluster = cluster
-        self.proxy = proxy
+class Site(ProxiedCluster):
+    """With what is used of it."""
 
     def options(self, **named: str) -> SinkOptions:
         """The sink's, through the proxy; names with underscores."""
@@ -46,11 +42,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def whole_site() -> Iterator[Site]:
-    with (
-        Proxy() as proxy,
-        SandboxCluster(name="behind", properties=PATIENT, quick=True, proxied=proxy.ports) as cluster,
-    ):
-        proxy.attach(cluster)
+    with behind_a_proxy() as (cluster, proxy):
         yield Site(cluster, proxy)
 
 
