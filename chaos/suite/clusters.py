@@ -1,5 +1,6 @@
 """The running pair of clusters: made for a shape, shared by its scenarios, replaced when another shape is asked for."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -8,10 +9,12 @@ from chaos.play.rights import AUTHORIZER
 from chaos.play.sides import Pair
 from chaos.scenario import Shape
 from lab.proxy import MIRROR_HOST, Proxy
+from mirror.demo.data.writers import KAFKA_TOOLS
 from mirror.sandbox import SandboxCluster, start_together
+from mirror.sandbox.kafka import jars
 from mirror.sandbox.kafka.versions import DEFAULT
 
-__all__ = ["PROPERTIES", "Clusters"]
+__all__ = ["PROPERTIES", "Clusters", "fetch"]
 
 _HEAP_MB = 384
 PROPERTIES = {
@@ -29,6 +32,23 @@ PROPERTIES = {
     "log.segment.delete.delay.ms": "200",
 }
 """Of every broker."""
+
+
+def fetch(shapes: Iterable[Shape]) -> None:
+    """Fetch Kafka in the versions of these shapes, and its command-line tools, which the Java writers run. A writer that
+    began with a download of minutes would have written nothing when its scenario looks for copies of its records.
+
+    Raises:
+        SandboxError: something could not be fetched.
+    """
+    for version in sorted({version for shape in shapes for version in _versions(shape)}):
+        jars.classpath(version)
+    jars.classpath_of([KAFKA_TOOLS])
+
+
+def _versions(shape: Shape) -> tuple[str, str]:
+    """Returns the versions of Kafka of source and destination."""
+    return shape.version or DEFAULT, shape.destination_version or shape.version or DEFAULT
 
 
 class Clusters:
@@ -53,7 +73,7 @@ class Clusters:
         """
         if self._pair is None or shape != self._shape:
             self.drop()
-            versions = [shape.version or DEFAULT, shape.destination_version or shape.version or DEFAULT]
+            versions = _versions(shape)
             host = MIRROR_HOST if shape.authorized else "127.0.0.1"
             networks = [
                 self._networks.enter_context(Proxy(shape.brokers, host=host)) for _ in range(2 if shape.proxied else 0)

@@ -26,7 +26,7 @@ from chaos.play.trials import did_not_strike
 from chaos.scenario import SCENARIOS, TRIES, Scenario, Shape
 from chaos.suite import audits, report, results
 from chaos.suite.ahead import Ahead
-from chaos.suite.clusters import Clusters
+from chaos.suite.clusters import Clusters, fetch
 from chaos.suite.outcome import Outcome
 from chaos.suite.plan import Plan
 from chaos.suite.publishing import WRITTEN, Publishing
@@ -61,6 +61,7 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
 
     Raises:
         ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
+        SandboxError: Kafka could not be fetched.
     """
     publishing = Publishing(plan, SCENARIOS)
     run_of, old = _begun(plan, publishing.before())
@@ -84,6 +85,8 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
             how, text = said
             getattr(progress, how)(text)
 
+    progress.step("fetching what the brokers and the writers run")
+    fetch(shapes.values())
     work = partial(_track, plan, shapes)
     if plan.tracks > 1:
         side_by_side(work, names, plan.tracks, hear)

@@ -15,6 +15,7 @@ from chaos.suite import audits, results
 from chaos.suite.outcome import Outcome
 from chaos.suite.plan import PUBLISHED, Plan
 from chaos.suite.run import run
+from mirror.sandbox.kafka import jars
 
 NAMES = "worker-kill", "supervisor-kill", "two-groups"
 
@@ -89,7 +90,16 @@ def misses() -> dict[str, int]:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, misses: dict[str, int]) -> set[str]:
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What would have been fetched: versions of Kafka, then the names of jars."""
+    names: list[str] = []
+    monkeypatch.setattr(jars, "classpath", names.append)
+    monkeypatch.setattr(jars, "classpath_of", lambda asked: names.extend(name for _, name, _ in asked))
+    return names
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, misses: dict[str, int], fetched: list[str]) -> set[str]:
     """The scenarios whose clusters break."""
     names: set[str] = set()
 
@@ -117,6 +127,18 @@ def test_all_hold(broken: set[str], plan: Plan) -> None:
     assert all(row.held for row in run(plan, told))
     assert list(rows_of(plan.out)) == [(name, True, "identical") for name in SCENARIOS if name in NAMES]
     assert sum("held" in line for line in told.lines) == len(NAMES)
+
+
+def test_what_is_run_is_fetched_before_the_first_stage(broken: set[str], plan: Plan, fetched: list[str]) -> None:
+    """On a fresh machine, a Java writer that fetched its own jars wrote nothing for minutes, and its scenario failed."""
+    seen: list[list[str]] = []
+
+    class Looking(Told):
+        def line(self, text: str) -> None:
+            seen.append([*fetched])
+
+    run(replace(plan, only="^(worker-kill|nemeses-to-3.9)$"), Looking())
+    assert seen[0] == fetched == ["3.9.2", "4.3.0", "kafka-tools"]
 
 
 def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) -> None:
