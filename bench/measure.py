@@ -20,7 +20,8 @@ DEFINITION = (
     "The floor and mirror are measured several times, in turn; the run with the median of the CPU counts. "
     "Ratios are of runs of one turn, pair by pair; their median counts. "
     "MB/s is over the same interval, the median of all runs; "
-    "peak RSS (VmHWM) over the life of the process and its children, the highest of all runs; "
+    "memory: the sum of the peak RSS (VmHWM) of the process and its children over their life, in which a page of a "
+    "file that several of them map counts once, as the machine holds it once; the highest of all runs; "
     "1 MB = 10^6 bytes."
 )
 

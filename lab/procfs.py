@@ -3,11 +3,18 @@
 import contextlib
 import os
 import time
+from array import array
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["cpu_s", "descendants", "descriptors", "peak_rss_bytes", "rss_bytes"]
+__all__ = ["FilePages", "cpu_s", "descendants", "descriptors", "peak_rss_bytes", "rss_bytes"]
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ENTRY = array("Q")
+"""An entry of /proc/PID/pagemap: one for each page."""
+_PRESENT = 1 << 63
+_OF_FILE = 1 << 61
+"""A page of a file, or of memory that is shared without one."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -28,17 +35,40 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """Returns the peak memory of a process and its descendants that run now: the sum of each one's peak (VmHWM).
-    Shared memory counts in each.
+    """Returns the peak memory of a process and its descendants that run now, in bytes.
+
+    It is the sum of each one's peak (VmHWM), in which a page of a file that several of them map now (a program, its
+    libraries) counts once: the machine holds it once. It is never less than what they held together at any time, as
+    long as they do not unmap files.
 
     Raises:
         ProcessLookupError: there is no such process.
     """
-    total = _status_kb(pid, "VmHWM")
+    total = _status_kb(pid, "VmHWM") * 1024
+    files = FilePages(pid)
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):
-            total += _status_kb(child, "VmHWM")
-    return total * 1024
+            total += _status_kb(child, "VmHWM") * 1024 - files.again(child)
+    return total
+
+
+class FilePages:
+    """Pages of files that processes have in memory (proc_pid_maps(5), proc_pid_pagemap(5)): code and constants of
+    programs and libraries, above all. A page that a process has changed is its own, and no page of the file any more.
+
+    Args:
+        pid: of the first process; of one whose pages may not be read, none are known.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._known = _file_pages(pid)
+
+    def again(self, pid: int) -> int:
+        """Add the pages of one more process. Returns the bytes of those that were known: they would count twice."""
+        pages = _file_pages(pid)
+        twice = len(pages & self._known)
+        self._known |= pages
+        return twice * _PAGE
 
 
 def rss_bytes(pid: int) -> int:
@@ -83,6 +113,30 @@ def _listing(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
+
+
+def _file_pages(pid: int) -> set[tuple[str, int]]:
+    """Returns the pages of files that a process has in memory now, each by device and inode, and its place in the file
+    in pages."""
+    found: set[tuple[str, int]] = set()
+    try:
+        with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+            for line in maps:
+                addresses, _, offset, device, inode = line.split()[:5]
+                if inode == "0":
+                    continue
+                start, end = (int(address, 16) // _PAGE for address in addresses.split("-"))
+                pagemap.seek(start * _ENTRY.itemsize)
+                entries = array(_ENTRY.typecode, pagemap.read((end - start) * _ENTRY.itemsize))
+                first = int(offset, 16) // _PAGE
+                found.update(
+                    (f"{device} {inode}", first + at)
+                    for at, entry in enumerate(entries)
+                    if entry & _PRESENT and entry & _OF_FILE
+                )
+    except OSError:
+        pass  # not ours to look at, or gone: what is not known counts in each process
+    return found
 
 
 def _own_cpu_s(pid: int) -> float:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,45 @@ def test_cpu_and_memory_of_a_process_count_its_children() -> None:
         procfs.cpu_s(process.pid)
     with pytest.raises(ProcessLookupError):
         procfs.peak_rss_bytes(process.pid)
+
+
+def test_a_page_that_two_processes_map_counts_once(tmp_path: Path) -> None:
+    """1. A process and its child read the same file of 32 MiB, mapped. 2. The child changes its own copy of half of
+    another one: those pages are its own, and count."""
+    size = 32 << 20
+    for name in ("read", "changed"):
+        (tmp_path / name).write_bytes(b"x" * size)
+    mapped = f"""
+import mmap, sys
+file = open({str(tmp_path / "read")!r}, "rb")
+read = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+sum(read[at] for at in range(0, {size}, 4096))
+"""
+    child = f"""{mapped}
+file = open({str(tmp_path / "changed")!r}, "rb")
+changed = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+for at in range(0, {size // 2}, 4096):
+    changed[at] = 1
+print(1, flush=True)
+input()
+"""
+    parent = f"{mapped}\nimport subprocess\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (other,) = procfs.descendants(process.pid)
+        each = [procfs.peak_rss_bytes(pid) for pid in (other, process.pid)]
+        process.communicate(b"\n")
+    alone, both = each
+    # Python's own pages are mapped by both as well; what is left of the first process is its heap.
+    assert alone > size + size // 2
+    assert 0 < both - alone < size // 2
+
+
+def test_of_a_process_that_may_not_be_looked_at_no_page_is_known() -> None:
+    pages = procfs.FilePages(os.getpid())
+    assert pages.again(os.getpid()) > 1_000_000
+    assert procfs.FilePages(2**22 + 1).again(os.getpid()) == 0
 
 
 def test_own_cpu_is_what_python_says() -> None:
