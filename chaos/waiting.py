@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from chaos.errors import ChaosError
 
-__all__ = ["LONGEST_S", "NOW_AND_THEN_S", "PATIENCE_S", "until"]
+__all__ = ["LONGEST_S", "NOW_AND_THEN_S", "PATIENCE_S", "Patience", "until"]
 
 PATIENCE_S = 150.0
 """Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
@@ -19,6 +19,35 @@ NOW_AND_THEN_S = 0.15
 
 _LOOK_EVERY_S = 0.05
 T = TypeVar("T")
+
+
+class Patience:
+    """How long something is waited for: the time starts over whenever it moves, up to ``LONGEST_S`` in all. Slow is not
+    stuck.
+
+    Args:
+        timeout_s: how long without a move.
+    """
+
+    def __init__(self, timeout_s: float = PATIENCE_S) -> None:
+        self._timeout_s = timeout_s
+        self._began_at = time.monotonic()
+        self._deadline_at = self._began_at + timeout_s
+        self._last_at = self._began_at + max(timeout_s, LONGEST_S)
+
+    def moved(self) -> None:
+        """It moved."""
+        self._deadline_at = time.monotonic() + self._timeout_s
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began_at
+
+    @property
+    def over(self) -> bool:
+        """True if it is not waited for any longer."""
+        return time.monotonic() > min(self._deadline_at, self._last_at)
 
 
 def until(
@@ -41,16 +70,15 @@ def until(
     Raises:
         ChaosError: the time is over.
     """
-    began_at = time.monotonic()
-    deadline_at, last_at = began_at + timeout_s, began_at + max(timeout_s, LONGEST_S)
+    patience = Patience(timeout_s)
     seen = moving() if moving else None
     while True:
         if value := condition():
             return value
-        now = time.monotonic()
         if moving and (state := moving()) != seen:
-            seen, deadline_at = state, now + timeout_s
-        if now > min(deadline_at, last_at):
+            seen = state
+            patience.moved()
+        if patience.over:
             said = what if isinstance(what, str) else what()
-            raise ChaosError(f"waited {now - began_at:.0f} s in vain for {said}")
+            raise ChaosError(f"waited {patience.waited_s:.0f} s in vain for {said}")
         time.sleep(every_s)

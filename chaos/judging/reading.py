@@ -1,7 +1,6 @@
 """Reads as plain consumers do: with librdkafka, from the beginning to the end, at either isolation level."""
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
@@ -10,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from chaos.errors import ChaosError
 from chaos.play.sides import Name, Offsets
-from chaos.waiting import PATIENCE_S, until
+from chaos.waiting import Patience, until
 
 __all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
 
@@ -99,11 +98,17 @@ def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -
     # A consumer is never told the end of a partition that is written to all the time.
     ends = {name: _end(consumer, name) for name in found}
     waiting = set(found)
-    deadline_at = time.monotonic() + PATIENCE_S
+    patience = Patience()
     while waiting:
-        if time.monotonic() > deadline_at:
-            raise ChaosError(f"a consumer did not reach the end of {sorted(waiting)}")
-        for message in consumer.consume(_AT_A_TIME, _AWAITED_S):
+        if patience.over:
+            count = sum(map(len, found.values()))
+            raise ChaosError(
+                f"a consumer did not reach the end of {sorted(waiting)} in {patience.waited_s:.0f} s, {count} records"
+            )
+        messages = consumer.consume(_AT_A_TIME, _AWAITED_S)
+        if any(message.error() is None for message in messages):
+            patience.moved()
+        for message in messages:
             name = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:

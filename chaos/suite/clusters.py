@@ -35,8 +35,9 @@ PROPERTIES = {
 
 
 def fetch(shapes: Iterable[Shape]) -> None:
-    """Fetch Kafka in the versions of these shapes, and its command-line tools, which the Java writers run. A writer that
-    began with a download of minutes would have written nothing when its scenario looks for copies of its records.
+    """Fetch Kafka in the versions of these shapes, and its command-line tools, which the Java writers run.
+
+    A writer that began with a download of minutes would have written nothing when its scenario looks for copies.
 
     Raises:
         SandboxError: something could not be fetched.

@@ -130,7 +130,7 @@ def test_all_hold(broken: set[str], plan: Plan) -> None:
 
 
 def test_what_is_run_is_fetched_before_the_first_stage(broken: set[str], plan: Plan, fetched: list[str]) -> None:
-    """On a fresh machine, a Java writer that fetched its own jars wrote nothing for minutes, and its scenario failed."""
+    """On a fresh machine, a Java writer fetched its own jars for minutes: no record of it was there to be copied."""
     seen: list[list[str]] = []
 
     class Looking(Told):
