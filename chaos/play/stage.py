@@ -50,6 +50,7 @@ class Stage:
         workers: of its mirrors, at least.
         writers: the kinds of producers that write; all by default. Topics of others are left out.
         quick: True if an act that can be smaller has to be.
+        pace: the writers' rates, divided by the scenario's; by default 1, or less in a quick run.
 
     Attributes:
         source, destination: the two sides.
@@ -74,6 +75,7 @@ class Stage:
     def __init__(
         self, scenario: Scenario, pair: Pair, *, prefix: str, repetitions: int = 1, workers: int | None = None,
         seed: int = 0, tries: int = 0, draw: int = 0, writers: Container[str] | None = None, quick: bool = False,
+        pace: float | None = None,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self.pair = pair
@@ -82,6 +84,7 @@ class Stage:
         self.prefix = prefix
         self.repetitions = repetitions
         self.quick = quick
+        self._pace = pace or (_QUICK_PACE if quick else 1.0)
         plans = tuple(plan for plan in scenario.topics if writers is None or plan.writing in writers)
         self.topics = named(plans, prefix)
         self.seed = seed
@@ -210,9 +213,9 @@ class Stage:
 
     @property
     def pace(self) -> float:
-        """The stream's rate divided by the scenario's: a quick run has fewer records, unless a wait depends on their
-        number."""
-        return _QUICK_PACE if self.quick and _SLOW < self.scenario.rate < _FAST else 1.0
+        """The stream's rate divided by the scenario's, which has its own rate where a wait depends on the number of
+        records."""
+        return self._pace if _SLOW < self.scenario.rate < _FAST else 1.0
 
     @property
     def _rate(self) -> float:

@@ -8,6 +8,8 @@ CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       the seed of random nemeses: N for a scenario's first try, N + 1 for the next, and so on. The row
                    shows it; by default another one in each run
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
+CHAOS_PACE=0.4     the writers' rates, as a part of the scenarios' own (1; in a quick run 0.35): for a machine
+                   whose mirrors cannot keep up with them, where each recovery would wait for a backlog
 CHAOS_WRITERS=A,B  only topics of these producers: idempotent, transactional, keyed, java, verifiable, copier,
                    nobody
 CHAOS_TRACKS=N     number of scenarios in parallel, each with clusters of its own (2 in a quick run, else 1)
@@ -46,6 +48,7 @@ class Plan:
     seed: int = 0
     seeded: bool = False
     workers: int = 1
+    pace: float | None = None
     writers: frozenset[str] | None = None
     tracks: int = 1
     audit: bool = True
@@ -60,6 +63,7 @@ class Plan:
             self.workers > 1
         )
         parts += [f"CHAOS_SEED={self.seed}"] * self.seeded
+        parts += [] if self.pace is None else [f"CHAOS_PACE={self.pace:g}"]
         parts += [f"CHAOS_WRITERS={','.join(sorted(self.writers))}"] if self.writers else []
         parts += [f"CHAOS_TRACKS={self.tracks}"] * (self.tracks != _usual_tracks(quick=self.quick))
         parts += [] if self.audit else ["CHAOS_AUDIT=0"]
@@ -112,6 +116,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         seed=_number(environ, "CHAOS_SEED", random.randrange(_SEEDS)),
         seeded=bool(environ.get("CHAOS_SEED", "")),
         workers=_number(environ, "CHAOS_WORKERS", 1),
+        pace=_part(environ, "CHAOS_PACE"),
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
@@ -122,6 +127,20 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
 def _usual_tracks(*, quick: bool) -> int:
     """Returns 1 for a full run, which times recoveries and must have nothing beside it; 2 for a quick one."""
     return 2 if quick else 1
+
+
+def _part(environ: Mapping[str, str], key: str) -> float | None:
+    """Returns a number above 0, of 1 at most; None if there is none."""
+    text = environ.get(key, "")
+    if not text:
+        return None
+    try:
+        part = float(text)
+    except ValueError:
+        part = 0.0
+    if not 0 < part <= 1:
+        raise ChaosError(f"{key}={text} is no part of a rate", "give a number above 0, and 1 at most")
+    return part
 
 
 def _number(environ: Mapping[str, str], key: str, usual: int) -> int:

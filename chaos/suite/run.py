@@ -226,6 +226,7 @@ class _Suite:
             one, pair, prefix=f"{one.name}-{next(_numbers)}",
             repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
             seed=done, tries=tries, draw=self._plan.seed + tries, writers=self._plan.writers, quick=self._plan.quick,
+            pace=self._plan.pace,
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:

@@ -40,10 +40,18 @@ def test_plan_from_the_environment() -> None:
     assert alone.command == "CHAOS_QUICK=1 CHAOS_TRACKS=1 make chaos"
     assert from_environment({"CHAOS_TRACKS": "1"}).command == "make chaos"
     assert from_environment({"CHAOS_QUICK": "0"}).out == PUBLISHED
+    slower = from_environment({"CHAOS_PACE": "0.4"})
+    assert (slower.command, slower.out) == ("CHAOS_PACE=0.4 make chaos", PUBLISHED)
 
 
 @pytest.mark.parametrize(
-    "environment", [{"CHAOS_ONLY": "("}, {"CHAOS_REPEAT": "often"}, {"CHAOS_ONLY": "kill", "CHAOS_CONTINUE": "1"}]
+    "environment",
+    [
+        {"CHAOS_ONLY": "("},
+        {"CHAOS_REPEAT": "often"},
+        {"CHAOS_ONLY": "kill", "CHAOS_CONTINUE": "1"},
+        *({"CHAOS_PACE": pace} for pace in ("0", "-1", "1.5", "slow", "nan")),
+    ],
 )
 def test_an_environment_that_makes_no_sense(environment: dict[str, str]) -> None:
     with pytest.raises(ChaosError):
