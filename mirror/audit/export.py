@@ -22,7 +22,9 @@ from mirror.audit.certify.certificate import certificate, outcome, signed
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, UNFINISHED
-from mirror.audit.model import AuditResult, Coverage, Finding, Span
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Span
+from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.page.page import page
 
 _OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]

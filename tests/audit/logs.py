@@ -11,7 +11,10 @@ from mirror.audit.judge.differences import Differences
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.regions import DifferingChunk, of_bounds, regions
-from mirror.audit.model import BatchRow, Bounds, Finding, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.plan import Range
 

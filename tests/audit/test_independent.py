@@ -17,7 +17,8 @@ import pytest
 import xxhash
 from kafka.record.util import encode_varint
 
-from mirror.audit.model import Endpoint, RecordRow, What
+from mirror.audit.model.request import Endpoint
+from mirror.audit.model.rows import RecordRow, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read import ranges
 from mirror.audit.read import units as audit_units

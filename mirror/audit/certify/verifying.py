@@ -15,7 +15,8 @@ from mirror.audit.certify.keys import fingerprint, is_signed
 from mirror.audit.certify.shape import CertificateShape, Malformed, PartitionShape, parsed, shaped
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import CERTIFICATE, PAGE, TABLES
-from mirror.audit.model import RangeContent, Side, Verdict, verdict_of
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import RangeContent, Verdict, verdict_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -42,18 +42,10 @@ from mirror.audit.judge.regions import (
 )
 from mirror.audit.judge.runs import MovedRun, folded, less, moved_finding, resegmented, wholesale
 from mirror.audit.judge.spans import merged, overlapping
-from mirror.audit.model import (
-    BatchRow,
-    Bounds,
-    Finding,
-    Hole,
-    Kind,
-    Pairs,
-    RecordDifference,
-    Side,
-    Span,
-    TopicPartition,
-)
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole
 from mirror.audit.prepare.plan import Range
 
 ROUND_BATCHES = 200_000

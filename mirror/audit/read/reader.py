@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Adopted, Endpoint, OldRange, Side, Span, TopicPartition
+from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition
+from mirror.audit.model.request import Endpoint
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets
 from mirror.audit.prepare.patience import patiently

@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.judge.changed.old_formats import OLD as WHY
-from mirror.audit.model import AuditRequest, Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare import plan
 from mirror.audit.read import units
 from mirror.legacy import Converted, cut, messages, up_convert

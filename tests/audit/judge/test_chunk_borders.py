@@ -14,7 +14,10 @@ from mirror.audit.judge.drill import drill_down
 from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.regions import of_bounds
 from mirror.audit.judge.spans import merged
-from mirror.audit.model import BatchRow, Bounds, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import cut_records

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from mirror.audit.judge import differences, runs
 from mirror.audit.judge.differences import Differences
 from mirror.audit.judge.regions import DifferingChunk, Window, of_bounds
-from mirror.audit.model import Finding, Kind, Pairs, Side, Span, TopicPartition
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 from tests.audit.logs import KEY, Batch, Logs, plain, units
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from mirror.audit.judge.fills import with_fills
 from mirror.audit.judge.kinds import Scene
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition, What
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from tests.audit.judge.test_kinds import classify, row
 
 KEY = TopicPartition("t", 0)
