@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from mirror.audit.judge.consequences import told_once
-from mirror.audit.judge.differences import Differences
+from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.kinds import joined
-from mirror.audit.judge.looks import ChunkComparison, Located
-from mirror.audit.judge.regions import DifferingChunk, of_bounds, regions
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.judge import differences
+from mirror.audit.judge.rounds import differences
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Side, Span
 from mirror.audit.model.request import AuditRequest

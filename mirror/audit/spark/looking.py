@@ -10,9 +10,9 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from mirror.audit.judge.coverage import key_of
-from mirror.audit.judge.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.regions import within
+from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition

@@ -52,7 +52,7 @@ def findings(source: str, destination: str, *cleaned: Side) -> list[Finding]:
     """As the job does it, all of the logs being looked at."""
     ours, theirs = Log(source, source=True), Log(destination, source=False)
     equal = {base for base, found in ours.rows.items() if theirs.rows.get(base) == found}
-    from mirror.audit.judge.drill import by_content
+    from mirror.audit.judge.rounds.drill import by_content
 
     end = min(ours.end, theirs.end)
     return classify(

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.judge.kinds import Content, PlacedBatch
-from mirror.audit.judge.regions import DifferingChunk
+from mirror.audit.judge.rounds.regions import DifferingChunk
 from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Span, TopicPartition

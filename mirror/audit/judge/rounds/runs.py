@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mirror.audit.judge.regions import Region
+from mirror.audit.judge.rounds.regions import Region
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Span, TopicPartition
 

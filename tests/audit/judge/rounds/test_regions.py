@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mirror.audit.judge.regions import (
+from mirror.audit.judge.rounds.regions import (
     FIRST_CHUNKS,
     MOST_APART,
     DifferingChunk,

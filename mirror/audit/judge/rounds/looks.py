@@ -1,4 +1,4 @@
-"""The interface through which ``differences`` reads both clusters."""
+"""The interface through which the rounds read both clusters."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, Protocol

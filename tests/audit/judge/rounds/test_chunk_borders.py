@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.judge import differences, regions
+from mirror.audit.judge.rounds import differences, regions
 from mirror.audit.judge.consequences import told_once
-from mirror.audit.judge.differences import Differences
-from mirror.audit.judge.drill import drill_down
-from mirror.audit.judge.looks import ChunkComparison, Located
-from mirror.audit.judge.regions import of_bounds
+from mirror.audit.judge.rounds.differences import Differences
+from mirror.audit.judge.rounds.drill import drill_down
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.regions import of_bounds
 from mirror.audit.judge.spans import merged
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Kind
