@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from mirror.audit.judge.consequences import told_once
-from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.kinds import joined
+from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.looks import ChunkComparison, Located
 from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model.differences import Pairs, RecordDifference

@@ -10,8 +10,8 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from mirror.audit.judge.coverage import key_of
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located
 from mirror.audit.judge.mapped import placed
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
 from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
 from mirror.audit.model.differences import Pairs, RecordDifference

@@ -130,7 +130,7 @@ class TestReading:
             digests: list[bytes] = []
             async for block in reader.blocks(wanted, coverage):
                 digests += block.digests
-                for connection in reader._connections.values():
+                for connection in reader._leaders._connections.values():
                     connection.close()
             await reader.close()
             return digests

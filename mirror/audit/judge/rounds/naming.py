@@ -23,10 +23,12 @@ MOST_OPENED = 100_000
 
 @dataclass(slots=True, kw_only=True)
 class Namer:
-    """Names what differs in windows. ``mapped``: the destination has offsets of its own. ``passed``: offsets of records
-    that the flow says it has passed over, each with what became of it. ``codec``: with which the flow compresses batches
-    anew. ``rebatches``: it makes larger batches of small ones. ``append_times``: the destination's broker may have put
-    its own times in. ``ended``: partitions of which both logs were examined to their ends.
+    """Names what differs in windows.
+
+    ``ended``: partitions of which both logs were examined to their ends. ``mapped``: the destination has offsets of its
+    own. ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``:
+    with which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``:
+    the destination's broker may have put its own times in.
 
     ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
     unexplained differences.

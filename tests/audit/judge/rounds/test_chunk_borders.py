@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.judge.rounds import differences, regions
 from mirror.audit.judge.consequences import told_once
+from mirror.audit.judge.rounds import differences, regions
 from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.drill import drill_down
 from mirror.audit.judge.rounds.looks import ChunkComparison, Located

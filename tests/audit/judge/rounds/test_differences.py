@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mirror.audit.judge.rounds import differences, runs
 from mirror.audit.model.findings import Finding, Kind
-from mirror.audit.model.places import Span
+from mirror.audit.model.places import Side, Span, TopicPartition
 from tests.audit.logs import Batch, Logs, plain
 
 Told = tuple[Kind, Span | None, Span | None]
