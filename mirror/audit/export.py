@@ -21,7 +21,7 @@ from mirror import DISTRIBUTION
 from mirror.audit.certify.certificate import certificate, outcome, signed
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.errors import AuditError
-from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, UNFINISHED
+from mirror.audit.folder import CERTIFICATE, CERTIFIED, FILES, PAGE, SUMMARY, UNFINISHED
 from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Span
 from mirror.audit.model.result import AuditResult, Coverage
@@ -97,8 +97,9 @@ def write(
             unfinished = folder / (name + UNFINISHED)
             _write(unfinished, signed(certificate(result, digests), key) if name == CERTIFICATE else contents[name])
             _flush(unfinished)
-            with unfinished.open("rb") as written:
-                digests[name] = hashlib.file_digest(written, "sha256").hexdigest()
+            if name in CERTIFIED:
+                with unfinished.open("rb") as written:
+                    digests[name] = hashlib.file_digest(written, "sha256").hexdigest()
         for name in FILES:
             path = folder / name
             (folder / (name + UNFINISHED)).rename(path)
