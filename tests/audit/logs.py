@@ -46,7 +46,7 @@ def units(log: Log, *, by_record: bool = False, start: int = 0) -> list[BatchRow
 
 @dataclass
 class Logs:
-    """``differences.Looks`` over a log on each side; ``others``: other partitions of the source. Counts its work."""
+    """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. Counts its work."""
 
     source: Log
     destination: Log

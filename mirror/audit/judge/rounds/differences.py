@@ -76,7 +76,7 @@ class Differences:
             bounds=bounds,
             ended=self._reader.ended,
             mapped=mapped,
-            passed=passed or {},
+            passed={} if passed is None else passed,
             codec=codec,
             rebatches=rebatches,
             append_times=append_times,
