@@ -1,1 +1,1 @@
-"""The data types of an audit, by who needs them. No I/O, and nothing is imported here."""
+"""The data types of an audit, in modules by who needs them. No I/O."""

@@ -133,7 +133,7 @@ class Leaders:
     # -- one fetch -----------------------------------------------------------------------------------------------------
 
     async def send(self, wanted: Range, offset: int, isolation_level: int) -> FetchInFlight:
-        """Asks the leader for the records from ``offset`` on, and for those that were aborted at ``READ_COMMITTED``.
+        """Asks the leader for the records from ``offset`` on. At ``READ_COMMITTED``, it lists aborted transactions.
 
         Raises:
             Again: there is no leader at present, or it cannot be reached.

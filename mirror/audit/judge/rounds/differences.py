@@ -6,7 +6,7 @@ explains. When there are too many of these, the rest is counted but not examined
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mirror.audit.judge.rounds.looks import ChunkComparison, Looks
@@ -115,7 +115,7 @@ class Differences:
         return self._namer.holes[key]
 
     @property
-    def ended(self) -> Set[TopicPartition]:
+    def ended(self) -> set[TopicPartition]:
         """The partitions of which both logs were examined to their ends."""
         return self._reader.ended
 
