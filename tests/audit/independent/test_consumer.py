@@ -20,7 +20,7 @@ from mirror.sandbox.jvm import Jvm
 from mirror.sandbox.kafka import jars
 from tests.audit.clusters import create, endpoint, fill
 from tests.audit.exact import transactions
-from tests.audit.independent.tools import JVM_S, all_but, varint
+from tests.audit.independent.tools import JVM_S, all_but, stored, varint
 from tests.vectors.load import TOOLS, produce_with_java
 
 
@@ -105,8 +105,3 @@ def _digest(told: bytes) -> bytes:
         name, _, content = header.partition(b":")
         parts += [stored(name), stored(None if content == b"null" else content)]
     return xxhash.xxh3_128_digest(b"".join(parts))
-
-
-def stored(part: bytes | None) -> bytes:
-    """As it stands in a batch."""
-    return varint(-1) if part is None else varint(len(part)) + part

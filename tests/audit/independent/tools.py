@@ -63,6 +63,11 @@ def all_but(at: int) -> Callable[..., list[BatchPlace]]:
     return some
 
 
+def stored(part: bytes | None) -> bytes:
+    """As it stands in a batch."""
+    return varint(-1) if part is None else varint(len(part)) + part
+
+
 def varint(value: int) -> bytes:
     """By kafka-python's encoder."""
     out = bytearray()
