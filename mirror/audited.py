@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loaded when it is needed: most that load this module write 
 UNFINISHED = "unfinished"
 """The audit ended without a verdict (exit code 1): nothing was proved."""
 VERDICTS = ("identical", "accepted", "unverifiable", "oversize", "different", "incomplete", UNFINISHED)
-"""The audit's own words (``mirror.audit.model.Verdict``), and ``UNFINISHED``."""
+"""The audit's own words (``mirror.audit.model.result.Verdict``), and ``UNFINISHED``."""
 PASSED = frozenset({"identical", "accepted"})
 """The verdicts of an audit that ends with exit code 0."""
 SUFFIX = ".prom"

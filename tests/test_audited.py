@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.audit.command import _EXIT_CODES, ExitCode
-from mirror.audit.model import Verdict
+from mirror.audit.model.result import Verdict
 from mirror.audited import PASSED, UNFINISHED, VERDICTS, Compared, Damaged, LastAudit, probe, read, write
 
 LAST = LastAudit(

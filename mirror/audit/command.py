@@ -16,7 +16,8 @@ from rich.console import Console
 from mirror.audit.errors import AuditError, interrupted
 from mirror.audit.folder import prepare
 from mirror.audit.last import LastRun
-from mirror.audit.model import AuditRequest, AuditResult, Verdict
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
 from mirror.audit.remedies import remedies
 
 if TYPE_CHECKING:

@@ -21,8 +21,10 @@ from mirror import DISTRIBUTION
 from mirror.audit.certify.certificate import certificate, outcome, signed
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.errors import AuditError
-from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, UNFINISHED
-from mirror.audit.model import AuditResult, Coverage, Finding, Span
+from mirror.audit.folder import CERTIFICATE, CERTIFIED, FILES, PAGE, SUMMARY, UNFINISHED
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Span
+from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.page.page import page
 
 _OFFSETS = [(f"{side}_{border}", pa.int64()) for side in ("source", "destination") for border in ("start", "end")]
@@ -95,8 +97,9 @@ def write(
             unfinished = folder / (name + UNFINISHED)
             _write(unfinished, signed(certificate(result, digests), key) if name == CERTIFICATE else contents[name])
             _flush(unfinished)
-            with unfinished.open("rb") as written:
-                digests[name] = hashlib.file_digest(written, "sha256").hexdigest()
+            if name in CERTIFIED:
+                with unfinished.open("rb") as written:
+                    digests[name] = hashlib.file_digest(written, "sha256").hexdigest()
         for name in FILES:
             path = folder / name
             (folder / (name + UNFINISHED)).rename(path)

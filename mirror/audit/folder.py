@@ -8,7 +8,9 @@ SUMMARY = "summary.json"
 TABLES = [f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("json", "parquet")]
 CERTIFICATE = "certificate.json"
 PAGE = "report.html"
-FILES = (*TABLES, PAGE, CERTIFICATE, SUMMARY)
+CERTIFIED = (*TABLES, PAGE)
+"""Those whose digests the certificate has."""
+FILES = (*CERTIFIED, CERTIFICATE, SUMMARY)
 """All of them, in the order in which they get their names: the verdict comes last."""
 UNFINISHED = ".unfinished"
 

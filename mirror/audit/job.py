@@ -12,22 +12,15 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge import coverage as cover
 from mirror.audit.judge.changed import old_formats
 from mirror.audit.judge.consequences import keys, told_once
-from mirror.audit.judge.differences import Differences
-from mirror.audit.judge.drill import drill_down
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.mapped import at_destination
-from mirror.audit.judge.regions import of_bounds, regions
-from mirror.audit.model import (
-    Adopted,
-    AuditRequest,
-    AuditResult,
-    Bounds,
-    Coverage,
-    Finding,
-    Kind,
-    Side,
-    TopicPartition,
-)
+from mirror.audit.judge.rounds.differences import Differences
+from mirror.audit.judge.rounds.drill import drill_down
+from mirror.audit.judge.rounds.regions import of_bounds, regions
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Adopted, Bounds, Side, TopicPartition
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.prepare.bounds import BegunLater, Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler

@@ -5,7 +5,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import PROVED_OTHERWISE, AuditResult, Side
+from mirror.audit.model.findings import PROVED_OTHERWISE
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import AuditResult
 from mirror.audited import SUFFIX, UNFINISHED, Compared, Damaged, LastAudit, probe, read, write
 
 

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from mirror.audit.model import AuditRequest, Endpoint, Finding, Kind
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.net.security.options import PLAINTEXT
 
 MOST_NAMED = 10

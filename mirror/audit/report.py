@@ -12,7 +12,9 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model import AuditResult, Coverage, Finding, Kind, Side, SkippedRange, Span, Undecided, Verdict
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.result import AuditResult, Coverage, SkippedRange, Undecided, Verdict
 from mirror.audit.spark.progress import JobProgress
 
 MOST_SHOWN = 20

@@ -12,7 +12,7 @@ from mirror.cli.options import CONFIG, FLOW, chosen, load
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 if TYPE_CHECKING:
-    from mirror.audit.model import AuditRequest
+    from mirror.audit.model.request import AuditRequest
     from mirror.service.config import ClusterSettings, ResolvedFlow
 
 
@@ -124,7 +124,7 @@ def _run(
 
 def _request(flow: "ResolvedFlow", digest: str) -> "AuditRequest":
     """Returns what an audit is to compare for a flow."""
-    from mirror.audit.model import AuditRequest, Endpoint
+    from mirror.audit.model.request import AuditRequest, Endpoint
     from mirror.relay.settings import codec_named
 
     def endpoint(alias: str, settings: "ClusterSettings") -> Endpoint:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from kafka.protocol.producer import ProduceRequest
 
-from mirror.audit.model import Endpoint
+from mirror.audit.model.request import Endpoint
 from mirror.audit.spark.options import FETCH_BYTES
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from mirror.audit.judge.consequences import told_once
-from mirror.audit.judge.differences import Differences
 from mirror.audit.judge.kinds import joined
-from mirror.audit.judge.looks import ChunkComparison, Located
-from mirror.audit.judge.regions import DifferingChunk, of_bounds, regions
-from mirror.audit.model import BatchRow, Bounds, Finding, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.judge.rounds.differences import Differences
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.plan import Range
 
@@ -43,7 +46,7 @@ def units(log: Log, *, by_record: bool = False, start: int = 0) -> list[BatchRow
 
 @dataclass
 class Logs:
-    """``differences.Looks`` over a log on each side; ``others``: other partitions of the source. Counts its work."""
+    """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. Counts its work."""
 
     source: Log
     destination: Log

@@ -9,7 +9,10 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.export import summary
 from mirror.audit.judge.changed.reencoded import APPENDED, CUT, counted
-from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Verdict
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, BatchHeader

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mirror.audit import command
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest, Endpoint
+from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.audit.spark import java
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import copy, create, endpoint, fill

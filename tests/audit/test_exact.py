@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import ISOLATION_LEVELS, AuditRequest, AuditResult, Coverage, Finding, Kind, Side, Span
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import ISOLATION_LEVELS, AuditRequest
+from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.prepare import plan
 from mirror.records.filler import filler_batch, filler_id
 from mirror.records.header import BatchHeader

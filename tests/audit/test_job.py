@@ -7,8 +7,11 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.judge import differences
-from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Side, Span, Undecided
+from mirror.audit.judge.rounds import differences
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Undecided
 from mirror.audit.prepare import plan
 from mirror.records.header import BatchHeader
 from mirror.sandbox import SandboxCluster

@@ -9,7 +9,8 @@ import pytest
 from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.audit.last import said
-from mirror.audit.model import AuditResult, Kind
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.result import AuditResult
 from mirror.audited import Compared, LastAudit, read, write
 from tests.audit.test_command import NOWHERE, request
 from tests.audit.test_report import finding, result

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mirror.audit.model import ACCEPTABLE, AuditRequest, Endpoint, Finding, Kind
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.request import ACCEPTABLE, AuditRequest, Endpoint
 from mirror.audit.remedies import _REMEDIES, MOST_NAMED, remedies
 from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.service.commands import Commands

@@ -20,22 +20,10 @@ from mirror.audit import export, report
 from mirror.audit.command import _EXIT_CODES, for_stdout
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import SUMMARY, prepare
-from mirror.audit.model import (
-    Adopted,
-    AuditRequest,
-    AuditResult,
-    Coverage,
-    Endpoint,
-    Finding,
-    Kind,
-    RangeContent,
-    Side,
-    SkippedRange,
-    Span,
-    TopicPartition,
-    Undecided,
-    Verdict,
-)
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Adopted, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest, Endpoint
+from mirror.audit.model.result import AuditResult, Coverage, RangeContent, SkippedRange, Undecided, Verdict
 from mirror.offsetmap.entries.checkpoint import in_words
 
 
@@ -339,7 +327,7 @@ def test_batches_that_stand_in_others_are_counted(batches: int, told: str) -> No
 def test_the_page_is_in_utf_8_in_any_locale(tmp_path: Path, locale: dict[str, str]) -> None:
     """As it says of itself; a locale without the letter must not end an audit that is done."""
     code = (
-        "import sys, pathlib; from mirror.audit import export; from mirror.audit.model import Kind; "
+        "import sys, pathlib; from mirror.audit import export; from mirror.audit.model.findings import Kind; "
         "from tests.audit.test_report import finding, result; "
         "export.write(result(finding(Kind.MISSING, 1, detail=chr(0x416))), pathlib.Path(sys.argv[1]))"
     )

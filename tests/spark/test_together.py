@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest
+from mirror.audit.model.request import AuditRequest
 from mirror.sandbox import SandboxCluster
 from mirror.spark import FORMAT, in_order
 from tests.audit.clusters import CODECS, batches_of, copy, create, endpoint, fill

@@ -13,7 +13,8 @@ from mirror import DISTRIBUTION
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model import AuditResult, Coverage, Side
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import AuditResult, Coverage
 
 FORMAT = "mirror-audit-certificate"
 FORMAT_VERSION = 1

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from mirror.audit.model import RangeContent
+from mirror.audit.model.result import RangeContent
 
 _RANGE = struct.Struct(">qqq")
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints, ValidationError
 
-from mirror.audit.model import Kind, Side, Verdict
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import Verdict
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$", max_length=1_000)]
 """Without control characters: it is shown on a terminal, where they could hide what is printed after it."""

@@ -14,8 +14,9 @@ from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import fingerprint, is_signed
 from mirror.audit.certify.shape import CertificateShape, Malformed, PartitionShape, parsed, shaped
 from mirror.audit.errors import AuditError
-from mirror.audit.folder import CERTIFICATE, PAGE, TABLES
-from mirror.audit.model import RangeContent, Side, Verdict, verdict_of
+from mirror.audit.folder import CERTIFICATE, CERTIFIED
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import RangeContent, Verdict, verdict_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -25,7 +26,7 @@ MOST_BYTES = 256 << 20
 MOST_NAMED = 10
 """Topics with another name at the destination that are listed."""
 _TAKE_AGAIN = "take it from the audit again"
-_HAS_FILES = {*TABLES, PAGE}
+_HAS_FILES = frozenset(CERTIFIED)
 
 
 class Verified(NamedTuple):

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest, Endpoint, TopicPartition
+from mirror.audit.model.places import TopicPartition
+from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.offsets import log_spans
 from mirror.audit.prepare.patience import patiently

@@ -17,7 +17,9 @@ from typing import NamedTuple
 from mirror.audit.judge.fills import NO_HOLE
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.spans import less, merged
-from mirror.audit.model import Bounds, Finding, Hole, Kind, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.rows import Hole
 
 LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
 """Offsets of the source that the destination does not have."""

@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Bounds, Coverage, Finding, Kind, RangeContent, Side, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.result import Coverage, RangeContent
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.witness import check_chain

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mirror.audit.judge.spans import clipped, less, merged, overlapping
-from mirror.audit.model import Finding, Hole, Kind, Span, TopicPartition, What
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span, TopicPartition
+from mirror.audit.model.rows import Hole, What
 
 NAMES = {
     What.CONTROL: "a transaction marker",

@@ -20,19 +20,10 @@ from mirror.audit.judge.changed.reencoded import Reencoded
 from mirror.audit.judge.changed.reencoded import settled as settled_anew
 from mirror.audit.judge.fills import Explained, with_fills
 from mirror.audit.judge.spans import less, merged
-from mirror.audit.model import (
-    OLD_FORMAT,
-    UNREAD,
-    BatchRow,
-    Finding,
-    Hole,
-    Kind,
-    RecordDifference,
-    Side,
-    Span,
-    TopicPartition,
-    What,
-)
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import OLD_FORMAT, UNREAD, BatchRow, Hole, What
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec
 
 Content = tuple[object, ...]

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable

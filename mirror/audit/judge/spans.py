@@ -10,7 +10,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from mirror.audit.model import Span
+from mirror.audit.model.places import Span
 
 
 class HasOffsets(Protocol):

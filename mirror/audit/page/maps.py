@@ -5,7 +5,9 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from mirror.audit.model import PROVED_OTHERWISE, AuditResult, Coverage, Finding, Side, Span
+from mirror.audit.model.findings import PROVED_OTHERWISE, Finding
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.result import AuditResult, Coverage
 
 WIDTH = 1_000
 """Columns of a map. A column shows the worst of what lies in it, so a map is small however much was found."""

@@ -13,7 +13,9 @@ from mirror import DISTRIBUTION
 from mirror.audit import report
 from mirror.audit.certify.contents import root
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model import PROVED_OTHERWISE, AuditResult, Coverage, Finding, Kind, Side, Verdict
+from mirror.audit.model.findings import PROVED_OTHERWISE, Finding, Kind
+from mirror.audit.model.places import Side
+from mirror.audit.model.result import AuditResult, Coverage, Verdict
 from mirror.audit.page.maps import offset_map
 
 MOST_FINDINGS = 1_000

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition, freeze_mapped
-from mirror.audit.model import AuditRequest, Bounds, Endpoint, Finding, Kind, Side, Span, TopicPartition, Undecided
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest, Endpoint
+from mirror.audit.model.result import Undecided
 from mirror.audit.prepare.offsets import LATEST, list_offsets, log_spans
 from mirror.audit.prepare.policies import compacted
 from mirror.audit.prepare.starting import starting_offsets

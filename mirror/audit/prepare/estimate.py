@@ -6,7 +6,7 @@ A wrong estimate costs time, never correctness: every offset is in some range, w
 from collections import defaultdict
 from collections.abc import Iterable
 
-from mirror.audit.model import Bounds, TopicPartition
+from mirror.audit.model.places import Bounds, TopicPartition
 from mirror.audit.prepare.plan import ReadingEstimate
 from mirror.audit.read.fetching import send_fetch
 from mirror.net.buffers import OVERHEAD, FramePool

@@ -8,7 +8,8 @@ from the front, so it exists if, and only if, the log's first batch is filler.
 
 from collections.abc import Iterable
 
-from mirror.audit.model import Bounds, Finding, Kind, Span
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Span
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_id, is_filler

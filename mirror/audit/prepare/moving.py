@@ -14,7 +14,10 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import CoverageKey, key_of
 from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.judge.spans import overlapping
-from mirror.audit.model import AuditRequest, Bounds, Finding, Kind, Pairs, Side, Span, TopicPartition
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen, cluster_options
 from mirror.audit.prepare.offsets import EARLIEST, LATEST, list_offsets
 from mirror.audit.prepare.patience import patiently

@@ -7,7 +7,7 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import TopicPartition
+from mirror.audit.model.places import TopicPartition
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of

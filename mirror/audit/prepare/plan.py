@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from mirror.audit.model import Span, TopicPartition
+from mirror.audit.model.places import Span, TopicPartition
 from mirror.offsetmap.runs import OffsetMap, Run
 
 MIB = 1 << 20

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mirror.audit.model import Adopted, AuditRequest, Bounds, Side, SkippedRange, Span, TopicPartition, Undecided
+from mirror.audit.model.places import Adopted, Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import SkippedRange, Undecided
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError

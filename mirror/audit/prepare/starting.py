@@ -5,7 +5,8 @@ What the source has before is no difference: it was never to be copied. The resu
 
 from collections.abc import Iterable, Mapping
 
-from mirror.audit.model import AuditRequest, TopicPartition
+from mirror.audit.model.places import TopicPartition
+from mirror.audit.model.request import AuditRequest
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject

@@ -17,7 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mirror.audit.model import Adopted, Side, What
+from mirror.audit.model.places import Adopted, Side
+from mirror.audit.model.rows import What
 from mirror.audit.read.units import Row
 from mirror.audit.read.witness import Witness
 from mirror.records.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mirror.audit.model import RecordRow, Span
+from mirror.audit.model.places import Span
+from mirror.audit.model.rows import RecordRow
 from mirror.audit.read.rows import HEADERS, SCHEMA, Block, Digester
 from mirror.audit.read.units import Row, Unit
 from mirror.audit.spark.options import RECORD, UNOPENED

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import OLD_FORMAT, Adopted, Side, What
+from mirror.audit.model.places import Adopted, Side
+from mirror.audit.model.rows import OLD_FORMAT, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced, judged_batches
 from mirror.audit.read.rows import HEADERS, headers_of

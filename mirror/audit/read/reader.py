@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Adopted, Endpoint, OldRange, Side, Span, TopicPartition
-from mirror.audit.prepare.bounds import cluster_options
-from mirror.audit.prepare.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets
-from mirror.audit.prepare.patience import patiently
+from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition
+from mirror.audit.model.request import Endpoint
+from mirror.audit.prepare.offsets import EARLIEST, EARLIEST_LOCAL
 from mirror.audit.prepare.plan import Range
-from mirror.audit.read.fetching import FetchInFlight, send_fetch
+from mirror.audit.read.fetching import FetchInFlight
 from mirror.audit.read.holes import PLAIN, Rules
+from mirror.audit.read.leaders import CHECK_BROKER, RUN_AGAIN, Again, BrokenLog, Leaders, NotThere, Throttled
 from mirror.audit.read.opened import opened_rows
 from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records
 from mirror.audit.read.rows import Block, digester, make_block
@@ -25,15 +25,9 @@ from mirror.audit.read.splitting import Split, Splitter
 from mirror.audit.read.witness import Witness
 from mirror.audit.spark.options import FETCH_BYTES
 from mirror.net.backoff import Backoff
-from mirror.net.buffers import OVERHEAD, Frame, FramePool
-from mirror.net.cluster import Cluster
-from mirror.net.connection import Connection
+from mirror.net.buffers import Frame
 from mirror.net.errors import NetworkError
-from mirror.net.stream import SIZE_ONLY
-from mirror.offsetmap.fields import id_text
-from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
-from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, read_fetch_response
-from mirror.wire.primitives import MalformedFrame
+from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched
 
 MOST_TRIES = 8
 """A range is given up after more than this many failures in a row without a batch in between."""
@@ -41,35 +35,12 @@ EMPTY_ANSWERS = 3
 """After so many answers without a batch from a leader whose log goes on, it has no batch there or cannot find it."""
 PROBES = 16
 """About how many later offsets are tried after empty answers."""
-
-RUN_AGAIN = "run the audit again: it freezes new bounds"
 STORAGE_WAIT_S, STORAGE_WAITS = 2.0, 90
 """The pause after an empty answer from tiered storage, and after how many of them in a row the audit ends: others may
 use up a quota."""
 CHECK_STORAGE = (
     "see the brokers' logs, and their remote.log.manager.fetch.max.bytes.per.second; then run the audit again"
 )
-CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
-
-
-class _BrokenLog(Exception):
-    """The broker says that it cannot read its log at this place."""
-
-
-class _NotThere(Exception):
-    """The broker's log does not have the offset, or no longer has it."""
-
-
-class _Throttled(Exception):
-    """A quota: the broker answers with nothing but the time to wait, which the next request on the connection does."""
-
-
-class _Again(Exception):
-    """This attempt failed, but another one may succeed. ``moved``: the metadata must be refreshed first."""
-
-    def __init__(self, why: str, *, moved: bool) -> None:
-        super().__init__(why)
-        self.moved = moved
 
 
 class Reader:
@@ -91,20 +62,13 @@ class Reader:
     ) -> None:
         """``old``: where the source has messages of old formats. There, a destination's batches are opened, and their
         records become rows. ``adopted``: what a destination had before the flow; no transaction is open in it."""
-        self.endpoint = endpoint
-        self.cluster_id = cluster_id
-        self._topic_ids = topic_ids
+        self._leaders = Leaders(endpoint, cluster_id=cluster_id, topic_ids=topic_ids, fetch_bytes=fetch_bytes)
         self._digest = digester(digest)
-        self._fetch_bytes = fetch_bytes
         self._rules = rules
         self._opens = opens
         self._cleaned = cleaned
         self._old = old or {}
         self._adopted = adopted or {}
-        self._cluster: Cluster | None = None
-        self._connections: dict[int, Connection] = {}
-        # One frame is digested while the next one arrives.
-        self._pool = FramePool(budget=2 * (fetch_bytes + OVERHEAD), frame_size=fetch_bytes + OVERHEAD)
 
     async def open(self, topics: set[str]) -> None:
         """Connects to the cluster, and makes sure that it is the one whose bounds were frozen.
@@ -112,40 +76,11 @@ class Reader:
         Raises:
             AuditError: it is another cluster, or it cannot be reached.
         """
-        try:
-            await patiently(lambda: self._open(topics))
-        except NetworkError as error:
-            raise AuditError(f"cluster {self.endpoint.alias} cannot be read: {error}", CHECK_BROKER) from error
-
-    async def _open(self, topics: set[str]) -> None:
-        alias = self.endpoint.alias
-        await self.close()
-        self._cluster = await Cluster.open(alias, cluster_options(self.endpoint))
-        found = self._cluster.cluster_id
-        if found != self.cluster_id:
-            raise AuditError(
-                f"cluster {alias} answers with cluster id {found or '(none)'}, not {self.cluster_id or '(none)'}",
-                "bootstrap.servers must name brokers of one cluster only",
-            )
-        await self._refresh(topics)
+        await self._leaders.open(topics)
 
     async def close(self) -> None:
         """Closes every connection."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-        if self._cluster is not None:
-            await self._cluster.close()
-            self._cluster = None
-
-    async def _refresh(self, topics: set[str]) -> None:
-        assert self._cluster is not None
-        await self._cluster.refresh(sorted(topics))
-        for topic in topics:
-            known = self._cluster.topics.get(topic)
-            wanted = self._topic_ids.get(topic)
-            if known and known.topic_id and wanted and id_text(known.topic_id) != wanted:
-                raise AuditError(f"topic {topic} of cluster {self.endpoint.alias} was recreated meanwhile", RUN_AGAIN)
+        await self._leaders.close()
 
     # -- one range ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +154,7 @@ class Reader:
         while coverage.next_offset < wanted.end:
             try:
                 answer = await self._answer(sent, wanted, coverage, backoff)
-            except _BrokenLog as broken:
+            except BrokenLog as broken:
                 coverage.broken = str(broken)
                 return
             sent = None
@@ -234,7 +169,8 @@ class Reader:
                 if split is not None:
                     piece = split(piece, frame.body, coverage.next_offset)
                 if coverage.next_offset < piece.next_offset < wanted.end and not piece.broken:
-                    sent = self._send_ahead(wanted, piece.next_offset)
+                    isolation_level = self._isolation(wanted, piece.next_offset)
+                    sent = self._leaders.send_ahead(wanted, piece.next_offset, isolation_level)
                 block = self._block(frame, piece)
             finally:
                 frame.release()
@@ -242,7 +178,7 @@ class Reader:
                 backoff.reset()
                 empty = 0
             elif (visible := self._visible(fetched, wanted, coverage.next_offset)) < wanted.end:
-                low = _Again(f"it shows nothing from {visible} on", moved=True)
+                low = Again(f"it shows nothing from {visible} on", moved=True)
                 await self._recover(wanted, coverage, low, backoff)
             else:
                 empty += 1
@@ -263,36 +199,37 @@ class Reader:
         """Returns the answer for the offset that is due. None: the caller must ask again, maybe at another offset.
 
         Raises:
-            _BrokenLog: the broker cannot read its log there.
+            BrokenLog: the broker cannot read its log there.
             AuditError: there will be no answer.
         """
         try:
-            return await self._receive(sent or await self._send(wanted, coverage.next_offset), wanted)
-        except _NotThere:
+            return await self._receive(sent, wanted, coverage.next_offset)
+        except NotThere:
             again = await self._pass_over(wanted, coverage)
-        except _Throttled:
+        except Throttled:
             again = None
-        except _Again as error:
+        except Again as error:
             again = error
         if again is not None:
             await self._recover(wanted, coverage, again, backoff)
         return None
 
-    async def _pass_over(self, wanted: Range, coverage: RangeCoverage) -> _Again | None:
+    async def _pass_over(self, wanted: Range, coverage: RangeCoverage) -> Again | None:
         """Continues at the log's current start after an offset was deleted. Returns the reason if that start is not
         known. The Spark driver decides what this means for the comparison.
 
         Raises:
             AuditError: the log begins at or before the missing offset, so it has lost its end.
         """
-        assert self._cluster is not None
-        key, due = TopicPartition(wanted.topic, wanted.partition), coverage.next_offset
+        due = coverage.next_offset
         try:
-            start = (await list_offsets(self._cluster, [key], EARLIEST))[key]
+            start = await self._leaders.listed(wanted, EARLIEST)
         except NetworkError as error:
-            return _Again(str(error), moved=True)
+            return Again(str(error), moved=True)
         if start <= due:
-            raise AuditError(f"{self._place(wanted)} lost offset {due} and what follows while it was read", RUN_AGAIN)
+            raise AuditError(
+                f"{self._leaders.place(wanted)} lost offset {due} and what follows while it was read", RUN_AGAIN
+            )
         coverage.log_start = start
         coverage.take(RangePiece.hole(due, min(start, wanted.end)))
         return None
@@ -305,18 +242,16 @@ class Reader:
         Raises:
             AuditError: too many of them, or the cluster does not answer.
         """
-        assert self._cluster is not None
-        key = TopicPartition(wanted.topic, wanted.partition)
         try:
-            local = (await list_offsets(self._cluster, [key], EARLIEST_LOCAL))[key]
+            local = await self._leaders.listed(wanted, EARLIEST_LOCAL)
         except NetworkError:
             return False
         if coverage.next_offset >= local:
             return False
         if empty - EMPTY_ANSWERS >= STORAGE_WAITS:
             raise AuditError(
-                f"{self._place(wanted)} cannot be read from offset {coverage.next_offset}: its tiered storage gives "
-                "nothing",
+                f"{self._leaders.place(wanted)} cannot be read from offset {coverage.next_offset}: "
+                "its tiered storage gives nothing",
                 CHECK_STORAGE,
             )
         await asyncio.sleep(STORAGE_WAIT_S)
@@ -343,7 +278,7 @@ class Reader:
         for offset in sorted({*range(due + step, visible, step), visible - 1} - {due}):
             try:
                 frame, fetched = await self._unthrottled(wanted, offset)
-            except (_BrokenLog, _NotThere, _Again) as error:
+            except (BrokenLog, NotThere, Again) as error:
                 return f"at offset {offset}: {error}"
             shown = fetched.end > fetched.start
             frame.release()
@@ -354,8 +289,14 @@ class Reader:
     async def _unthrottled(self, wanted: Range, offset: int) -> tuple[Frame, Fetched]:
         """Returns the answer for an offset, however often a quota holds it up. Raises what ``_receive`` raises."""
         while True:
-            with suppress(_Throttled):
-                return await self._receive(await self._send(wanted, offset), wanted)
+            with suppress(Throttled):
+                return await self._receive(None, wanted, offset)
+
+    async def _receive(self, sent: FetchInFlight | None, wanted: Range, offset: int) -> tuple[Frame, Fetched]:
+        """Returns the answer to what was sent ahead, or else to a new fetch from this offset on. Raises what
+        ``Leaders.send`` and ``Leaders.receive`` raise."""
+        sent = sent or await self._leaders.send(wanted, offset, self._isolation(wanted, offset))
+        return await self._leaders.receive(sent, wanted)
 
     def _block(self, frame: Frame, piece: RangePiece) -> Block | None:
         if not piece.places and not len(piece.holes):
@@ -387,111 +328,24 @@ class Reader:
         lists = self._rules.committed or (adopted is not None and adopted.committed)
         return READ_COMMITTED if lists else READ_UNCOMMITTED
 
-    async def _recover(self, wanted: Range, coverage: RangeCoverage, again: _Again, backoff: Backoff) -> None:
+    async def _recover(self, wanted: Range, coverage: RangeCoverage, again: Again, backoff: Backoff) -> None:
         """Waits before the next attempt, and refreshes the metadata if the leader may have changed.
 
         Raises:
             AuditError: too many failures in a row.
         """
-        assert self._cluster is not None
         wait_s = backoff.next_s()
         if backoff.tries > MOST_TRIES:
             raise AuditError(
-                f"{self._place(wanted)} cannot be read from offset {coverage.next_offset}: {again}", CHECK_BROKER
+                f"{self._leaders.place(wanted)} cannot be read from offset {coverage.next_offset}: {again}",
+                CHECK_BROKER,
             ) from again
         await asyncio.sleep(wait_s)
         if again.moved:
             try:
-                await self._refresh({wanted.topic})
+                await self._leaders.refresh({wanted.topic})
             except NetworkError:
                 return  # the next attempt fails as well, and is counted
-
-    def _place(self, wanted: Range) -> str:
-        return f"cluster {self.endpoint.alias}: topic {wanted.topic} partition {wanted.partition}"
-
-    # -- one fetch -----------------------------------------------------------------------------------------------------
-
-    async def _send(self, wanted: Range, offset: int) -> FetchInFlight:
-        """Asks the leader for the records from ``offset`` on.
-
-        Raises:
-            _Again: there is no leader at present, or it cannot be reached.
-        """
-        assert self._cluster is not None
-        leader = self._cluster.leader(wanted.topic, wanted.partition)
-        if leader is None:
-            raise _Again("it has no leader", moved=True)
-        connection = self._connections.get(leader.node_id)
-        try:
-            if connection is None or connection.closed:
-                connection = self._connections[leader.node_id] = await self._cluster.dial(
-                    leader.node_id, read_ahead=SIZE_ONLY, allocate=self._pool.take
-                )
-            await connection.may_send()
-            return self._write(connection, wanted, offset)
-        except NetworkError as error:
-            raise _Again(str(error), moved=True) from error
-
-    def _send_ahead(self, wanted: Range, offset: int) -> FetchInFlight | None:
-        """Asks the leader at once, without waiting. Returns None if there is anything to wait for."""
-        assert self._cluster is not None
-        leader = self._cluster.leader(wanted.topic, wanted.partition)
-        connection = self._connections.get(leader.node_id) if leader else None
-        if connection is None or connection.closed or connection.throttled_s:
-            return None
-        return self._write(connection, wanted, offset)
-
-    def _write(self, connection: Connection, wanted: Range, offset: int) -> FetchInFlight:
-        assert self._cluster is not None
-        return send_fetch(
-            self._cluster,
-            connection,
-            [(wanted.topic, wanted.partition, offset)],
-            client_id=self.endpoint.client_id,
-            partition_bytes=self._fetch_bytes,
-            response_bytes=self._fetch_bytes,
-            isolation_level=self._isolation(wanted, offset),
-        )
-
-    async def _receive(self, sent: FetchInFlight, wanted: Range) -> tuple[Frame, Fetched]:
-        """Returns the answer, with or without records. The caller releases the frame.
-
-        Raises:
-            _Throttled, _Again, _BrokenLog, _NotThere, AuditError: what the answer, its error code or the lost
-                connection means.
-        """
-        try:
-            frame = await sent.future
-        except NetworkError as error:
-            raise _Again(str(error), moved=True) from error
-        try:
-            response = read_fetch_response(sent.version, frame.body)
-            sent.connection.throttle(response.throttle_ms)
-            if not response.error and not response.partitions and response.throttle_ms:
-                frame.release()
-                raise _Throttled
-            if not response.error and len(response.partitions) != 1:
-                raise MalformedFrame(f"{len(response.partitions)} partitions where one was asked for")
-            code = response.error or response.partitions[0].error
-            if code == ErrorCode.NONE:
-                return frame, response.partitions[0]
-        except MalformedFrame as error:
-            frame.release()
-            sent.connection.close()
-            raise _Again(f"malformed fetch response: {error}", moved=False) from error
-        frame.release()
-        raise self._meaning(code, wanted)
-
-    def _meaning(self, code: int, wanted: Range) -> Exception:
-        """Returns the exception that an error code means for the range."""
-        place = self._place(wanted)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return _NotThere(error_name(code))
-        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
-        if code == ErrorCode.CORRUPT_MESSAGE:
-            return _BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
-        return _Again(error_name(code), moved=outcome_of(code) is Reaction.FIND_LEADER)
 
 
 def _rest(wanted: Range, split: Split | None) -> Range:

@@ -16,7 +16,8 @@ import xxhash
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from mirror.audit.model import Hole, RecordRow, Side, What
+from mirror.audit.model.places import Side
+from mirror.audit.model.rows import Hole, RecordRow, What
 from mirror.audit.read.holes import NO_HOLES, PLAIN, Holes, Rules, coalesced
 from mirror.audit.read.units import Row, Unit
 from mirror.audit.spark.options import BATCH, COVERAGE, HOLES, ODD

@@ -12,7 +12,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from mirror.audit.model import STRADDLES, UNREAD, Span, What
+from mirror.audit.model.places import Span
+from mirror.audit.model.rows import STRADDLES, UNREAD, What
 from mirror.audit.read.holes import Holes
 from mirror.audit.read.ranges import RangePiece, StoredInstead, stored_in
 from mirror.audit.read.rows import HEADERS, unit_headers

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from mirror.audit.model import Side, Span
+from mirror.audit.model.places import Side, Span
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.opened import as_units, record_rows
 from mirror.audit.read.ranges import RangeCoverage

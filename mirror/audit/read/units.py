@@ -9,7 +9,7 @@ that hides nothing. Pure.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mirror.audit.model import OLD_FORMAT, UNREAD
+from mirror.audit.model.rows import OLD_FORMAT, UNREAD
 from mirror.legacy.entries import LegacySpan, named, span_at
 from mirror.legacy.reading import messages
 from mirror.legacy.upward import MOST_WRAPPED

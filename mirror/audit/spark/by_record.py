@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.read.opened import MISTIMED, TOMBSTONE
 from mirror.audit.spark.compare import dicts, read_side
 from mirror.audit.spark.options import RECORD, RECORDS, UNOPENED, SourceOptions

@@ -15,7 +15,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirror.audit.judge.coverage import CoverageKey
-from mirror.audit.model import BatchRow, Hole, Pairs, Side, TopicPartition, What
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark.options import BATCH, CHUNKS, COVERAGE, FORMAT, HOLES, ODD, SourceOptions
 

@@ -10,11 +10,13 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from mirror.audit.judge.coverage import key_of
-from mirror.audit.judge.looks import ChunkComparison, Located
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.regions import within
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
-from mirror.audit.model import Adopted, AuditRequest, OldRange, Pairs, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut, plan, task_size

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Adopted, Endpoint, OldRange, TopicPartition
+from mirror.audit.model.places import Adopted, OldRange, TopicPartition
+from mirror.audit.model.request import Endpoint
 from mirror.audit.prepare.plan import MIB, Task, from_json, to_json
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.net.options import address_text

@@ -29,7 +29,9 @@ from mirror.audit.certify.keys import SigningKey, fingerprint, read_public
 from mirror.audit.certify.verifying import Verified, verified
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, prepare
-from mirror.audit.model import AuditResult, Kind, RangeContent, Span, Verdict
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
+from mirror.audit.model.result import AuditResult, RangeContent, Verdict
 from mirror.cli import main
 from tests.audit.test_report import finding, result
 

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.certify.contents import root
-from mirror.audit.model import AuditResult, Coverage, RangeContent, Side, Span
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.result import AuditResult, Coverage, RangeContent
 from mirror.audit.prepare import plan
 from mirror.audit.read.rows import Chunks
 from mirror.records.header import HEADER_SIZE, BatchHeader

@@ -9,7 +9,7 @@ import pytest
 from mirror.audit.errors import AuditError
 from mirror.audit.explain import looking
 from mirror.audit.explain.looking import Looked, look
-from mirror.audit.model import AuditRequest, Endpoint
+from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.audit.prepare import patience
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults

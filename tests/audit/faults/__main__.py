@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 
-from mirror.audit.model import Side
+from mirror.audit.model.places import Side
 from mirror.audit.spark.session import LocalSession
 from mirror.sandbox import SandboxCluster
 from tests.audit.faults.grid import Grid

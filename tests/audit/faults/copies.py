@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
 
-from mirror.audit.model import Side, Span
+from mirror.audit.model.places import Side, Span
 from mirror.records.content.opening import Record, opened
 from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec
 from mirror.records.identity import MIRROR_BIT, Identity

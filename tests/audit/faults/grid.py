@@ -11,7 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, Finding, Side
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Side
+from mirror.audit.model.request import AuditRequest
 from mirror.net.cluster import Cluster
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.entries.checkpoint import Checkpoint

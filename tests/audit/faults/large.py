@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import psutil
 from crc32c import crc32c
 
-from mirror.audit.model import Side
+from mirror.audit.model.places import Side
 from mirror.records.content.opening import Record as Old
 from mirror.records.header import CRC_AT, CRC_FROM, MAGIC_AT
 from mirror.sandbox import SandboxCluster

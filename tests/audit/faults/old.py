@@ -8,7 +8,8 @@ import time
 
 from confluent_kafka import Producer
 
-from mirror.audit.model import Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
 from mirror.legacy import BatchSpan, Converted, LegacySpan, cut, up_convert
 from mirror.records.header import MAGIC, TRANSACTIONAL, BatchHeader, Codec
 from mirror.sandbox import SandboxCluster

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from mirror.audit.model import Finding, Kind, Side, Span
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from tests.audit.clusters import edited
 from tests.audit.faults.copies import OWNER, Copy, markers, rewritten, stamped

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror.audit.model import Side
+from mirror.audit.model.places import Side
 from mirror.sandbox import SandboxCluster
 from tests.audit.faults.grid import Grid, Seen, in_order
 from tests.audit.faults.healthy import HEALTHY, Healthy

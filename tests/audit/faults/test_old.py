@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.judge.changed.old_formats import OLD as WHY
-from mirror.audit.model import AuditRequest, Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare import plan
 from mirror.audit.read import units
 from mirror.legacy import Converted, cut, messages, up_convert
@@ -27,7 +29,8 @@ from tests.audit.faults.healthy import HEALTHY
 from tests.audit.faults.kinds import Shape, of_shapes
 from tests.audit.faults.old import BATCHES, OLD, VERSION, VERSIONS, sizes, write
 from tests.audit.faults.test_grid import check, spoiled
-from tests.audit.test_independent import audited, stored, varint
+from tests.audit.independent.test_consumer import audited
+from tests.audit.independent.tools import stored, varint
 from tests.legacy.logs import CODECS, MIB, consumed, fetched_old
 from tests.patience import PATIENT
 from tests.service.runs.rewriting.test_deep_path import wait_equal

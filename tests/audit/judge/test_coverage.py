@@ -19,7 +19,9 @@ from mirror.audit.judge.coverage import (
     check_side,
     coverage_of,
 )
-from mirror.audit.model import Bounds, Endpoint, Kind, Side, Span, TopicPartition
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import Endpoint
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from mirror.audit.judge.fills import with_fills
 from mirror.audit.judge.kinds import Scene
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, Side, Span, TopicPartition, What
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from tests.audit.judge.test_kinds import classify, row
 
 KEY = TopicPartition("t", 0)
@@ -50,7 +52,7 @@ def findings(source: str, destination: str, *cleaned: Side) -> list[Finding]:
     """As the job does it, all of the logs being looked at."""
     ours, theirs = Log(source, source=True), Log(destination, source=False)
     equal = {base for base, found in ours.rows.items() if theirs.rows.get(base) == found}
-    from mirror.audit.judge.drill import by_content
+    from mirror.audit.judge.rounds.drill import by_content
 
     end = min(ours.end, theirs.end)
     return classify(

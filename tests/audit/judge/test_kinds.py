@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.audit.judge.kinds import PlacedBatch, Scene, codec_name, header_changes, joined, named
-from mirror.audit.model import BatchRow, Finding, Kind, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 
 KEY = TopicPartition("t", 0)
 Log = dict[int, BatchRow]

@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import mapped
-from mirror.audit.model import AuditRequest, AuditResult, Bounds, Finding, Kind, Side, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range, copied
 from mirror.audit.read.holes import Rules

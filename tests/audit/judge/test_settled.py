@@ -7,7 +7,10 @@ import pytest
 
 from mirror.audit.judge.changed.cleaned import OpenedBatches, settled
 from mirror.audit.judge.fills import Explained
-from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 
 KEY = TopicPartition("t", 0)
 BOTH = frozenset(Side)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.audit.model import Finding, Kind, Side, Span, Undecided
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.result import Undecided
 from mirror.audit.page.maps import WIDTH, offset_map
 from tests.audit.test_report import coverage, finding, result
 

@@ -4,7 +4,9 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from mirror.audit.model import AuditResult, Finding, Kind, Side, SkippedRange, Span, Undecided, Verdict
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.result import AuditResult, SkippedRange, Undecided, Verdict
 from mirror.audit.page import page as module
 from mirror.audit.page.page import page
 from tests.audit.test_report import finding, result

@@ -6,7 +6,9 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition
-from mirror.audit.model import AuditRequest, Bounds, Kind, Side, Span, TopicPartition
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen, freeze
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import visible_filler

@@ -7,7 +7,9 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.job import _prepare
-from mirror.audit.model import AuditRequest, Bounds, Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Bounds, Span
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare import patience
 from mirror.audit.prepare.bounds import outside
 from mirror.audit.prepare.estimate import bytes_per_offset

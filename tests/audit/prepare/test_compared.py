@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from mirror.audit.model import BatchRow, Hole, OldRange, Pairs, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.places import OldRange, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.prepare.moving import besides, together, without
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage

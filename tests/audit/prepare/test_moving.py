@@ -6,7 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult
 from mirror.audit.prepare import moving, plan
 from mirror.audit.spark.progress import JobProgress
 from mirror.records.header import BatchHeader

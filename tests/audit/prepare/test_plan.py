@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.audit.model import Span, TopicPartition
+from mirror.audit.model.places import Span, TopicPartition
 from mirror.audit.prepare.plan import (
     LEAST_TASK_BYTES,
     MIB,

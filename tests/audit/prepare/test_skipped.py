@@ -6,17 +6,9 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from mirror.audit.model import (
-    Adopted,
-    AuditRequest,
-    Bounds,
-    Endpoint,
-    Side,
-    SkippedRange,
-    Span,
-    TopicPartition,
-    Undecided,
-)
+from mirror.audit.model.places import Adopted, Bounds, Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest, Endpoint
+from mirror.audit.model.result import SkippedRange, Undecided
 from mirror.audit.prepare.bounds import cluster_options
 from mirror.audit.prepare.skipped import Decisions, decided, skipped
 from mirror.net.cluster import Cluster

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Adopted, Endpoint, Side, TopicPartition, What
+from mirror.audit.model.places import Adopted, Side, TopicPartition
+from mirror.audit.model.request import Endpoint
+from mirror.audit.model.rows import What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import Rules, judged_batches, were_there
 from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records

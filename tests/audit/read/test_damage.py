@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.errors import AuditError
-from mirror.audit.model import AuditRequest, Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare import plan
 from mirror.records.header import BatchHeader
 from mirror.sandbox import Broker, SandboxCluster

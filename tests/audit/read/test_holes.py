@@ -6,7 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Side, What
+from mirror.audit.model.places import Side
+from mirror.audit.model.rows import What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import PLAIN, Rules, judged_batches
 from mirror.audit.read.ranges import RangeCoverage, RangePiece, cut_records

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mirror.audit.model import RecordRow, Span
+from mirror.audit.model.places import Span
+from mirror.audit.model.rows import RecordRow
 from mirror.audit.read.opened import as_units, opened_rows
 from mirror.audit.read.rows import digester, headers_of, make_block
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Side
+from mirror.audit.model.places import Side
 from mirror.audit.prepare.plan import CopiedRange, Range
 from mirror.audit.read import fetching, reader
 from mirror.audit.read.holes import Rules

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from mirror.audit.model import Side, What
+from mirror.audit.model.places import Side
+from mirror.audit.model.rows import What
 from mirror.audit.read.holes import PLAIN, Rules
 from mirror.audit.read.rows import (
     SCHEMA,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from mirror.audit.model import STRADDLES, UNREAD, Side, Span, What
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.rows import STRADDLES, UNREAD, What
 from mirror.audit.prepare.plan import CopiedRange, Range
 from mirror.audit.read import units
 from mirror.audit.read.holes import Rules

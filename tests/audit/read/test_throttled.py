@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mirror.audit.prepare.plan import Range
+from mirror.audit.read.leaders import Leaders, Throttled
 from mirror.audit.read.ranges import RangeCoverage
-from mirror.audit.read.reader import Reader, _Throttled
+from mirror.audit.read.reader import Reader
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import create, endpoint
 from tests.net.stage.real import limited, log_of, opened
@@ -26,19 +27,19 @@ def test_answers_without_anything_but_a_time_to_wait(
     """They are no malformed answers: no connection is closed for one, and none counts as a failed try."""
     create(source_cluster, topic_name)
     seen: Counter[str] = Counter()
-    receive = Reader._receive
+    receive = Leaders.receive
 
-    async def received(reader: Reader, *args: Any) -> Any:
+    async def received(leaders: Leaders, *args: Any) -> Any:
         try:
-            return await receive(reader, *args)
-        except _Throttled:
+            return await receive(leaders, *args)
+        except Throttled:
             seen["throttled"] += 1
             raise
 
     async def recover(*args: Any) -> None:
         seen["failed"] += 1
 
-    monkeypatch.setattr(Reader, "_receive", received)
+    monkeypatch.setattr(Leaders, "receive", received)
     monkeypatch.setattr(Reader, "_recover", recover)
     assert asyncio.run(_read(source_cluster, topic_name)) == BATCHES
     assert seen["throttled"] > 0

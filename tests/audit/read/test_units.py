@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import OLD_FORMAT, UNREAD, Side, What
+from mirror.audit.model.places import Side
+from mirror.audit.model.rows import OLD_FORMAT, UNREAD, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read import units
 from mirror.audit.read.holes import PLAIN, Rules

@@ -3,7 +3,8 @@
 from itertools import permutations
 from typing import Any
 
-from mirror.audit.model import RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.spark.by_record import BLOCK_BITS, MOST_BLOCKS, block_bits, in_order
 
 DIGESTS = {"s_digest": b"ours", "d_digest": None, "differs": True, "mistimed": False}

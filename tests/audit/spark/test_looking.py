@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from mirror.audit.model import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, ReadingEstimate
 from mirror.audit.spark.by_record import LaterRecords
 from mirror.audit.spark.looking import Looking

@@ -8,7 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, AuditResult, Kind, Side, Span, Verdict
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
 from mirror.audit.prepare import plan
 from tests.audit.clusters import edited, faked
 from tests.fakes.broker import FakeCluster

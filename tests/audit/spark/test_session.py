@@ -23,7 +23,7 @@ from tests.audit.clusters import copy, create, fill
 SCRIPT = """
 import sys
 from mirror.audit.command import audit_flow
-from mirror.audit.model import AuditRequest, Endpoint
+from mirror.audit.model.request import AuditRequest, Endpoint
 ports, topic = [int(port) for port in sys.argv[1:3]], sys.argv[3]
 ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
 code = audit_flow(AuditRequest(flow="east->west", source=ends[0], destination=ends[1], topics=(topic,), catch_up_s=0))
@@ -159,7 +159,7 @@ import sys, threading, time
 import psutil
 from mirror.audit import report
 from mirror.audit.command import audit_flow
-from mirror.audit.model import AuditRequest, Endpoint
+from mirror.audit.model.request import AuditRequest, Endpoint
 ports, topic, at, victim, when = [int(port) for port in sys.argv[1:3]], *sys.argv[3:]
 gone = threading.Event()
 

@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model import Adopted, Endpoint, OldRange, TopicPartition
+from mirror.audit.model.places import Adopted, OldRange, TopicPartition
+from mirror.audit.model.request import Endpoint
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
@@ -129,7 +130,7 @@ class TestReading:
             digests: list[bytes] = []
             async for block in reader.blocks(wanted, coverage):
                 digests += block.digests
-                for connection in reader._connections.values():
+                for connection in reader._leaders._connections.values():
                     connection.close()
             await reader.close()
             return digests

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mirror.audit.read.reader import Reader
+from mirror.audit.read.leaders import Leaders
 from mirror.net.connect import connect
 from mirror.net.connection import Connection
 from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError
@@ -203,12 +203,12 @@ def test_what_a_scram_server_may_not_ask(answer: str, why: str) -> None:
 async def test_the_audit_sends_nothing_while_a_session_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     connection, theirs = pair()
     connection.hold()
-    reader: Any = Reader.__new__(Reader)
-    reader._connections = {1: connection}
-    reader._cluster = types.SimpleNamespace(leader=lambda *_: types.SimpleNamespace(node_id=1))
+    leaders: Any = Leaders.__new__(Leaders)
+    leaders._connections = {1: connection}
+    leaders._cluster = types.SimpleNamespace(leader=lambda *_: types.SimpleNamespace(node_id=1))
     sent: list[int] = []
-    monkeypatch.setattr(reader, "_write", lambda *_: sent.append(1))
-    asking = asyncio.create_task(reader._send(types.SimpleNamespace(topic="t", partition=0), 0))
+    monkeypatch.setattr(leaders, "_write", lambda *_: sent.append(1))
+    asking = asyncio.create_task(leaders.send(types.SimpleNamespace(topic="t", partition=0), 0, 0))
     for _ in range(5):
         await asyncio.sleep(0.05)
     assert sent == []

@@ -8,7 +8,10 @@ from operator import attrgetter
 
 from mirror.audit.judge.changed.cleaned import is_excused
 from mirror.audit.judge.spans import overlapping
-from mirror.audit.model import BatchRow, Finding, Kind, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 
 
 def finding_of(

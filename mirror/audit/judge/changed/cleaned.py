@@ -15,7 +15,10 @@ from operator import attrgetter
 
 from mirror.audit.judge.fills import Explained
 from mirror.audit.judge.spans import less, overlapping
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 
 GONE_HERE = (
     "the source's log cleaner may have removed them since: they have no key, or a later record of their key stands, or "

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mirror.audit.judge.coverage import CoverageKey
 from mirror.audit.judge.spans import clipped, merged, overlapping
-from mirror.audit.model import BatchRow, Finding, Kind, Span, TopicPartition
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.read.ranges import OldSpan, RangeCoverage
 
 OLD = "the source stores a format from before Kafka 0.11"

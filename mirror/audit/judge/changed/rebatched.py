@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from mirror.audit.judge.changed.cleaned import is_excused
-from mirror.audit.model import BatchRow, RecordDifference, Side, Span
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.rows import BatchRow
 from mirror.records.header import CODEC_MASK
 
 REBATCHED = "small batches in a row became larger ones"

@@ -16,7 +16,10 @@ from typing import NamedTuple
 from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused
 from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.spans import less, overlapping
-from mirror.audit.model import BatchRow, Finding, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME
 
 SPARSE = "records were missing inside of the batch"

@@ -18,7 +18,7 @@ FLOW_ID_MAX = 200
 _FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 ACCEPTABLE = ("unverifiable", "oversize")
-"""Findings that the audit may pass: the same as ``audit.model.ACCEPTABLE``, which a daemon does not import."""
+"""Findings that the audit may pass: the same as ``audit.model.request.ACCEPTABLE``, which a daemon does not import."""
 
 
 def check_acceptable(kind: str) -> str:

@@ -1,7 +1,8 @@
 """A flow back: what clients wrote is at the destination, and the source is a copy of it. The indexes are those of what
 clients wrote (``tests.audit.exact.LAYOUT``)."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from mirror.records.header import BatchHeader
 from mirror.records.transactions import ABORT, COMMIT
 from tests.audit.clusters import edited

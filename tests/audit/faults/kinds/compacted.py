@@ -1,6 +1,7 @@
 """Compacted topics."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from mirror.records.header import BatchHeader, Codec
 from tests.audit.faults.copies import Copy, compacted, records_of, rewritten
 from tests.audit.faults.kinds.fault import AT, COMPACTED, COMPACTED_MAPPED, Told, changed, fault, same

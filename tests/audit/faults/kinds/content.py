@@ -1,6 +1,7 @@
 """Batches with other content, or cut in another way."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from mirror.records.header import TRANSACTIONAL, BatchHeader, Codec
 from tests.audit.clusters import edited
 from tests.audit.faults.copies import OWNER, Copy, records_of, rewritten

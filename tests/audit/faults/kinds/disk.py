@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from mirror.audit.model import Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
 from mirror.records.header import CONTROL, HEADER_SIZE
 from tests.audit.clusters import edited
 from tests.audit.faults.copies import Copy

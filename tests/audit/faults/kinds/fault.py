@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from mirror.audit.model import Kind, Side, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
 from tests.audit.faults.copies import Copy
 
 SOURCE, DESTINATION = Side.SOURCE, Side.DESTINATION

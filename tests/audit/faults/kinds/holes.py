@@ -1,6 +1,7 @@
 """Holes that are filled wrongly."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.transactions import COMMIT
 from tests.audit.clusters import edited

@@ -1,6 +1,7 @@
 """Records that are lost, doubled, moved, or somebody else's."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from tests.audit.faults.copies import Copy, stamped
 from tests.audit.faults.kinds.fault import AT, DESTINATION, MAPPED, PLAIN, SOURCE, TRANSACTIONS, Told, fault
 from tests.audit.faults.segments import Unit

@@ -1,6 +1,7 @@
 """Copies with offsets of their own."""
 
-from mirror.audit.model import Kind, Span
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Span
 from tests.audit.clusters import edited
 from tests.audit.faults.copies import Copy, markers, rewritten
 from tests.audit.faults.kinds.content import all_of_others

@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping, Set
 import pytest
 
 from mirror.audit.judge.changed.borders import is_overlaid, overreaching, told_by_borders
-from mirror.audit.model import BatchRow, Finding, Kind, RecordDifference, Side, Span, TopicPartition
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from tests.audit.judge.test_kinds import log, row, told
 
 KEY = TopicPartition("t", 0)

@@ -9,7 +9,10 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.judge.changed import cleaned
-from mirror.audit.model import AuditRequest, AuditResult, Finding, Kind, Span, Verdict
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
 from mirror.audit.prepare import plan
 from mirror.audit.spark import by_record
 from mirror.records.content.opening import opened

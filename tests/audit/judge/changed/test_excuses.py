@@ -7,7 +7,10 @@ from pyspark.sql import types as T
 from mirror.audit.judge.changed.cleaned import REWRITTEN
 from mirror.audit.judge.changed.rebatched import REBATCHED
 from mirror.audit.judge.kinds import Scene, named
-from mirror.audit.model import BatchRow, Hole, Kind, RecordDifference, Side, Span, What
+from mirror.audit.model.differences import RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.spark.by_record import _excused, _latest
 from tests.audit.judge.changed.test_reencoded import ALL, BOTH, KEY, at, row
 

@@ -3,19 +3,10 @@ findings on real brokers: ``tests/audit/faults/test_old.py``."""
 
 from mirror.audit.judge.changed.old_formats import OLD, in_pieces, spans_of, told
 from mirror.audit.judge.kinds import Scene, named
-from mirror.audit.model import (
-    OLD_FORMAT,
-    UNREAD,
-    BatchRow,
-    Finding,
-    Hole,
-    Kind,
-    Pairs,
-    Side,
-    Span,
-    TopicPartition,
-    What,
-)
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.rows import OLD_FORMAT, UNREAD, BatchRow, Hole, What
 from mirror.audit.prepare.moving import besides
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage

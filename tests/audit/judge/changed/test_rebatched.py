@@ -10,7 +10,12 @@ from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE
 from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.changed.reencoded import SPARSE, counted, settled, suspects
 from mirror.audit.judge.kinds import PlacedBatch, Scene, named
-from mirror.audit.model import AuditRequest, AuditResult, BatchRow, Kind, Pairs, RecordDifference, Side, Span, Verdict
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rebatch
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader

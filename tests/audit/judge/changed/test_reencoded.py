@@ -9,20 +9,12 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.judge.changed.cleaned import GONE_HERE
 from mirror.audit.judge.changed.reencoded import APPENDED, CUT, RECODED, SPARSE, counted, settled, suspects
-from mirror.audit.model import (
-    AuditRequest,
-    AuditResult,
-    BatchRow,
-    Hole,
-    Kind,
-    Pairs,
-    RecordDifference,
-    Side,
-    Span,
-    TopicPartition,
-    Verdict,
-    What,
-)
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.result import AuditResult, Verdict
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.report import verdict
 from mirror.records.content.rewriting import rewrite
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Codec

@@ -8,7 +8,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirror.audit import job
-from mirror.audit.model import AuditRequest, Span
+from mirror.audit.model.places import Span
+from mirror.audit.model.request import AuditRequest
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import endpoint
 from tests.service.runs.holes.test_holes import consumed, plain, wait_for_equal_ends

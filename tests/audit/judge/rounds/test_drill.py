@@ -1,8 +1,11 @@
 """Which chunks are looked at again, and where damage cuts them."""
 
-from mirror.audit.judge.drill import by_content, drill_down
-from mirror.audit.judge.regions import DifferingChunk
-from mirror.audit.model import BatchRow, Finding, Kind, Pairs, Span, TopicPartition
+from mirror.audit.judge.rounds.drill import by_content, drill_down
+from mirror.audit.judge.rounds.regions import DifferingChunk
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
 
 KEY = TopicPartition("t", 0)

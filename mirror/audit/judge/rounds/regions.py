@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirror.audit.judge.kinds import Content, PlacedBatch
-from mirror.audit.model import Bounds, Hole, Pairs, Span, TopicPartition
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.rows import Hole
 from mirror.audit.prepare.plan import Range
 
 MOST_APART = 8

@@ -4,8 +4,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.judge.kinds import Content, PlacedBatch
-from mirror.audit.judge.regions import DifferingChunk
-from mirror.audit.model import BatchRow, Finding, Pairs, Span, TopicPartition
+from mirror.audit.judge.rounds.regions import DifferingChunk
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Span, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range, chunk_range
 
 

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mirror.audit.judge.regions import Region
-from mirror.audit.model import Finding, Kind, Span, TopicPartition
+from mirror.audit.judge.rounds.regions import Region
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Span, TopicPartition
 
 MOST_APART = 1_000
 """If one partition and window has more findings about log cleaners and moves than this, neighbours are folded."""

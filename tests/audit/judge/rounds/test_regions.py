@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mirror.audit.judge.regions import (
+from mirror.audit.judge.rounds.regions import (
     FIRST_CHUNKS,
     MOST_APART,
     DifferingChunk,
@@ -17,7 +17,9 @@ from mirror.audit.judge.regions import (
     shifts_at,
     unmatched,
 )
-from mirror.audit.model import BatchRow, Bounds, Hole, Pairs, Span, TopicPartition, What
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.prepare.plan import Range
 
 KEY = TopicPartition("t", 0)

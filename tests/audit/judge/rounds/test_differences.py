@@ -1,18 +1,13 @@
 """One fault is one finding, wherever it lies and however much lies behind it; and little is read to find it."""
 
-from collections.abc import Sequence, Set
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.audit.judge import differences, runs
-from mirror.audit.judge.differences import Differences
-from mirror.audit.judge.regions import DifferingChunk, Window, of_bounds
-from mirror.audit.model import Finding, Kind, Pairs, Side, Span, TopicPartition
-from mirror.audit.prepare.plan import Range
-from tests.audit.logs import KEY, Batch, Logs, plain, units
+from mirror.audit.judge.rounds import differences, runs
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
+from tests.audit.logs import Batch, Logs, plain
 
 Told = tuple[Kind, Span | None, Span | None]
 
@@ -261,54 +256,3 @@ def test_a_short_stream_in_other_batches() -> None:
         (Kind.RESEGMENTED, Span(0, 200), Span(0, 200)),
         (Kind.MISSING, Span(77, 78), None),
     ]
-
-
-@pytest.mark.parametrize("cleaners", [frozenset(), frozenset({Side.DESTINATION})])
-def test_what_cleaners_have_taken_is_opened_without_digests(cleaners: Set[Side]) -> None:
-    """It may be very much. Elsewhere, they say which record stands where."""
-    asked: list[bool] = []
-
-    class Asked(Logs):
-        def records(self, *args: Any, digests: bool) -> Any:
-            asked.append(digests)
-            return super().records(*args, digests=digests)
-
-    source = plain(40, 5)
-    in_pieces = [*source[:10], source[10][:2], source[10][2:], *source[11:]]
-    Asked(source, in_pieces, width=1_000, cleaners=cleaners).audit()
-    assert asked
-    assert set(asked) == {not cleaners}
-
-
-@pytest.mark.parametrize(
-    ("unmatched", "there"), [({53: 12, 55: 4}, 55), ({53: 4, 55: 2}, 53), ({53: 10, 55: 11}, None)]
-)
-def test_a_border_is_where_fewer_rows_are_without_a_counterpart(
-    monkeypatch: pytest.MonkeyPatch, unmatched: dict[int | None, int], there: int | None
-) -> None:
-    """Of two places for it, the first that leaves fewer than the ten where it is due; otherwise it stays there."""
-    pinned: list[int | None] = [None]
-
-    class Bordered(Logs):
-        def borders(self, key: TopicPartition) -> Sequence[int]:
-            return [50]
-
-        def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
-            pinned.append(there)
-
-    def seen() -> Pairs:
-        rows = units(plain({None: 10, **unmatched}[pinned[-1]]))
-        return Pairs({row.base_offset: row for row in rows}, {})
-
-    def look(_: Differences, windows: Sequence[Window], **__: bool) -> None:
-        for window in windows:
-            window.pairs = seen()
-
-    logs = Bordered(plain(100), plain(100))
-    monkeypatch.setattr(Differences, "_look", look)
-    monkeypatch.setattr(differences, "shifts_at", lambda *_: [3, 5])
-    whole, where = of_bounds(logs.bounds()), Range("t", 0, 0, 100, True, 10)
-    window = Window(whole, (DifferingChunk(where, 10),), (), where, seen())
-    Differences(logs, {KEY: logs.bounds()})._pin([window])
-    assert pinned[-1] == there
-    assert window.pairs == seen()

@@ -1,9 +1,11 @@
-"""The interface through which ``differences`` reads both clusters."""
+"""The interface through which the rounds read both clusters."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
-from mirror.audit.model import BatchRow, Pairs, RecordDifference, Side, TopicPartition
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
 
 Located = list[tuple[TopicPartition, BatchRow]]

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
-from mirror.audit.model import Kind, Pairs, RecordDifference, Side, TopicPartition
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, TopicPartition
 from mirror.records.identity import MIRROR_BIT
-from tests.audit.judge.test_chunk_borders import BOTH, KEY, BytesOfLogs, Told
+from tests.audit.judge.rounds.test_chunk_borders import BOTH, KEY, BytesOfLogs, Told
 from tests.records.builders import raw_batch
 from tests.simulation.model.broker import ABORT, marker_batch
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.judge import differences, regions
 from mirror.audit.judge.consequences import told_once
-from mirror.audit.judge.differences import Differences
-from mirror.audit.judge.drill import drill_down
-from mirror.audit.judge.looks import ChunkComparison, Located
-from mirror.audit.judge.regions import of_bounds
+from mirror.audit.judge.rounds import differences, reading, regions
+from mirror.audit.judge.rounds.differences import Differences
+from mirror.audit.judge.rounds.drill import drill_down
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.regions import of_bounds
 from mirror.audit.judge.spans import merged
-from mirror.audit.model import BatchRow, Bounds, Hole, Kind, Pairs, RecordDifference, Side, Span, TopicPartition, What
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import cut_records
@@ -39,7 +42,7 @@ def singles(start: int, end: int) -> list[bytes]:
 
 @dataclass
 class BytesOfLogs:
-    """``differences.Looks`` over the bytes of two logs, read by the audit's own code; no record differs in batches that
+    """``looks.Looks`` over the bytes of two logs, read by the audit's own code; no record differs in batches that
     are opened. ``end``: of both logs."""
 
     source: Sequence[bytes]
@@ -160,7 +163,7 @@ def test_a_gap_that_covers_whole_chunks() -> None:
         assert {(kind, here) for kind, here, _ in found} == {(Kind.CLEANED, None)}, width
         assert merged(there for _, _, there in found if there) == [Span(10, 100)], width
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(differences, "overlapping", lambda spans, wanted: iter(()))
+        patched.setattr(reading, "overlapping", lambda spans, wanted: iter(()))
         with pytest.raises(AuditError, match="while it was read"):
             BytesOfLogs(log, log, 110, BOTH).audit(20)
 

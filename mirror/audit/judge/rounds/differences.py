@@ -1,0 +1,269 @@
+"""Turns chunks that differ into findings, in rounds: each examines a window of each region and follows its shift.
+
+No Spark in here: ``Looks`` does the reading. At any time, memory holds the windows of one round, the findings, and the
+chunks that still differ (about a thousand rows per GB). Each round searches elsewhere for batches that nothing
+explains. When there are too many of these, the rest is counted but not examined (``wholesale``).
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mirror.audit.judge.rounds.looks import ChunkComparison, Looks
+from mirror.audit.judge.rounds.naming import Namer
+from mirror.audit.judge.rounds.reading import WindowReader
+from mirror.audit.judge.rounds.regions import (
+    DifferingChunk,
+    Region,
+    ShiftToTry,
+    Window,
+    before,
+    behind,
+    chunks_of,
+    differing_offsets,
+    followed,
+    is_opaque,
+    jump_ahead,
+    jump_back,
+    overlaps,
+    regions,
+    skipped,
+    united,
+)
+from mirror.audit.judge.rounds.runs import MovedRun, less, moved_finding, resegmented, wholesale
+from mirror.audit.judge.rounds.searching import Elsewhere
+from mirror.audit.model.findings import Finding
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.rows import Hole
+from mirror.audit.prepare.plan import Range
+
+ROUND_BATCHES = 200_000
+"""Differing batches per round, all partitions together: about 100 MB."""
+MOST_UNEXPLAINED = 100_000
+"""After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
+
+
+class Differences:
+    """Examines the regions that differ, and collects findings: queues the regions, follows their shifts, and lets
+    others read the windows and name what is in them."""
+
+    def __init__(
+        self,
+        looks: Looks,
+        bounds: Mapping[TopicPartition, Bounds],
+        *,
+        mapped: bool = False,
+        passed: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        codec: int | None = None,
+        rebatches: bool = False,
+        append_times: bool = False,
+    ) -> None:
+        """
+        Args:
+            looks: reads both clusters.
+            bounds: of each partition.
+            mapped: the destination has offsets of its own.
+            passed: offsets of records that the flow says it has passed over, each with what became of it.
+            codec: with which the flow compresses batches anew.
+            rebatches: the flow makes larger batches of small ones.
+            append_times: the destination's broker may have put its own times in.
+        """
+        self._looks = looks
+        self._bounds = bounds
+        self._reader = WindowReader(looks, bounds)
+        self._namer = Namer(
+            looks=looks,
+            bounds=bounds,
+            ended=self._reader.ended,
+            mapped=mapped,
+            passed={} if passed is None else passed,
+            codec=codec,
+            rebatches=rebatches,
+            append_times=append_times,
+        )
+        self._queues: dict[TopicPartition, deque[Region]] = defaultdict(deque)
+        self._moved: dict[TopicPartition, list[MovedRun]] = defaultdict(list)
+        self._opened: dict[TopicPartition, list[MovedRun]] = defaultdict(list)
+
+    def run(self, found: Iterable[Region]) -> list[Finding]:
+        """Returns findings for what differs in these regions. Runs are not joined across windows, and consequences are
+        not folded yet.
+
+        Raises:
+            AuditError: a log changed while it was read.
+        """
+        findings: list[Finding] = []
+        for region in found:
+            self._queues[region.key].append(region)
+        while windows := self._windows():
+            self._reader.read(windows)
+            windows = self._apart(windows)
+            self._reader.pin(windows)
+            elsewhere = self._follow(windows)
+            self._keep_opened(windows)
+            findings += self._namer.findings(windows, elsewhere)
+        for _, queue in sorted(self._queues.items()):
+            findings += wholesale(queue, MOST_UNEXPLAINED)
+        for key, moved in self._moved.items():
+            findings += [moved_finding(key, one) for one in moved]
+        for key, opened in self._opened.items():
+            findings += resegmented(key, opened)
+        return findings
+
+    def holes(self, key: TopicPartition) -> Sequence[Hole]:
+        """The source's holes, from windows with unexplained differences."""
+        return self._namer.holes[key]
+
+    @property
+    def ended(self) -> set[TopicPartition]:
+        """The partitions of which both logs were examined to their ends."""
+        return self._reader.ended
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    def _windows(self) -> list[Window]:
+        """Returns the next windows. Regions of one partition share a round only if they cannot overlap."""
+        found: list[Window] = []
+        if self._namer.unexplained >= MOST_UNEXPLAINED:
+            return found
+        room = ROUND_BATCHES
+        for queue in self._queues.values():
+            while queue and (window := Window.first_of(queue[0], room)):
+                alone = queue[0].shift or queue[0].source.end != queue[0].destination.end
+                queue.popleft()
+                found.append(window)
+                room -= window.batches
+                if alone or (queue and queue[0].shift):
+                    break
+        return found
+
+    def _apart(self, windows: Sequence[Window]) -> list[Window]:
+        """Returns the windows that no other region overlaps. Those that a batch has widened into the next region are
+        queued again, joined with it: a batch may be longer than all that lies between two regions."""
+        left: list[Window] = []
+        wide: dict[TopicPartition, Region] = {}
+        for window in windows:
+            key, region = window.region.key, window.region
+            if left and key not in wide and overlaps(left[-1].region, region):
+                wide[key] = left.pop().region
+            if key in wide and overlaps(wide[key], region):
+                wide[key] = united(wide[key], region)
+            else:
+                left.append(window)
+        for window in [*left]:
+            key, queue = window.region.key, self._queues[window.region.key]
+            if queue and overlaps(window.region, queue[0]):
+                left.remove(window)
+                wide[key] = window.region
+        for key, region in wide.items():
+            queue = self._queues[key]
+            while queue and overlaps(region, queue[0]):
+                region = united(region, queue.popleft())
+            queue.appendleft(region)
+        return left
+
+    # -- shifts --------------------------------------------------------------------------------------------------------
+
+    def _follow(self, windows: Sequence[Window]) -> Elsewhere:
+        """Compares what follows the windows at the shift with which they end, and cuts them where that shift begins.
+
+        The shift comes first from rows that match within a window. A shift may be larger than a window; it is then
+        found by searching both logs for the window's rows.
+        """
+        steps = {id(window): followed(window.pairs) for window in windows}
+        self._reader.open(
+            [
+                window
+                for window in windows
+                if not window.region.by_record
+                and not self._looks.cleaned(window.region.key)
+                and not self._namer.is_anew(window)
+                and is_opaque(window.pairs, steps[id(window)].matched)
+            ],
+            steps,
+        )
+        left = [window for window in windows if window.rest]
+        trials = []
+        for window in left:
+            step = steps[id(window)]
+            if step.shift or window.by_record != window.region.by_record:
+                trials.append((window, ShiftToTry(step.shift, step.start if step.shift else window.where.end)))
+        left = self._adopted(trials, left)
+        elsewhere = Elsewhere(self._looks)
+        elsewhere.search([window.pairs for window in left if not window.by_record])
+        for jump in (jump_ahead, jump_back):
+            jumps = ((window, jump(window, elsewhere.source, elsewhere.destination)) for window in left)
+            left = self._adopted([(window, found) for window, found in jumps if found], left)
+        for window in left:
+            self._go_on(window)
+        return elsewhere
+
+    def _adopted(self, trials: Sequence[tuple[Window, ShiftToTry]], windows: Sequence[Window]) -> list[Window]:
+        """Tries these shifts. Returns the windows for which no shift made fewer offsets after them differ."""
+        adopted: set[int] = set()
+        for by_record in (False, True):
+            some = []
+            for window, (step, start) in trials:
+                shift = window.region.shift + step
+                end = min(window.region.end_at(shift), self._reader.end_of(replace(window.region, shift=shift)))
+                if window.by_record == by_record and end > start:
+                    some.append((window, window.where._replace(start=start, end=end, shift=shift, first=False)))
+            passes = self._looks.chunks([where for _, where in some], by_record=by_record) if some else []
+            for (window, where), passed in zip(some, passes, strict=True):
+                chunks = chunks_of(passed.differing, where)
+                less = differing_offsets(chunks, where.start) < differing_offsets(window.rest, where.start)
+                if passed.whole and less:
+                    self._adopt(window, where, chunks, passed)
+                    adopted.add(id(window))
+        return [window for window in windows if id(window) not in adopted]
+
+    def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
+        region, step = window.region, where.shift - window.region.shift
+        begun, end = min(window.pairs.starts, default=where.start), window.where.end
+        window.pairs = before(window.pairs, where.start, where.start + step)
+        window.where = window.where._replace(end=max(where.start, where.start + step))
+        whole = replace(
+            region,
+            source=Span(where.start, region.source.end),
+            destination=Span(where.start, region.destination.end - step),
+            shift=where.shift,
+            by_record=window.by_record,
+        )
+        if whole.source.end != whole.destination.end and (not chunks or chunks[-1].where.end < where.end):
+            # No chunk of this pass has what the shift moved beyond the region's end.
+            last = where._replace(start=max(where.start, where.end - where.width))
+            chunks.append(DifferingChunk(last, 0, certain=False))
+        self._moved[region.key] = less(self._moved[region.key], Span(begun, where.end))
+        moved = MovedRun(Span(where.start, where.end), where.shift, 0 if window.by_record else passed.batches)
+        if where.shift:
+            self._moved[region.key].append(moved)
+        if window.by_record:
+            self._opened[region.key].append(moved)
+        passed_over = skipped(window, Span(end, where.start), Span(end, where.start + step))
+        self._queues[region.key].extendleft(reversed([*passed_over, *regions(chunks, whole)]))
+
+    def _go_on(self, window: Window) -> None:
+        """Queues the rest of a window without a shift to follow; its next window will be larger."""
+        region, end = window.region, window.where.end
+        chunks = behind(window.rest, end)
+        if chunks:
+            start = chunks[0].where.start
+            self._queues[region.key].appendleft(
+                replace(
+                    region,
+                    chunks=chunks,
+                    source=Span(start, region.source.end),
+                    destination=Span(start, region.destination.end),
+                    by_record=window.by_record,
+                    chunks_at_once=2 * region.chunks_at_once,
+                )
+            )
+
+    def _keep_opened(self, windows: Iterable[Window]) -> None:
+        """Keeps the runs of these windows that are compared record by record."""
+        for window in windows:
+            if window.by_record:
+                key = window.region.key
+                end = min(window.where.end, self._bounds[key].source.end)
+                span = Span(max(window.where.start, window.opened_from), end)
+                self._opened[key].append(MovedRun(span, window.region.shift, 0))

@@ -1,0 +1,154 @@
+"""Names what a round has found: its windows' rows, and where the same rows stand elsewhere, become findings."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from mirror.audit.judge.changed.borders import is_overlaid
+from mirror.audit.judge.changed.reencoded import suspects
+from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
+from mirror.audit.judge.rounds.drill import by_content
+from mirror.audit.judge.rounds.looks import Looks
+from mirror.audit.judge.rounds.regions import Window
+from mirror.audit.judge.rounds.runs import folded
+from mirror.audit.judge.rounds.searching import Elsewhere
+from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.places import Bounds, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole
+
+MOST_OPENED = 100_000
+"""Records per round in batches that are opened for no other reason than their borders."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Namer:
+    """Names what differs in windows.
+
+    ``ended``: partitions of which both logs were examined to their ends. ``mapped``: the destination has offsets of its
+    own. ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``:
+    with which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``:
+    the destination's broker may have put its own times in.
+
+    ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
+    unexplained differences.
+    """
+
+    looks: Looks
+    bounds: Mapping[TopicPartition, Bounds]
+    ended: Set[TopicPartition]
+    mapped: bool
+    passed: Mapping[TopicPartition, Mapping[int, str]]
+    codec: int | None
+    rebatches: bool
+    append_times: bool
+    unexplained: int = 0
+    holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
+
+    def findings(self, windows: Sequence[Window], elsewhere: Elsewhere) -> list[Finding]:
+        """Returns the windows' findings. Searches ``elsewhere`` for what it has not been asked for yet."""
+        elsewhere.search([window.pairs for window in windows if not window.by_record])
+        inside = self._records_inside(windows, elsewhere)
+        findings: list[Finding] = []
+        for window in windows:
+            key, known = window.region.key, self.bounds[window.region.key]
+            cleaned = self.looks.cleaned(key)
+            opened = inside.get(id(window))
+            local = by_content((key, row) for row in window.pairs.source.values())
+            found = named(
+                Scene(
+                    key=key,
+                    audited=known.audited,
+                    source=window.pairs.source,
+                    destination=window.pairs.destination,
+                    in_source={**elsewhere.source, **local},
+                    in_tail=_behind_audited(elsewhere.destination, known) if key not in self.ended else {},
+                    holes=window.pairs.holes,
+                    markers=window.pairs.markers,
+                    odd=window.pairs.odd,
+                    equal=window.pairs.equal,
+                    looked=[Span(window.where.start, window.where.end)],
+                    cleaned=cleaned,
+                    opened=None if opened is None else [one for one in opened if not one.mistimed],
+                    mistimed=[one.offset for one in opened or () if one.mistimed],
+                    mapped=self.mapped,
+                    shift=window.region.shift,
+                    by_record=window.by_record,
+                    ended=key in self.ended,
+                    passed=self.passed.get(key, {}),
+                    codec=self.codec,
+                    rebatches=self.rebatches,
+                    append_times=self.append_times,
+                    source_end=known.source.end,
+                    cut_off_at=known.destination.end - window.region.shift,
+                )
+            )
+            explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
+            others = [one for one in found if one.kind not in _EXPLAINED]
+            # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
+            # run counts as one.
+            self.unexplained += sum(one.batches or one.records for one in others)
+            self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
+            self.holes[key] += window.pairs.holes if others and not self.mapped else []
+            findings += [*folded(explained), *others]
+        return findings
+
+    def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, list[RecordDifference]]:
+        """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""
+        wanted = [window for window in windows if self._opens(window)]
+        asked = {id(window) for window in wanted}
+        room = MOST_OPENED
+        for window in windows:
+            if id(window) not in asked and not window.by_record and _is_overlaid(window.pairs, elsewhere):
+                room -= sum(row.records for row in window.pairs.rows)
+                if room >= 0:
+                    wanted.append(window)
+        opened: dict[TopicPartition, list[RecordDifference]] = {}
+        for is_cleaned in (True, False):
+            pairs: dict[TopicPartition, Pairs] = defaultdict(Pairs)
+            for window in wanted:
+                if bool(self.looks.cleaned(window.region.key)) is is_cleaned:
+                    pairs[window.region.key].add(window.pairs)
+            shifts = {window.region.key: window.region.shift for window in wanted if window.region.key in pairs}
+            # What cleaners have taken may be very much, and nobody asks what it was.
+            opened |= self.looks.records(pairs, shifts, digests=not is_cleaned) if pairs else {}
+        return {id(window): opened.get(window.region.key, []) for window in wanted}
+
+    def is_anew(self, window: Window) -> bool:
+        """Returns True if most batches of a window say themselves why they stand in other batches: they are compared
+        one by one, not as a stream of records."""
+        return 2 * len(self._suspects(window)) > len(window.pairs.source)
+
+    def _opens(self, window: Window) -> bool:
+        """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
+        itself, may have written them anew."""
+        anew = not window.by_record and bool(self._suspects(window))
+        return anew or bool(self.looks.cleaned(window.region.key))
+
+    def _suspects(self, window: Window) -> Sequence[BatchRow]:
+        """Returns the batches of the window that may have been written anew."""
+        return suspects(
+            window.pairs, self.passed.get(window.region.key, {}), codec=self.codec, rebatches=self.rebatches
+        )
+
+
+def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
+    """Returns True if batches that are nowhere else overlap, and have other borders."""
+    ours = {row.content for row in pairs.source.values()} | elsewhere.source.keys()
+    theirs = {row.content for row in pairs.destination.values()} | elsewhere.destination.keys()
+    return is_overlaid(
+        [row for row in pairs.source.values() if row.crc_ok and row.content not in theirs],
+        [row for row in pairs.destination.values() if row.crc_ok and row.content not in ours],
+    )
+
+
+_EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
+
+
+def _behind_audited(places: Mapping[Content, Sequence[PlacedBatch]], known: Bounds) -> dict[Content, list[PlacedBatch]]:
+    """Returns the places in this partition at the destination that lie after its audited offsets."""
+    tails = {
+        content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]
+        for content, some in places.items()
+    }
+    return {content: some for content, some in tails.items() if some}

@@ -1,0 +1,184 @@
+"""Reads the windows of a round row by row, up to where their last batches and, at the logs' ends, the logs end."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.rounds.looks import Looks
+from mirror.audit.judge.rounds.regions import (
+    Followed,
+    Region,
+    Window,
+    before,
+    behind,
+    followed,
+    is_opaque,
+    reach,
+    shifts_at,
+    unmatched,
+    widened,
+    within,
+)
+from mirror.audit.judge.spans import merged, overlapping
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.prepare.plan import Range
+
+MOST_TAIL = 64 << 20
+"""A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
+a larger tail is not examined at all."""
+
+
+@dataclass(slots=True)
+class WindowReader:
+    """Reads windows. ``ended``: partitions of which both logs were examined to their ends."""
+
+    looks: Looks
+    bounds: Mapping[TopicPartition, Bounds]
+    ended: set[TopicPartition] = field(default_factory=set)
+    _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
+
+    def read(self, windows: list[Window], *, certain: bool = True) -> None:
+        """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks.
+
+        Raises:
+            AuditError: nothing differs there any more, because a log changed meanwhile.
+        """
+        for by_record in (False, True):
+            some = [window for window in windows if window.region.by_record == by_record]
+            while some:
+                for window in some:
+                    window.where = self._bounded(window)
+                seen = self.looks.rows([window.where for window in some], by_record=by_record)
+                again = []
+                for window in some:
+                    window.pairs = within(seen.get(window.region.key, Pairs()), window.where)
+                    end = reach(window.where, window.pairs, self.end_of(window.region))
+                    if end > window.where.end:
+                        window.where = window.where._replace(end=end)
+                        again.append(window)
+                some = again
+        for window in windows if certain else ():
+            self._check(window)
+        for window in windows:
+            self._widen(window)
+        self._add_tails(windows)
+        for window in windows:
+            window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
+
+    def pin(self, windows: Sequence[Window]) -> None:
+        """Finds out where the destination has the borders of old formats in these windows, if not where they are due:
+        what was lost or added before one moves it. Until then, batches are opened there that should not be, or not
+        opened that should be. What leaves fewer rows without a counterpart counts."""
+        tried: set[tuple[TopicPartition, int, int]] = set()
+        while True:
+            trials: dict[TopicPartition, tuple[Window, Window, int]] = {}
+            for window in windows:
+                key = window.region.key
+                if key in trials or window.by_record:
+                    continue
+                for border in self.looks.borders(key):
+                    inside = window.where.start < border < window.where.end and (key, border) not in self._borders
+                    shifts = shifts_at(window.pairs, border) if inside else []
+                    shift = next((one for one in shifts if (key, border, one) not in tried), None)
+                    if shift is not None:
+                        tried.add((key, border, shift))
+                        self.looks.pin(key, border, border + window.region.shift + shift)
+                        trials[key] = window, replace(window), border
+                        break
+            if not trials:
+                break
+            self.read([other for _, other, _ in trials.values()], certain=False)
+            for key, (window, other, border) in trials.items():
+                if unmatched(other.pairs) < unmatched(window.pairs):
+                    window.pairs, window.where, window.region = other.pairs, other.where, other.region
+                    self._borders.add((key, border))
+                else:
+                    self.looks.pin(key, border, None)
+
+    def open(self, windows: Sequence[Window], steps: dict[int, Followed]) -> None:
+        """Compares records in windows whose batches cannot be matched, and stays with records where they can be.
+        ``steps``: the shift of each window, by its id; that of one that stays with records is found anew."""
+        if not windows:
+            return
+        both = [window.where._replace(end=min(window.where.end, self.end_of(window.region))) for window in windows]
+        seen = self.looks.rows(both, by_record=True)
+        for window, where in zip(windows, both, strict=True):
+            region = window.region
+            pairs = before(within(seen.get(region.key, Pairs()), where), region.source.end, region.destination.end)
+            step = followed(pairs)
+            if is_opaque(pairs, step.matched):
+                continue
+            window.opened_from = max(region.source.start, window.pairs.starts[0])
+            window.pairs, window.by_record, steps[id(window)] = pairs, True, step
+            window.where = where
+            if not window.rest:
+                self.ended.discard(region.key)
+                self._add_tails([window])
+
+    def end_of(self, region: Region) -> int:
+        """Returns the end of what both logs have, at the region's shift."""
+        known = self.bounds[region.key]
+        return min(known.source.end, known.destination.end - region.shift)
+
+    def _bounded(self, window: Window) -> Range:
+        return window.where._replace(end=min(window.where.end, self.end_of(window.region)))
+
+    def _check(self, window: Window) -> None:
+        """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
+        two reads. A batch differs in the chunk in which it begins, a hole in each that it touches.
+
+        Raises:
+            AuditError: nothing differs in such a chunk.
+        """
+        pairs = window.pairs
+        bases = sorted({*pairs.source, *pairs.destination})
+        holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
+        for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
+            span = Span(-1 if chunk.first else chunk.start, chunk.end)
+            at = bisect_left(bases, span.start)
+            begins = at < len(bases) and bases[at] < span.end
+            if certain and not begins and next(overlapping(holes, span), None) is None:
+                raise AuditError(
+                    f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
+                    "while it was read",
+                    "run the audit again; if the topic is compacted, while its cleaner is idle",
+                )
+
+    def _widen(self, window: Window) -> None:
+        """Lets a region end where its last batch does: what stands behind chunks that differ may explain that batch."""
+        region, end = window.region, window.where.end
+        if behind(window.rest, end) or region.source.end != region.destination.end or end <= region.source.end:
+            return
+        known, at_end = self.bounds[region.key], end >= self.end_of(region)
+        window.region = (
+            widened(region, known.source.end, known.destination.end - region.shift)
+            if at_end
+            else widened(region, end, end)
+        )
+
+    def _add_tails(self, windows: Iterable[Window]) -> None:
+        """Adds what one log has after the other log's end, unless it is too much."""
+        tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
+        last: dict[TopicPartition, Window] = {}
+        for window in windows:
+            region, known = window.region, self.bounds[window.region.key]
+            ends = {Side.SOURCE: known.source.end, Side.DESTINATION: known.destination.end - region.shift}
+            at = min(ends.values())
+            longer = max(ends, key=lambda side: ends[side])
+            if window.rest or window.where.end < at or (region.source.end, region.destination.end) != (*ends.values(),):
+                continue
+            tail = window.where._replace(start=at, end=ends[longer], first=False)
+            if tail.end > tail.start and self.looks.size(tail) > MOST_TAIL:
+                continue
+            self.ended.add(region.key)
+            window.where = window.where._replace(end=ends[longer])
+            if tail.end > tail.start:
+                last[region.key] = window
+                tails[longer, window.by_record].append(tail)
+        for (side, by_record), ranges in tails.items():
+            for key, pairs in self.looks.tails(side, ranges, by_record=by_record).items():
+                if key in last:
+                    last[key].pairs.add(pairs)

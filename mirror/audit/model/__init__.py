@@ -1,0 +1,1 @@
+"""The data types of an audit, in modules by who needs them. No I/O."""
