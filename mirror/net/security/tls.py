@@ -25,7 +25,9 @@ JOINED = 256 * 1024
 HELD_BACK = RECORD + 1024
 """OpenSSL may hold a record of which not all has come: so much less may be left in the kernel than is missing."""
 
-_SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (18, 19), (2, 20, 21), 10, 9, 62, 64
+_NO_ROOT, _SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (
+    2, (18, 19), (20, 21), 10, 9, 62, 64,
+)  # fmt: skip
 """OpenSSL's codes for a certificate that was not accepted (X509_V_ERR_...)."""
 _BROKEN = ("INTERNAL_ERROR", "BAD_RECORD_MAC", "DECODE_ERROR", "USER_CANCELED")
 """How OpenSSL's reasons end that say nothing against either side: damaged bytes, a broker in trouble."""
@@ -342,6 +344,8 @@ def _unaccepted(error: ssl.SSLCertVerificationError) -> str:
     code, told = error.verify_code, error.verify_message
     if code in (_WRONG_HOST, _WRONG_ADDRESS):
         remedy = "connect by a name that is in it, or set ssl.endpoint.identification.algorithm to none"
+    elif code == _NO_ROOT:  # librdkafka, which knows no partial chains either, does not say so
+        remedy = "ssl.ca.location has to name a file with the root, too: an intermediate authority alone is not enough"
     elif code in _SELF_SIGNED or code in _UNKNOWN_ISSUER:
         remedy = "ssl.ca.location has to name a file with the authority that issued it"
     elif code in (_EXPIRED, _NOT_YET):
