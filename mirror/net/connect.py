@@ -21,7 +21,7 @@ from mirror.net.errors import (
     TlsInterrupted,
     Unsupported,
 )
-from mirror.net.options import ConnectionOptions
+from mirror.net.options import ConnectionOptions, certified
 from mirror.net.security import tls
 from mirror.net.stream import READ_AHEAD, error_text
 from mirror.wire.errors import ErrorCode
@@ -140,7 +140,7 @@ async def _connect_to(
         async with asyncio.timeout(options.setup_timeout_s):
             sock = await _open(info, options)
             if security.tls is not None:
-                secure = await tls.secured(sock, host, name=name, options=security.tls)
+                secure = await tls.secured(sock, certified(host), name=name, options=security.tls)
     except TimeoutError as error:
         raise RequestTimedOut(f"{name}: no connection within {options.setup_timeout_s:g} s") from error
     except OSError as error:
@@ -152,7 +152,7 @@ async def _connect_to(
             # Only where it is needed: with all that it imports, it is 5 MB in every worker.
             from mirror.net.security import sasl
 
-            await sasl.Session(connection, security, host).begin()
+            await sasl.Session(connection, security, certified(host)).begin()
     except BaseException:
         connection.close()
         raise

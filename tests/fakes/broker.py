@@ -118,8 +118,8 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """See the module's text. ``slices``: partial first batches are answered too, as some other brokers do. ``tls``: what
-    brokers that are started from now on speak."""
+    """See the module's text. ``slices``: partial first batches are answered too, as some other brokers do. ``tls``: for
+    the brokers that are started from now on."""
 
     def __init__(
         self,

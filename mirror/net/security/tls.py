@@ -251,7 +251,7 @@ async def secured(sock: socket.socket, host: str, *, name: str, options: TlsOpti
 
     Args:
         sock: connected, non-blocking; it belongs to the result, and is closed if there is none.
-        host: the name or address that was connected to.
+        host: the name or address that was connected to, as certificates have it (``certified``).
         name: of the broker, for messages.
         options: see there.
 
@@ -341,7 +341,7 @@ def failure_of(name: str, error: Exception, *, shaking: bool = False) -> Network
 
 
 def _unaccepted(error: ssl.SSLCertVerificationError) -> str:
-    code, told = error.verify_code, error.verify_message
+    code, told = error.verify_code, error.verify_message.removesuffix(".")
     if code in (_WRONG_HOST, _WRONG_ADDRESS):
         remedy = "connect by a name that is in it, or set ssl.endpoint.identification.algorithm to none"
     elif code == _NO_ROOT:  # librdkafka, which knows no partial chains either, does not say so

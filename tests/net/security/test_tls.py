@@ -215,4 +215,6 @@ def test_what_another_try_may_heal(error: OSError, shaking: bool, kind: type[Net
     """A broker that goes away, and damage on the way. A side that does not accept the other will not, the next time."""
     found = failure_of("west broker 1", error, shaking=shaking)
     assert type(found) is kind
-    assert found.slug == "tls_failed", "what MirrorAuthErrors goes by: a port without TLS looks like a broker that stops"
+    assert found.slug == "tls_failed", (
+        "what MirrorAuthErrors goes by: a port without TLS looks like a broker that stops"
+    )

@@ -103,10 +103,10 @@ async def test_a_cluster_that_is_not_trusted(files: Files, client: Any) -> None:
             "security.protocol": "SSL",
             "ssl.ca.location": str(files.other_ca),
         }
-        with pytest.raises(errors.NotAuthenticated, match="ssl.ca.location has to name a file"):
+        with pytest.raises(errors.NotAuthenticated, match=r"ssl\.ca\.location has to name a file"):
             await asyncio.to_thread(client, config)
         await fake.stop(2)
-        with pytest.raises(errors.Unavailable, match="ssl.ca.location has to name a file"):
+        with pytest.raises(errors.Unavailable, match=r"ssl\.ca\.location has to name a file"):
             await asyncio.to_thread(client, config)
 
 
@@ -118,6 +118,3 @@ async def test_a_port_without_tls(files: Files) -> None:
             config = {"bootstrap.servers": fake.options().bootstrap_servers, "security.protocol": "SSL"}
             with pytest.raises(errors.Unavailable, match="or this port does not speak TLS"):
                 await asyncio.to_thread(RawConsumer, config)
-
-
-

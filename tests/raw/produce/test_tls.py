@@ -85,6 +85,6 @@ async def test_a_certificate_that_is_not_accepted(
     async with writing(files, monkeypatch) as (fake, sending):
         fake.tls = secured.server_context(secured.made(tmp_path))
         await fake.start(1)
-        with pytest.raises(NotDelivered, match="ssl.ca.location has to name a file with the authority"):
+        with pytest.raises(NotDelivered, match=r"ssl\.ca\.location has to name a file with the authority"):
             await _put(sending)
         assert not fake.seen("Produce")
