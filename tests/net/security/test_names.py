@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mirror.net import connect as net_connect
 from mirror.net.connect import connect
 from mirror.net.errors import TlsFailed
-from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions, certified
 from mirror.net.security import sasl
 from mirror.net.security.librdkafka import servers
 from mirror.net.security.options import PLAINTEXT, SaslOptions, SecurityOptions, TlsOptions
@@ -61,7 +60,7 @@ async def test_a_dot_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert asked == [HOST, f"{HOST}.", "other.example.com", "other.example.com."]
     assert announced == [HOST, HOST, "other.example.com", "other.example.com"]
     assert principals == ([HOST, HOST] if mechanism else [])
-    assert net_connect.certified("127.0.0.1") == "127.0.0.1"
+    assert certified("127.0.0.1") == "127.0.0.1"
 
 
 def test_librdkafka_gets_names_of_certificates() -> None:
