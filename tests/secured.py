@@ -3,6 +3,7 @@
 import base64
 import datetime
 import json
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,6 +83,13 @@ def made(
     stranger = other.issue_cert("client@example.org")
     found.stranger.write_bytes(stranger.private_key_and_cert_chain_pem.bytes())
     return found
+
+
+def server_context(files: Files) -> ssl.SSLContext:
+    """What a fake broker speaks: TLS with the broker's certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.broker)
+    return context
 
 
 def properties(files: Files, *, session_ms: int = 0) -> dict[str, str]:

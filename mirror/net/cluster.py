@@ -20,7 +20,15 @@ from mirror.net.batching import Answer, Batcher, Item
 from mirror.net.buffers import Frame
 from mirror.net.connect import connect, first_of
 from mirror.net.connection import Connection, PendingRequest
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable, Unsupported
+from mirror.net.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    NetworkError,
+    Refused,
+    TlsFailed,
+    Unreachable,
+    Unsupported,
+)
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.health.unreached import Unreached
 from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
@@ -389,12 +397,19 @@ class Cluster(Metadata):
             return connection
         if failures and all(isinstance(error, Unsupported) for error in failures):
             raise failures[0]  # waiting does not heal that
+        refused = bool(failures) and all(_is_refusal(error) for error in failures)
         raise Unreachable(
             f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
-            "check bootstrap.servers and that its brokers listen there"
+            "check bootstrap.servers and that its brokers listen there",
+            refused=refused,
         )
 
     def _spare(self, connection: Connection) -> None:
         """Closes a connection that nobody has, since another one was made at the same moment."""
         if connection not in self._control.values():
             connection.close()
+
+
+def _is_refusal(error: NetworkError) -> bool:
+    """Returns True if one side does not accept the other."""
+    return isinstance(error, AuthenticationFailed | TlsFailed) or (isinstance(error, Unreachable) and error.refused)

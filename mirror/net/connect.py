@@ -18,9 +18,10 @@ from mirror.net.errors import (
     Refused,
     RequestTimedOut,
     TlsFailed,
+    TlsInterrupted,
     Unsupported,
 )
-from mirror.net.options import ConnectionOptions
+from mirror.net.options import ConnectionOptions, certified
 from mirror.net.security import tls
 from mirror.net.stream import READ_AHEAD, error_text
 from mirror.wire.errors import ErrorCode
@@ -46,7 +47,7 @@ async def connect(
     ``setup_timeout_s`` is for each.
 
     Raises:
-        ConnectionLost: refused, not resolved, or no Kafka broker there; the message says which.
+        ConnectionLost: refused, not resolved, broken, or no Kafka broker there; the message says which.
         TlsFailed, AuthenticationFailed: one side does not accept the other.
         RequestTimedOut: not established or not answered in time.
         Unsupported: the broker is from before Kafka 0.11, or 0.10.1 if nothing is produced to it.
@@ -125,7 +126,8 @@ def _none_of(name: str, addresses: Sequence[str], failures: Sequence[NetworkErro
     causes = [str(error).removeprefix(f"{name}: ") for error in failures]
     told = f"{name}: {'; '.join(f'{at}: {cause}' for at, cause in zip(addresses, causes, strict=False))}"
     (kind, *others) = {type(error) for error in failures}
-    return kind(told) if not others and kind in (RequestTimedOut, TlsFailed, Unsupported) else ConnectionLost(told)
+    told_alike = (RequestTimedOut, TlsFailed, TlsInterrupted, Unsupported)
+    return kind(told) if not others and kind in told_alike else ConnectionLost(told)
 
 
 async def _connect_to(
@@ -138,7 +140,7 @@ async def _connect_to(
         async with asyncio.timeout(options.setup_timeout_s):
             sock = await _open(info, options)
             if security.tls is not None:
-                secure = await tls.secured(sock, host, name=name, options=security.tls)
+                secure = await tls.secured(sock, certified(host), name=name, options=security.tls)
     except TimeoutError as error:
         raise RequestTimedOut(f"{name}: no connection within {options.setup_timeout_s:g} s") from error
     except OSError as error:
@@ -150,7 +152,7 @@ async def _connect_to(
             # Only where it is needed: with all that it imports, it is 5 MB in every worker.
             from mirror.net.security import sasl
 
-            await sasl.Session(connection, security, host).begin()
+            await sasl.Session(connection, security, certified(host)).begin()
     except BaseException:
         connection.close()
         raise

@@ -4,6 +4,7 @@ NetworkError         ``slug``: a stable name, for metrics
 ├── Unreachable        no broker answers at any address
 ├── WrongCluster       another cluster answers there than before
 ├── ConnectionLost     the connection is gone: the request may have been executed
+│   └── TlsInterrupted   TLS: broken on its way, as when a broker stops in the middle of a handshake: try again
 ├── RequestTimedOut    no answer within the deadline: the request may have been executed
 ├── TlsFailed          TLS: one side does not accept the other, or does not speak it
 ├── AuthenticationFailed  SASL: the broker does not accept us, or there is nothing to authenticate with
@@ -27,9 +28,14 @@ class NetworkError(Exception):
 
 
 class Unreachable(NetworkError):
-    """No broker of the cluster could be reached."""
+    """No broker of the cluster could be reached. ``refused``: each of those that were tried has refused us, or was
+    refused, for its TLS or SASL: another try helps only once the settings or certificates have changed."""
 
     slug = "unreachable"
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class WrongCluster(NetworkError):
@@ -42,6 +48,13 @@ class ConnectionLost(NetworkError):
     """The connection ended with requests unanswered: their outcome is unknown."""
 
     slug = "connection_lost"
+
+
+class TlsInterrupted(ConnectionLost):
+    """TLS was broken on its way: the other side went away in the middle of a handshake, or a byte was damaged. Another
+    try may heal it. Its name in metrics is that of ``TlsFailed``: a port without TLS may look the same."""
+
+    slug = "tls_failed"
 
 
 class RequestTimedOut(NetworkError):
@@ -57,7 +70,7 @@ class NotSent(RequestTimedOut):
 
 
 class TlsFailed(NetworkError):
-    """No TLS connection can be made, or it broke by TLS itself. The message has no secret."""
+    """No TLS connection can be made: one side does not accept the other. The message has no secret."""
 
     slug = "tls_failed"
 

@@ -54,6 +54,12 @@ class ClusterOptions:
         return ",".join(address_text(host, port) for host, port in self.bootstrap)
 
 
+def certified(host: str) -> str:
+    """Returns a host's name as certificates, SNI (RFC 6066) and Kerberos have it: without a dot at its end, which tells
+    resolvers only that the name is complete."""
+    return host.removesuffix(".")
+
+
 def address_text(host: str, port: int) -> str:
     """Returns "host:port" as it is written and read, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

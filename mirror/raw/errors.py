@@ -28,7 +28,7 @@ RawError
 
 from enum import Enum
 
-from mirror.net.errors import AuthenticationFailed, NetworkError, Refused, TlsFailed, Unsupported
+from mirror.net.errors import AuthenticationFailed, NetworkError, Refused, TlsFailed, Unreachable, Unsupported
 from mirror.reasons import HaltReason
 from mirror.wire.errors import error_name
 
@@ -215,9 +215,14 @@ class OutcomeUnknown(SendFailed):
     """The batch was sent, and no answer says whether it is in the log."""
 
 
+def heals(error: NetworkError) -> bool:
+    """Returns True for an error that another try may heal."""
+    return not (isinstance(error, FINAL) or (isinstance(error, Unreachable) and error.refused))
+
+
 def of_network(error: NetworkError) -> BrokerError:
     """Returns the error of a raw client for one of ``mirror.net``."""
-    if isinstance(error, AuthenticationFailed | TlsFailed):
+    if isinstance(error, AuthenticationFailed | TlsFailed) or (isinstance(error, Unreachable) and error.refused):
         return NotAuthenticated(f"{error}; check the ssl and sasl settings")
     if isinstance(error, Refused):
         if error.lacks is not None:

@@ -8,7 +8,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs import leader_requests
 from mirror.net.metadata import Leader, no_leader, not_described
 from mirror.net.rights import DENIED
-from mirror.raw.errors import FINAL, BrokerError, Unavailable, UnknownTopic, of_network
+from mirror.raw.errors import BrokerError, Unavailable, UnknownTopic, heals, of_network
 from mirror.wire.errors import ErrorCode, error_name
 
 UNKNOWN_FOR_S = 5.0
@@ -54,9 +54,9 @@ class Leaders:
             anew = False
             try:
                 problem = self.lack(topic, index, await self._cluster.refresh([topic]))
-            except FINAL as error:
-                raise of_network(error) from error
             except NetworkError as error:
+                if not heals(error):
+                    raise of_network(error) from error
                 problem = of_network(error)
             if problem is None:
                 continue
@@ -88,7 +88,7 @@ class Leaders:
                 )
             except NetworkError as error:
                 denied = isinstance(error, Refused) and error.code in DENIED
-                if isinstance(error, FINAL) or denied or now() >= until:
+                if not heals(error) or denied or now() >= until:
                     raise of_network(error) from error
             anew = True
             await asyncio.sleep(backoff.next_s())

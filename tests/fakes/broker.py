@@ -7,6 +7,7 @@ the context raises.
 """
 
 import asyncio
+import ssl
 import struct
 import uuid
 from collections import defaultdict, deque
@@ -117,10 +118,16 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """See the module's text. ``slices``: partial first batches are answered too, as some other brokers do."""
+    """See the module's text. ``slices``: partial first batches are answered too, as some other brokers do. ``tls``: for
+    the brokers that are started from now on."""
 
     def __init__(
-        self, name: str = "fake", *, brokers: int = 1, versions: dict[str, tuple[int, int]] | None = None
+        self,
+        name: str = "fake",
+        *,
+        brokers: int = 1,
+        versions: dict[str, tuple[int, int]] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.name = name
         self.cluster_id = f"{name}-{uuid.uuid4().hex[:8]}"
@@ -128,6 +135,7 @@ class FakeCluster:
         self.brokers = {node_id: FakeBroker(node_id) for node_id in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
         self.slices = False
+        self.tls = tls
         self.controller_id = min(self.brokers)
         self.unnoticed = False
         """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
@@ -242,7 +250,7 @@ class FakeCluster:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-        broker.server = await asyncio.start_server(accept, "127.0.0.1", broker.port)
+        broker.server = await asyncio.start_server(accept, "127.0.0.1", broker.port, ssl=self.tls)
 
     async def stop(self, node_id: int) -> None:
         """Closes its port and its connections at once."""

@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError, Refused, TlsFailed
+from mirror.net.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    NetworkError,
+    Refused,
+    TlsFailed,
+    TlsInterrupted,
+    Unreachable,
+)
 from mirror.net.rights import TOPIC, WRITE, Right
 from mirror.raw.batches import check, records_of, sendable, stamped, trimmed
-from mirror.raw.errors import FINAL, NotAuthenticated, NotAuthorized, NotSendable, Unavailable, Unfit, of_network
+from mirror.raw.errors import NotAuthenticated, NotAuthorized, NotSendable, Unavailable, Unfit, heals, of_network
 from mirror.raw.model import TimestampType, TopicPartition
 from mirror.records.content.opening import Record, opened
 from mirror.records.header import (
@@ -191,7 +199,10 @@ class _Case:
     [
         _Case(AuthenticationFailed("a: no"), NotAuthenticated, "a: no; check the ssl and sasl settings"),
         _Case(TlsFailed("a: no"), NotAuthenticated, "a: no; check the ssl and sasl settings"),
+        _Case(Unreachable("all: no", refused=True), NotAuthenticated, "all: no; check the ssl and sasl settings"),
+        _Case(Unreachable("some: no"), Unavailable, "some: no"),
         _Case(ConnectionLost("gone"), Unavailable, "gone"),
+        _Case(TlsInterrupted("a: broken"), Unavailable, "a: broken"),
         _Case(
             Refused("x", 29, needs=Right(WRITE, TOPIC, "t", "c")),
             NotAuthorized,
@@ -206,4 +217,4 @@ def test_errors_of_the_network(case: _Case) -> None:
     with pytest.raises(case.kind, match=f"^{case.told}$"):
         raise found
     assert found.code == case.code
-    assert isinstance(case.error, FINAL) is (case.kind is NotAuthenticated)
+    assert heals(case.error) is (case.kind is not NotAuthenticated)

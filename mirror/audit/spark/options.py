@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model.places import Adopted, OldRange, TopicPartition
@@ -56,7 +56,7 @@ class SourceOptions:
             "client.id": self.endpoint.client_id,
             "request.timeout.ms": str(round(self.endpoint.request_timeout_s * 1000)),
             "socket.connection.setup.timeout.ms": str(round(self.endpoint.setup_timeout_s * 1000)),
-            "security": json.dumps(asdict(self.endpoint.security)),
+            "security": json.dumps(self.endpoint.security.for_other_machines()),
             "cluster.id": self.cluster_id,
             "topic.ids": json.dumps(self.topic_ids),
             "digest": self.digest,

@@ -2,8 +2,17 @@
 
 from typing import Any
 
-from mirror.net.security.options import GSSAPI, OAUTHBEARER, PLAIN, SCRAM, SecurityOptions
+from mirror.net.options import ClusterOptions, address_text, certified
+from mirror.net.security.options import GSSAPI, OAUTHBEARER, PLAIN, PLAINTEXT, SCRAM, SecurityOptions
 from mirror.net.security.tokens import tokens_of
+
+
+def servers(options: ClusterOptions) -> str:
+    """Returns ``bootstrap.servers`` for librdkafka. On a protected connection, a name has no dot at its end: librdkafka
+    would look for the dot in the certificate, and in Kerberos."""
+    if options.connection.security == PLAINTEXT:
+        return options.bootstrap_servers
+    return ",".join(address_text(certified(host), port) for host, port in options.bootstrap)
 
 
 def client_config(security: SecurityOptions) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Secrets are never shown: neither ``repr`` nor a message has one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from mirror.net.errors import AuthenticationFailed
@@ -125,14 +125,32 @@ class SecurityOptions:
         channel = "SSL" if self.tls else "PLAINTEXT"
         return f"SASL_{channel}" if self.sasl else channel
 
+    def for_other_machines(self) -> dict[str, Any]:
+        """Returns ``dataclasses.asdict``, but that a secret of a file is named by the file only. It is read there, so
+        that it need not go over the network."""
+        packed = asdict(self)
+        for secret in _secrets_in(packed):
+            if secret["file"]:
+                secret["value"] = ""
+        return packed
+
     @classmethod
     def unpack(cls, data: Mapping[str, Any]) -> Self:
-        """Restores what ``dataclasses.asdict`` returned, also through JSON."""
+        """Restores what ``dataclasses.asdict`` or ``for_other_machines`` returned, also through JSON."""
         tls, sasl = data["tls"], data["sasl"]
         return cls(
             tls=TlsOptions(**{**tls, "key_password": Secret(**tls["key_password"])}) if tls else None,
             sasl=_sasl(sasl) if sasl else None,
         )
+
+
+def _secrets_in(packed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields each secret in what ``asdict`` returned."""
+    for each in packed.values():
+        if isinstance(each, dict) and each.keys() == {"value", "file"}:
+            yield each
+        elif isinstance(each, dict):
+            yield from _secrets_in(each)
 
 
 def _sasl(data: Mapping[str, Any]) -> SaslOptions:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from mirror.net.connection import Connection
-from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError, TlsFailed
+from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError, TlsFailed, TlsInterrupted
 from mirror.net.options import ConnectionOptions
 from mirror.net.security.files import Stamp, stamp
 from mirror.net.security.options import TlsOptions
@@ -25,8 +25,12 @@ JOINED = 256 * 1024
 HELD_BACK = RECORD + 1024
 """OpenSSL may hold a record of which not all has come: so much less may be left in the kernel than is missing."""
 
-_SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (18, 19), (2, 20, 21), 10, 9, 62, 64
+_NO_ROOT, _SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (
+    2, (18, 19), (20, 21), 10, 9, 62, 64,
+)  # fmt: skip
 """OpenSSL's codes for a certificate that was not accepted (X509_V_ERR_...)."""
+_BROKEN = ("INTERNAL_ERROR", "BAD_RECORD_MAC", "DECODE_ERROR", "USER_CANCELED")
+"""How OpenSSL's reasons end that say nothing against either side: damaged bytes, a broker in trouble."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 _contexts: dict[TlsOptions, tuple[tuple[Stamp, ...], ssl.SSLContext]] = {}
@@ -247,13 +251,13 @@ async def secured(sock: socket.socket, host: str, *, name: str, options: TlsOpti
 
     Args:
         sock: connected, non-blocking; it belongs to the result, and is closed if there is none.
-        host: the name or address that was connected to.
+        host: the name or address that was connected to, as certificates have it (``certified``).
         name: of the broker, for messages.
         options: see there.
 
     Raises:
         TlsFailed: one side does not accept the other, or no TLS is spoken there.
-        ConnectionLost: the connection broke.
+        ConnectionLost: the connection broke, as when the broker stops meanwhile.
     """
     try:
         context = context_of(options)
@@ -301,35 +305,47 @@ def _wake(ready: "asyncio.Future[None]") -> None:
 
 
 def failure_of(name: str, error: Exception, *, shaking: bool = False) -> NetworkError:
-    """Returns what an error of TLS means, in words, with what to do. ``shaking``: it came during the handshake."""
+    """Returns what an error of TLS means, in words, with what to do: ``TlsInterrupted`` if another try may heal it.
+
+    Args:
+        name: of the broker.
+        error: what OpenSSL or the socket raised.
+        shaking: it came during the handshake.
+    """
+    kind: type[NetworkError]
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailed(f"{name}: the broker's certificate is not accepted: {_unaccepted(error)}")
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ssl.SSLZeroReturnError) and shaking:
-        return TlsFailed(
+        return TlsInterrupted(
             f"{name}: the connection was closed during the TLS handshake: the broker has just stopped, or this port "
             "does not speak TLS (then set security.protocol to PLAINTEXT or SASL_PLAINTEXT)"
         )
     if isinstance(error, ssl.SSLError):
-        if reason in _NO_TLS:
+        if reason in _NO_TLS and shaking:
             return TlsFailed(
                 f"{name}: this port does not speak TLS; set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or use "
                 "the port of the brokers' TLS listener"
             )
         if "ALERT" in reason:
             told = reason.partition("ALERT_")[2].replace("_", " ").lower()
-            return TlsFailed(
+            kind = TlsInterrupted if reason.endswith(_BROKEN) else TlsFailed
+            return kind(
                 f"{name}: the broker does not accept our side of TLS: {told}; see ssl.certificate.location and "
                 "ssl.key.location, and what the broker trusts (ssl.truststore.location there)"
             )
-        return TlsFailed(f"{name}: TLS failed: {reason or error}")
+        # Once both sides have accepted each other, only damage is left.
+        kind = TlsFailed if shaking and not reason.endswith(_BROKEN) else TlsInterrupted
+        return kind(f"{name}: TLS failed: {reason or error}")
     return ConnectionLost(f"{name}: {getattr(error, 'strerror', None) or error}")
 
 
 def _unaccepted(error: ssl.SSLCertVerificationError) -> str:
-    code, told = error.verify_code, error.verify_message
+    code, told = error.verify_code, error.verify_message.removesuffix(".")
     if code in (_WRONG_HOST, _WRONG_ADDRESS):
         remedy = "connect by a name that is in it, or set ssl.endpoint.identification.algorithm to none"
+    elif code == _NO_ROOT:  # librdkafka, which knows no partial chains either, does not say so
+        remedy = "ssl.ca.location has to name a file with the root, too: an intermediate authority alone is not enough"
     elif code in _SELF_SIGNED or code in _UNKNOWN_ISSUER:
         remedy = "ssl.ca.location has to name a file with the authority that issued it"
     elif code in (_EXPIRED, _NOT_YET):

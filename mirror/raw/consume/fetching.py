@@ -24,7 +24,7 @@ from mirror.raw import errors
 from mirror.raw.batches import records_of
 from mirror.raw.consume.cursor import NO_EPOCH, FetchedRecords, RawCursor
 from mirror.raw.consume.link import RawFetchLink
-from mirror.raw.errors import FINAL, RawError, of_network
+from mirror.raw.errors import RawError, heals, of_network
 from mirror.raw.leaders import Leaders, backoff_of
 from mirror.raw.model import TopicPartition
 from mirror.raw.settings import ConsumerSettings
@@ -215,7 +215,7 @@ class Fetching:
             try:
                 failed = await self._cluster.refresh({cursor.at.topic for cursor in lost})
             except NetworkError as error:
-                for cursor in lost if isinstance(error, FINAL) else ():
+                for cursor in lost if not heals(error) else ():
                     self._report(cursor, of_network(error))
                 self._tell("metadata", error)
             else:
@@ -287,10 +287,10 @@ class Fetching:
         self._tell(f"broker {node_id}", error)
         for cursor in due:
             cursor.busy = False
-            if isinstance(error, FINAL):
-                self._report(cursor, of_network(error))
-            else:
+            if heals(error):
                 cursor.lost = True
+            else:
+                self._report(cursor, of_network(error))
         self._leaderless.set()
 
     def _topic_id(self, topic: str) -> bytes | None:

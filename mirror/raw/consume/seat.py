@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as Place
 
 from mirror.net.errors import AuthenticationFailed
 from mirror.net.options import ClusterOptions
-from mirror.net.security.librdkafka import client_config
+from mirror.net.security.librdkafka import client_config, servers
 from mirror.raw.errors import (
     BrokerError,
     CommitFailed,
@@ -225,7 +225,7 @@ def _config(settings: ConsumerSettings, options: ClusterOptions) -> dict[str, An
     )
     config = consumer_config(
         group,
-        bootstrap=options.bootstrap_servers,
+        bootstrap=servers(options),
         client_id=settings.client_id,
         drain_timeout_ms=0,
         refresh_topics_interval_ms=REFRESH_TOPICS_MS,

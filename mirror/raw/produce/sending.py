@@ -32,6 +32,7 @@ from mirror.raw.errors import (
     RefusedByBroker,
     SendFailed,
     Unavailable,
+    heals,
     of_network,
 )
 from mirror.raw.leaders import Leaders, backoff_of
@@ -254,7 +255,7 @@ class Sending:
                 raise Refused(f"{self._cluster.name}: InitProducerId", answer.error_code, needs=needs)
             except NetworkError as error:
                 lacks = isinstance(error, Refused) and error.lacks is not None
-                if lacks or isinstance(error, FINAL):
+                if lacks or not heals(error):
                     raise of_network(error) from error
                 pause_s = backoff.next_s()
                 if asyncio.get_running_loop().time() + pause_s >= until:

@@ -12,10 +12,11 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mirror.service.config.checks import syntax
+from mirror.service.config.checks import anchors, syntax
 from mirror.service.config.errors import ConfigError, ConfigFinding, Path, elide, key_text
 from mirror.service.config.settings import Resolved
 
@@ -37,6 +38,10 @@ _SHOWABLE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^${}]+)\}")
 """A reference as it should be, which is no secret itself."""
 SECRETS = ("password", "secret", "oauthbearer.token", "otlp.headers")
 """How the keys of secrets end."""
+_NOTHING = "nothing"
+"""How messages call a value that is not there."""
+_ANCHOR = "begins with &, so that YAML takes its first word for the name of an anchor, which nothing uses"
+_UNDEFINED = "is an undefined alias: YAML takes a value that begins with * for the name of another one"
 _LITERAL = "or write $${ for a literal ${"
 
 
@@ -88,9 +93,18 @@ def read_document(file: str, env: Mapping[str, str] | None) -> Document:
             warnings.simplefilter("ignore", YAMLWarning)  # redefining an anchor is legal, and no news for stderr
             root = yaml.compose(text)
         reader.document.data = None if root is None else reader.value(root, ())
+        if reader.has_anchors and env is not None:
+            for line, path in anchors.unused_anchors(text):
+                # Elsewhere, what follows an anchor is most likely meant to be the value.
+                if _is_secret(path) or reader.document.shown.get(path) == _NOTHING:
+                    reader.document.break_off(path, _ANCHOR, "put the value in quotes, or remove the anchor", line)
     except RecursionError:  # also the result of an alias that contains itself
         raise _unreadable(file, 1, "is nested too deeply", EXAMPLE) from None
     except YAMLError as error:
+        for line, path in anchors.undefined_aliases(text) if isinstance(error, ComposerError) else ():
+            reader.document.break_off(path, _UNDEFINED, "put the value in quotes", line)
+        if reader.document.findings:
+            raise ConfigError(reader.document.findings) from None
         raise _not_yaml(file, text, error) from None
     if reader.document.data is None and not reader.document.findings:
         raise _unreadable(file, 1, "is empty", f"write clusters and flows; {EXAMPLE}")
@@ -139,6 +153,8 @@ class _Reader:
         self._yaml = yaml
         self._env = env
         self._nodes = 0
+        self.has_anchors = False
+        """Whether a single value has one."""
 
     def value(self, node: Node, path: Path) -> Any:
         self._nodes += 1
@@ -198,18 +214,20 @@ class _Reader:
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
         tag, text = str(node.tag), node.value
+        self.has_anchors |= node.anchor is not None
         if tag in _TEXT_TAGS:
             self.document.shown[path] = f"'{_elide(text)}'"
             return self._text(text, path)
-        self.document.shown[path] = _elide(text) if text else "nothing"
+        self.document.shown[path] = _elide(text) if text else _NOTHING
         try:
             if tag in _PLAIN_TAGS:
                 return self._yaml.constructor.construct_object(node, deep=True)
             told = "" if self._env is None or _is_secret(path) else f" ({_elide(tag.removeprefix(_TAG))})"
             problem = f"has a tag that means nothing here{told}"
+            remedy = "write a plain value; one that begins with ! has to be in quotes"
         except ValueError:
-            problem = f"is no {tag.removeprefix(_TAG)}"
-        self.document.break_off(path, problem, "write a plain value", node.start_mark.line + 1)
+            problem, remedy = f"is no {tag.removeprefix(_TAG)}", "write a plain value"
+        self.document.break_off(path, problem, remedy, node.start_mark.line + 1)
         return None
 
     def _text(self, text: str, path: Path) -> str:

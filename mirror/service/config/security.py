@@ -18,6 +18,7 @@ from mirror.net.security.options import (
     TlsOptions,
     TokenOptions,
 )
+from mirror.service.config.checks.ciphers import check_ciphers
 from mirror.service.config.checks.refusal import refused
 from mirror.service.config.kinds import Choice, FileName, SecretText, Text, Words
 from mirror.service.config.settings import Settings
@@ -38,7 +39,7 @@ class SecuritySettings(Settings):
     ] = "PLAINTEXT"
     """How connections are protected: encrypted (SSL), authenticated (SASL), or both."""
     ssl_ca_location: Annotated[str, FileName()] = ""
-    """PEM file with the authorities that may issue the brokers' certificates; empty: the system's."""
+    """PEM file with the authorities that may issue the brokers' certificates, up to the root; empty: the system's."""
     ssl_certificate_location: Annotated[str, FileName()] = ""
     """PEM file with our certificate and its chain, for brokers that ask for one (mTLS)."""
     ssl_key_location: Annotated[str, FileName()] = ""
@@ -130,7 +131,7 @@ class SecuritySettings(Settings):
             "ssl_certificate_location", "unknown"
         ):
             raise refused("needs ssl.certificate.location", "name the certificate's PEM file there")
-        return value
+        return check_ciphers(str(value)) if info.field_name == "ssl_cipher_suites" else value
 
     @field_validator("sasl_mechanism")
     @classmethod

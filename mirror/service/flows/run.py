@@ -22,6 +22,7 @@ from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unsupported
 from mirror.net.options import ClusterOptions
+from mirror.net.security.librdkafka import servers
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.relay import NothingToMirror, Relay, SameCluster
 from mirror.relay.watch.tracing import Told, Tracer
@@ -92,7 +93,7 @@ def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
     return Membership(
         relay.assignment,
         handover.group,
-        bootstrap=handover.source.bootstrap_servers,
+        bootstrap=servers(handover.source),
         security=handover.source.connection.security,
         client_id=handover.source.connection.client_id,
         drain_timeout_ms=handover.relay.drain_timeout_ms,

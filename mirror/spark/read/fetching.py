@@ -12,11 +12,11 @@ from mirror.audit.read.fetching import FetchInFlight, send_fetch
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection
-from mirror.net.errors import AuthenticationFailed, ConnectionLost, NetworkError, Refused, TlsFailed, Unreachable
+from mirror.net.errors import ConnectionLost, NetworkError, Refused
 from mirror.net.rights import DENIED, READ, TOPIC, Right
 from mirror.net.stream import SIZE_ONLY
 from mirror.offsetmap.fields import id_text
-from mirror.raw.errors import FINAL, NotAuthenticated, of_network
+from mirror.raw.errors import heals, of_network
 from mirror.raw.leaders import Leaders, backoff_of
 from mirror.raw.model import TopicPartition
 from mirror.service.config.resolve import cluster_options
@@ -168,13 +168,7 @@ class Fetcher:
 
 def is_final(error: NetworkError) -> bool:
     """Returns True for an error that another try does not heal."""
-    return isinstance(error, FINAL) or (isinstance(error, Refused) and error.code in DENIED)
-
-
-def _is_refused(cluster: Cluster, error: NetworkError) -> bool:
-    """Returns True if no broker can be reached because none that was tried accepts this client."""
-    causes = {slug for api, slug in cluster.errors if api == "Connect"}
-    return isinstance(error, Unreachable) and bool(causes) and causes <= {AuthenticationFailed.slug, TlsFailed.slug}
+    return not heals(error) or (isinstance(error, Refused) and error.code in DENIED)
 
 
 async def asked(cluster: Cluster, ask: Callable[[], Awaitable[Result]], *, until: float) -> Result:
@@ -193,8 +187,6 @@ async def asked(cluster: Cluster, ask: Callable[[], Awaitable[Result]], *, until
         try:
             return await ask()
         except NetworkError as error:
-            if _is_refused(cluster, error):
-                raise NotAuthenticated(f"{error}; check the ssl and sasl settings") from error
             if is_final(error) or asyncio.get_running_loop().time() >= until:
                 raise of_network(error) from error
         await asyncio.sleep(backoff.next_s())

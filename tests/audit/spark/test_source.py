@@ -1,7 +1,9 @@
 """``mirror-audit-batches`` by itself, and its errors on their way through Spark."""
 
 import asyncio
-from dataclasses import replace
+import json
+import re
+from dataclasses import asdict, replace
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +21,7 @@ from mirror.audit.read.tasks import read_task
 from mirror.audit.spark.compare import compare, read_side
 from mirror.audit.spark.options import BATCHES, CHUNKS, SourceOptions
 from mirror.audit.spark.source import AuditBatches, AuditBatchReader, TaskPartition
+from mirror.net.security.options import SaslOptions, Secret, SecurityOptions, TlsOptions, TokenOptions
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, endpoint, fill
@@ -38,6 +41,26 @@ def test_options_are_text_on_the_way() -> None:
     options = OPTIONS.to_options()
     assert all(isinstance(value, str) for value in options.values())
     assert SourceOptions.from_options(options) == OPTIONS
+
+
+def test_secrets_on_the_way_to_executors() -> None:
+    """One of a file is read there: only the file's name is sent. Another goes in one option, with a name beside it by
+    which Spark hides the whole value wherever it shows options (spark.redaction.regex)."""
+    of_a_file = Secret("of a file: 4715", "/etc/mirror/secrets/password")
+    client = Secret("of a client: 4716")
+    tls = TlsOptions(certificate_file="/c.pem", key_password=of_a_file)
+    tokens = TokenOptions(endpoint="https://id", client_id="me", client_secret=client, token=of_a_file)
+    sasl = SaslOptions(mechanism="PLAIN", username="me", password=of_a_file, tokens=tokens)
+    security = SecurityOptions(tls=tls, sasl=sasl)
+    options = replace(OPTIONS, endpoint=replace(OPTIONS.endpoint, security=security)).to_options()
+    assert not [name for name, value in options.items() if of_a_file.value in value]
+    (name,) = [name for name, value in options.items() if client.value in value]
+    assert re.search("(?i)secret|password|token|access[.]?key", options[name])
+    found = SourceOptions.from_options(options).endpoint.security
+    named = Secret("", of_a_file.file)
+    assert found.tls == replace(tls, key_password=named)
+    assert found.sasl == replace(sasl, password=named, tokens=replace(tokens, token=named))
+    assert of_a_file.value in json.dumps(asdict(security)), "what the process itself has is as it was"
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mirror.net.errors import TlsFailed
+from mirror.net.errors import NetworkError, TlsFailed, TlsInterrupted
 from mirror.net.options import ConnectionOptions
 from mirror.net.security import tls
 from mirror.net.security.options import TlsOptions
-from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, are_usable, context_of, secured
+from mirror.net.security.tls import RECORD, TlsConnection, TlsSocket, are_usable, context_of, failure_of, secured
 from mirror.wire.header import SIZE
 from tests import secured as certificates
 from tests.fakes.loop import until
@@ -56,8 +56,7 @@ async def connected(
     files: Files, *, pause_s: float = 0.0, buffer: int = 0, at_once: int = 1
 ) -> AsyncIterator[TlsConnection]:
     """``buffer``: the size of the kernel's buffers; small ones fill in the middle of a record."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(files.broker)
+    context = certificates.server_context(files)
     server = await asyncio.start_server(Echo(pause_s, at_once).serve, "127.0.0.1", 0, ssl=context, limit=1 << 24)
     sock = socket.socket()
     sock.setblocking(False)
@@ -175,3 +174,47 @@ def test_a_file_that_is_not_there() -> None:
         context_of(TlsOptions(ca_file="/nowhere/ca.pem"))
     with pytest.raises(TlsFailed, match=r"ssl.cipher.suites: OpenSSL knows none of them"):
         context_of(TlsOptions(ciphers="NOTHING"))
+
+
+class _NotAccepted(ssl.SSLCertVerificationError):
+    """With what OpenSSL adds."""
+
+    verify_code = 20
+    verify_message = "unable to get local issuer certificate"
+
+
+def _said(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
+    """OpenSSL's error with this reason."""
+    error = kind(1, reason)
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "shaking", "kind"),
+    [
+        (ConnectionResetError(104, "Connection reset by peer"), True, TlsInterrupted),
+        (_said("UNEXPECTED_EOF_WHILE_READING", ssl.SSLEOFError), True, TlsInterrupted),
+        (_said("", ssl.SSLZeroReturnError), True, TlsInterrupted),
+        (_said("TLSV1_ALERT_INTERNAL_ERROR"), True, TlsInterrupted),
+        (_said("SSLV3_ALERT_BAD_RECORD_MAC"), True, TlsInterrupted),
+        (_said("DECRYPTION_FAILED_OR_BAD_RECORD_MAC"), True, TlsInterrupted),
+        (_said("DECRYPTION_FAILED_OR_BAD_RECORD_MAC"), False, TlsInterrupted),
+        (_said("UNEXPECTED_EOF_WHILE_READING", ssl.SSLEOFError), False, TlsInterrupted),
+        (_said("WRONG_VERSION_NUMBER"), False, TlsInterrupted),
+        (_said("WRONG_VERSION_NUMBER"), True, TlsFailed),
+        (_said("UNSUPPORTED_PROTOCOL"), True, TlsFailed),
+        (_said("TLSV1_ALERT_PROTOCOL_VERSION"), True, TlsFailed),
+        (_said("SSLV3_ALERT_HANDSHAKE_FAILURE"), True, TlsFailed),
+        (_said("TLSV1_ALERT_UNKNOWN_CA"), False, TlsFailed),
+        (_said("TLSV13_ALERT_CERTIFICATE_REQUIRED"), False, TlsFailed),
+        (_said("CERTIFICATE_VERIFY_FAILED", _NotAccepted), True, TlsFailed),
+    ],
+)
+def test_what_another_try_may_heal(error: OSError, shaking: bool, kind: type[NetworkError]) -> None:
+    """A broker that goes away, and damage on the way. A side that does not accept the other will not, the next time."""
+    found = failure_of("west broker 1", error, shaking=shaking)
+    assert type(found) is kind
+    assert found.slug == "tls_failed", (
+        "what MirrorAuthErrors goes by: a port without TLS looks like a broker that stops"
+    )

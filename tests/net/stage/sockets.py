@@ -67,6 +67,23 @@ async def connected(
         peer.close()
 
 
+@asynccontextmanager
+async def resetting(port: int) -> AsyncIterator[list[bytes]]:
+    """Each connection to the port is reset once its first bytes have come: the list has them."""
+    firsts: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        firsts.append(await reader.read(1_000))
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    try:
+        yield firsts
+    finally:
+        server.close()
+
+
 @contextmanager
 def deaf() -> Iterator[int]:
     """A port that neither answers nor refuses: its queue is full, and nobody accepts."""

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from mirror.net.options import ClusterOptions
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.raw import TopicPartition
 from mirror.raw.consume.seat import GroupSeat, _config
 from mirror.raw.errors import CommitFailed, GroupFailed, InvalidConfig, NotAuthorized, Unavailable, UnknownTopic
@@ -134,3 +135,10 @@ def test_what_callbacks_raise_comes_out_of_poll() -> None:
         assert moved == ["assigned", "paused", "unassigned", "unassigned"]
     finally:
         seat.close()
+
+
+def test_a_host_with_a_dot_at_its_end() -> None:
+    """librdkafka would look for it in the broker's certificate with the dot."""
+    protected = ConnectionOptions(security=SecurityOptions(tls=TlsOptions()))
+    options = ClusterOptions(bootstrap=(("kafka.example.com.", 9093),), connection=protected)
+    assert _config(settings(), options)["bootstrap.servers"] == "kafka.example.com:9093"

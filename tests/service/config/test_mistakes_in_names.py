@@ -21,7 +21,7 @@ TOPICS = [
     ("orders", f"must be a list, not 'orders'; {LIST}"),
     ("\n      -orders", f"must be a list, not '-orders'; {LIST}"),
     ("\n      orders: 1", f"must be a list, not a mapping; {LIST}"),
-    ("&orders", f"must be a list, not nothing; {LIST}"),
+    ("&orders", "begins with &, so that YAML takes its first word for the name of an anchor, which nothing uses; put"),
     ("[12]", "[0]: must be text, not 12; put it in quotes"),
     ("[~]", "[0]: must be text, not ~; put it in quotes"),
     ("[{name: orders}]", "[0]: must be text, not a mapping; put it in quotes"),

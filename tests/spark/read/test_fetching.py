@@ -88,10 +88,8 @@ async def test_questions_that_are_asked_again() -> None:
         tries = 0
         with pytest.raises(Unavailable, match="in vain"):
             await asked(cluster, lambda: ask(Unreachable("in vain")), until=0)
-        cluster.failed("Connect", AuthenticationFailed.slug)
         tries = 0
         with pytest.raises(NotAuthenticated, match="check the ssl and sasl settings"):
-            await asked(cluster, lambda: ask(Unreachable("all refuse us")), until=until)
-        cluster.failed("Connect", Unreachable.slug)
+            await asked(cluster, lambda: ask(Unreachable("all refuse us", refused=True)), until=until)
         tries = 0
         assert await asked(cluster, lambda: ask(Unreachable("some are down")), until=until) == 2

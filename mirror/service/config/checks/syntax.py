@@ -11,16 +11,17 @@ _FOUND = (
     (re.compile(r"unknown escape character"), "write \\\\ for a backslash in double quotes, or use single quotes"),
     (re.compile(r"character '[@`%]'"), "put the value in quotes"),
     (re.compile(r"expected alphabetic or numeric character"), "put it in quotes: a value cannot begin with * or &"),
+    (re.compile(r"undefined tag handle"), "put the value in quotes: it begins with !, as a tag does"),
     (re.compile(r"mapping values are not allowed"), 'put a value that has ": " in quotes, or correct the indentation'),
     (re.compile(r"another document"), "leave one document in the file, without lines of --- or ..."),
     (re.compile(r"could not find expected ':'"), 'write "key: value", or a dash and a blank before a list\'s item'),
 )
-_ALIAS = re.compile(r"undefined (alias|tag handle).*", re.DOTALL)
+_TAG = re.compile(r"undefined tag handle.*", re.DOTALL)
 
 
 def told(problem: str) -> str:
     """Returns the parser's problem in one line, without what may be a secret that was not quoted."""
-    return _ALIAS.sub(r"undefined \1 (a value that begins with *, & or ! needs quotes)", " ".join(problem.split()))
+    return _TAG.sub("undefined tag handle", " ".join(problem.split()))
 
 
 def remedy(problem: str) -> str:

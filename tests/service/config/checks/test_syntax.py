@@ -15,6 +15,7 @@ from tests.service.config.loading import Load
         ("a: %b\n", 1, "put the value in quotes"),
         ("a: [*]\n", 1, "put it in quotes: a value cannot begin with * or &"),
         ("a: 1\nb: *\n", 2, "put it in quotes: a value cannot begin with * or &"),
+        ("a: 1\nb: !c!d\n", 2, "put the value in quotes: it begins with !, as a tag does"),
         ("a: b: c\n", 1, 'put a value that has ": " in quotes, or correct the indentation'),
         ("a: 1\n---\nb: 2\n", 2, "leave one document in the file, without lines of --- or ..."),
         ("a: 'b\nc: d\n", 1, "close the quote that opens in this line"),
