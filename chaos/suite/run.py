@@ -40,6 +40,10 @@ __all__ = ["Progress", "run", "serving"]
 _FAILING_STAGES = 2
 """A scenario ends after this many stages that did not hold (one, if quick): more repetitions would only take time."""
 
+_AUDITED_TOGETHER = 40
+"""So many topics of a full run are audited together, or a few more: Spark takes longer to start than to compare the
+topics of one scenario. What is not audited yet is played once more if the run is interrupted and continued."""
+
 _numbers = count(1)
 
 
@@ -162,9 +166,10 @@ class _Suite:
     def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
         """Play all scenarios of one shape of clusters, then audit what they left."""
         for one, following in _followed(scenarios):
-            # A stage that is prepared ahead would disturb an audit in between.
+            # A stage that is prepared ahead would disturb an audit in between, and what a full run times by itself.
             self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
-            if one.damages or not self._plan.quick:
+            waiting = sum(len(topics) for _, topics, _ in self._unaudited)
+            if one.damages or (not self._plan.quick and waiting >= _AUDITED_TOGETHER):
                 self._audit(clusters)
             if one.damages:
                 clusters.drop()

@@ -141,6 +141,24 @@ def test_what_is_run_is_fetched_before_the_first_stage(broken: set[str], plan: P
     assert seen[0] == fetched == ["3.9.2", "4.3.0", "kafka-tools"]
 
 
+@pytest.mark.parametrize(("together", "numbers"), [(2, [2, 1]), (1, [1, 1, 1])])
+def test_a_full_run_audits_some_scenarios_together(
+    broken: set[str], plan: Plan, monkeypatch: pytest.MonkeyPatch, together: int, numbers: list[int]
+) -> None:
+    audited: list[int] = []
+
+    def audit(pair: Any, topics: list[str], **_: Any) -> tuple[str, str]:
+        audited.append(len(topics))
+        return audits.IDENTICAL, ""
+
+    monkeypatch.setattr(audits, "audit", audit)
+    monkeypatch.setattr("chaos.suite.run._AUDITED_TOGETHER", together)
+    monkeypatch.setattr("chaos.suite.run._Suite._keep_logs", lambda *_: None)
+    rows = run(replace(plan, quick=False, repeat=1), Told())
+    assert audited == numbers
+    assert [row.audit for row in rows] == ["identical"] * len(NAMES)
+
+
 def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) -> None:
     """Clusters that are given up take with them what was copied before: no silent "not run"."""
     broken.add(NAMES[1])
