@@ -128,17 +128,19 @@ class TestStreams:
         spark: SparkSession,
         options: dict[str, str],
         folder: Path,
-        seen: list[list[Any]],
+        seen: dict[int, list[Any]],
         *,
         trigger: dict[str, Any],
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Runs a query from its checkpoint; ``seen`` gets the rows of each micro-batch. It ends by itself or when there
-        is enough."""
+        """Runs a query from its checkpoint; ``seen`` gets the rows of each micro-batch by its number. It ends by itself
+        or when there is enough. A query that is stopped before it has noted a micro-batch repeats it: with the same
+        rows."""
 
-        def take(frame: DataFrame, _number: int) -> None:
-            rows = frame.orderBy("topic", "partition", "base_offset").collect()
-            seen.append([(row["topic"], row["partition"], row["base_offset"]) for row in rows])
+        def take(frame: DataFrame, number: int) -> None:
+            found = frame.orderBy("topic", "partition", "base_offset").collect()
+            rows = [(row["topic"], row["partition"], row["base_offset"]) for row in found]
+            assert seen.setdefault(number, rows) == rows
 
         frame = spark.readStream.format(FORMAT).options(**options).load()
         query = (
@@ -165,9 +167,10 @@ class TestStreams:
         for at in range(6):
             batch(source_cluster, topic_name, *[f"{at} {n}" for n in range(4)])
         wanted = given(source_cluster, topic_name, startingOffsets="earliest", maxOffsetsPerTrigger="7")
-        seen: list[list[Any]] = []
+        seen: dict[int, list[Any]] = {}
         self.run(known, wanted, tmp_path, seen, trigger={"availableNow": True})
-        assert [row for rows in seen for row in rows] == [(topic_name, 0, offset) for offset in range(0, 24, 4)]
+        wanted_rows = [(topic_name, 0, offset) for offset in range(0, 24, 4)]
+        assert [row for rows in seen.values() for row in rows] == wanted_rows
         assert len(seen) == 4
         admin = AdminClient({"bootstrap.servers": source_cluster.bootstrap_servers})
         for future in admin.create_partitions([NewPartitions(topic_name, 2)]).values():
@@ -176,11 +179,11 @@ class TestStreams:
         batch(source_cluster, topic_name, "c", partition=1)
         seen.clear()
         self.run(known, wanted, tmp_path, seen, trigger={"availableNow": True})
-        assert sorted(row for rows in seen for row in rows) == [(topic_name, 0, 24), (topic_name, 1, 0)]
+        assert sorted(row for rows in seen.values() for row in rows) == [(topic_name, 0, 24), (topic_name, 1, 0)]
         batch(source_cluster, topic_name, "d")
         seen.clear()
         self.run(known, wanted, tmp_path, seen, trigger={"once": True})
-        assert [row for rows in seen for row in rows] == [(topic_name, 0, 26)]
+        assert [row for rows in seen.values() for row in rows] == [(topic_name, 0, 26)]
 
     def test_a_query_that_goes_on(
         self, known: SparkSession, source_cluster: SandboxCluster, topic_name: str, tmp_path: Path
@@ -190,12 +193,12 @@ class TestStreams:
         batch(source_cluster, f"{topic_name}-a", "before")
         wanted = given(source_cluster, topic_name, subscribePattern=f"{topic_name}-.*")
         del wanted["subscribe"]
-        seen: list[list[Any]] = []
+        seen: dict[int, list[Any]] = {}
         often = {"processingTime": "100 milliseconds"}
         written = False
 
         def rows() -> list[Any]:
-            return sorted(row for some in seen for row in some)
+            return sorted(row for some in seen.values() for row in some)
 
         def go_on() -> bool:
             nonlocal written
@@ -215,6 +218,6 @@ class TestStreams:
     def test_an_error_ends_the_query(
         self, known: SparkSession, source_cluster: SandboxCluster, topic_name: str, tmp_path: Path
     ) -> None:
-        seen: list[list[Any]] = []
+        seen: dict[int, list[Any]] = {}
         with pytest.raises(PySparkException, match=f"has no topic {topic_name}"):
             self.run(known, given(source_cluster, topic_name), tmp_path, seen, trigger={"availableNow": True})
