@@ -38,8 +38,8 @@ def peak_rss_bytes(pid: int) -> int:
     """Returns the peak memory of a process and its descendants that run now, in bytes.
 
     It is the sum of each one's peak (VmHWM), in which a page of a file that several of them map now (a program, its
-    libraries) counts once: the machine holds it once. It is never less than what they held together at any time, as
-    long as they do not unmap files.
+    libraries) counts once: the machine holds it once. Ask once they have worked: shared pages that a process maps only
+    after its peak are taken off as well.
 
     Raises:
         ProcessLookupError: there is no such process.
