@@ -12,6 +12,7 @@ import pytest
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
+from tests.project.at_once import AtOnce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,13 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 
 LONG = ("broker", "spark", "long")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(AtOnce(terminal))
 
 
 @pytest.hookimpl(trylast=True)
