@@ -2,20 +2,23 @@
 
 A halt has a stable reason, which metrics, alerts and logs carry, a detail with the values at hand, and a remedy. Some
 reasons have several members here, because the remedy depends on the case; the members of one reason have one ``slug``.
-Commands in a remedy are written with TOPIC and PARTITION; ``service.commands`` completes them where they are shown.
+Commands in a remedy are written with TOPIC, PARTITION and DESTINATION; ``service.commands`` completes them where they
+are shown.
 ``docs/HALTS.md`` is made from this module (``python -m tests.project.halts_document``).
 """
 
 from enum import Enum
 
+DELETE = "kafka-topics.sh --bootstrap-server DESTINATION --delete --topic TOPIC"
+"""Kafka's own command that deletes the destination topic."""
 RECOPY = (
     "stop the destination topic's consumers and note their offsets, which go with it (with offsets: exact they fit the "
-    "new copy, too); delete the topic and run `mirror resume TOPIC`: it is created and copied again. Its "
+    f"new copy, too); delete the topic (`{DELETE}`) and run `mirror resume TOPIC`: it is created and copied again. Its "
     "other partitions, which had not halted, then halt recreated: that is expected, run the same command again"
 )
 RECOPY_MAPPED = (
     "give the flow another destination topic (topic.rename) and restart the mirror; or, if nobody else writes to this "
-    "one, delete it (its consumers' offsets go with it) and run `mirror resume TOPIC`: it is created and "
+    f"one, delete it (`{DELETE}`; its consumers' offsets go with it) and run `mirror resume TOPIC`: it is created and "
     "copied again. With offsets: mapped, others may have written to it, and their records would be lost with it"
 )
 _RESUME = "`mirror resume TOPIC PARTITION`"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mirror.audit.model.findings import Finding, Kind
-from mirror.audit.model.request import AuditRequest, Endpoint
-from mirror.net.security.options import PLAINTEXT
+from mirror.audit.model.request import AuditRequest
+from mirror.net.options import tool_options
 
 MOST_NAMED = 10
 """Most topics that a remedy names, each with its partitions and its command."""
@@ -103,19 +103,14 @@ def _place(topic: str, partitions: Sequence[int]) -> str:
 def _deletions(topics: Sequence[str], request: AuditRequest, typed: Callable[[str], str]) -> list[str]:
     """Returns the commands of Kafka's own tool that delete the destination's topics, and those that copy them again."""
     lines = ["  (only if nobody else writes to it; otherwise, give the flow another topic.rename)"] * request.mapped
+    reached = tool_options(request.destination.bootstrap, request.destination.security)
     for topic in topics[:MOST_NAMED]:
         there = shlex.quote(request.destination_of(topic))
         lines += [
-            f"  kafka-topics.sh {_connection(request.destination)} --delete --topic {there}",
+            f"  kafka-topics.sh {reached} --delete --topic {there}",
             f"  {typed('mirror resume')} {shlex.quote(topic)}",
         ]
     return [*lines, *(f"  {more}" for more in _more(topics))]
-
-
-def _connection(endpoint: Endpoint) -> str:
-    host, port = endpoint.bootstrap[0]
-    secured = "" if endpoint.security == PLAINTEXT else " --command-config FILE"
-    return f"--bootstrap-server {f'[{host}]' if ':' in host else host}:{port}{secured}"
 
 
 def _more(named: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """The options for reaching a cluster: addresses, time limits, buffer sizes. Plain data, also for code that does not
 connect."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -51,7 +52,7 @@ class ClusterOptions:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses as Kafka's own clients take them: "host:port,host:port"."""
-        return ",".join(address_text(host, port) for host, port in self.bootstrap)
+        return addresses_text(self.bootstrap)
 
 
 def certified(host: str) -> str:
@@ -63,3 +64,15 @@ def certified(host: str) -> str:
 def address_text(host: str, port: int) -> str:
     """Returns "host:port" as it is written and read, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def addresses_text(bootstrap: Iterable[tuple[str, int]]) -> str:
+    """Returns a cluster's addresses as Kafka's own clients take them: "host:port,host:port"."""
+    return ",".join(address_text(host, port) for host, port in bootstrap)
+
+
+def tool_options(bootstrap: Iterable[tuple[str, int]], security: SecurityOptions) -> str:
+    """Returns the options with which Kafka's own command-line tools reach a cluster. FILE stands for a file of client
+    properties, which they need where connections are secured."""
+    secured = "" if security == PLAINTEXT else " --command-config FILE"
+    return f"--bootstrap-server {addresses_text(bootstrap)}{secured}"

@@ -10,12 +10,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from mirror.foretold import beforehand
-from mirror.reasons import Heals, heals
+from mirror.net.options import ClusterOptions, tool_options
+from mirror.reasons import DELETE, Heals, heals
+from mirror.service.selection import Selection
 
 _COMMAND = re.compile(
     r"\bmirror (pause|resume|status|audit|plan|run|start|sync|cutover)\b(?! -c )( TOPIC\b)?( PARTITION\b)?( --all\b)?"
@@ -45,17 +47,26 @@ class Commands:
         config: the configuration file that this mirror was started with; empty: not known.
         at: HOST:PORT of the mirror, if the file does not say it; empty if it does.
         flow: the flow that the messages are about, if the file has several that run; empty if it has one.
+        destination: the options with which Kafka's own tools reach the flow's destination; empty: not known.
+        selection: the flow's topics, and their names at the destination; None if that is not known.
     """
 
     program: str = "mirror"
     config: str = ""
     at: str = ""
     flow: str = ""
+    destination: str = ""
+    selection: Selection | None = None
 
     @classmethod
     def of(cls, config: Path) -> Self:
         """Returns the commands for the program that this process was started with, and a configuration file."""
         return cls(program=_program(), config=str(config.absolute()))
+
+    def towards(self, destination: ClusterOptions, selection: Selection) -> Self:
+        """Returns the commands of a flow that copies these topics into this cluster."""
+        reached = tool_options(destination.bootstrap, destination.connection.security)
+        return replace(self, destination=reached, selection=selection)
 
     def rendered(self, text: str, topic: str = "", partition: int | None = None) -> str:
         """Returns the text with its commands as they have to be typed. ``topic``, ``partition``: its subject."""
@@ -76,6 +87,9 @@ class Commands:
                     words.append(str(partition))
             return " ".join(words)
 
+        if self.selection is not None and topic:
+            named = shlex.quote(self.selection.destination_of(topic))
+            text = text.replace(DELETE, f"kafka-topics.sh {self.destination} --delete --topic {named}")
         return _COMMAND.sub(typed, text)
 
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:

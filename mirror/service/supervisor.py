@@ -148,7 +148,7 @@ class Supervisor:
         if self.address and not self.settings.http_listen[1]:
             self.commands = replace(self.commands, at=self.address)
         for name, flow in self.flows.items():
-            flow.reports.commands = replace(self.commands, flow=name if len(self.flows) > 1 else "")
+            flow.typed_as(replace(self.commands, flow=name if len(self.flows) > 1 else ""))
 
     def digest(self) -> None:
         """From now on, condenses workers' lines about many partitions into their number; not at level debug."""

@@ -32,9 +32,9 @@ def test_once_for_all_partitions_with_the_command() -> None:
     first, *others = remedies([*found, of(Kind.MOVED, "pay ments", 1)], request())
     assert first.startswith("missing, extra, moved (orders partitions 0, 3; pay ments partition 1): see with `mirror")
     assert others == [
-        "  kafka-topics.sh --bootstrap-server b-1:9092 --delete --topic orders",
+        "  kafka-topics.sh --bootstrap-server b-1:9092,b-2:9092 --delete --topic orders",
         "  mirror resume orders",
-        "  kafka-topics.sh --bootstrap-server b-1:9092 --delete --topic 'pay ments'",
+        "  kafka-topics.sh --bootstrap-server b-1:9092,b-2:9092 --delete --topic 'pay ments'",
         "  mirror resume 'pay ments'",
     ]
 

@@ -13,18 +13,24 @@ from click.testing import CliRunner
 from mirror.audit import command
 from mirror.audit.errors import AuditError
 from mirror.cli import main
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.offsetmap.internal.memory import StateUnusable
-from mirror.reasons import HaltReason
+from mirror.reasons import DELETE, HaltReason
 from mirror.service.commands import Commands
 from mirror.service.http import client
 from mirror.service.offsets import translate as offsets
 from mirror.service.resume.resumption import Resumed, ResumeOutcome
+from mirror.service.selection import Selection
 from tests.service.config.loading import base
 from tests.service.telemetry.stage.fleets import fleet, snapshot
 from tests.service.telemetry.stage.rows import row
 from tests.service.telemetry.stage.showing import status_of
 
 HERE = Commands(program="/opt/venv/bin/mirror", config="/etc/my mirrors/a.yaml", at="127.0.0.1:9000")
+
+EAST = ClusterOptions(bootstrap=(("::1", 9092), ("b.example", 9092)))
+RENAMED = Selection(topics=("*",), renames=(("orders", "our.orders"),))
 
 
 def typed(text: str) -> list[list[str]]:
@@ -37,12 +43,14 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
     """
     1. It has a command by which the partition goes on, with this file, topic and partition; no placeholder is left.
     2. The command line takes each of its commands, and resumes what is meant.
+    3. What is to be deleted is the destination topic, by its name there.
     """
     config = tmp_path / "its config.yaml"
     config.write_text(base())
-    shown = Commands(config=str(config)).remedy(reason.told, reason.slug, "orders", 7)
+    shown = Commands(config=str(config)).towards(EAST, RENAMED).remedy(reason.told, reason.slug, "orders", 7)
     assert "TOPIC" not in shown
     assert "PARTITION" not in shown
+    assert "DESTINATION" not in shown
     asked: list[tuple[Any, ...]] = []
 
     def resume(address: tuple[str, int], *of: Any, accept: list[str], flows: object, flow: str, token: str) -> Resumed:
@@ -51,6 +59,9 @@ def test_a_remedy(reason: HaltReason, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(client, "resume", resume)
     for program, *words in typed(shown):
+        if program == "kafka-topics.sh":
+            assert words == ["--bootstrap-server", "[::1]:9092,b.example:9092", "--delete", "--topic", "our.orders"]
+            continue
         assert program == "mirror"
         assert words[words.index("-c") + 1] == str(config)
         if words[0] == "resume":
@@ -80,6 +91,17 @@ def test_what_is_typed() -> None:
         HERE.rendered("a mirror of the same topic; restart the mirror")
         == "a mirror of the same topic; restart the mirror"
     )
+
+
+def test_what_deletes_a_topic() -> None:
+    """Kafka's own tool is told which cluster, with what, and which topic, where that is known."""
+    text = HaltReason.FOREIGN_WRITER.told
+    secured = replace(EAST, connection=ConnectionOptions(security=SecurityOptions(tls=TlsOptions())))
+    found = [each for each in typed(HERE.towards(secured, RENAMED).rendered(text, "a", 0)) if each[0] != HERE.program]
+    there = ["--bootstrap-server", "[::1]:9092,b.example:9092", "--command-config", "FILE"]
+    assert found == [["kafka-topics.sh", *there, "--delete", "--topic", "a"]]
+    assert DELETE in HERE.rendered(text, "a", 0)
+    assert DELETE in HERE.towards(EAST, RENAMED).rendered(text)
 
 
 def test_halts_of_before() -> None:

@@ -87,7 +87,7 @@ class RealWorld:
         """
         self._flow = flow.under(SUFFIX)
         self._settings = replace(settings, offsets=True, acls=False)
-        self._commands = commands
+        self._commands = commands.towards(flow.destination, flow.selection)
         self._status = status
         self._audit = audit
         self._stack = AsyncExitStack()

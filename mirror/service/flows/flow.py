@@ -51,7 +51,7 @@ class RunningFlow:
         self.log = logs.get_logger(flow=told.flow)
         self.fleet = Fleet(told.flow, flow_id=told.flow_id)
         self.reports = Reports(self.fleet, self.log)
-        self.reports.commands = commands
+        self.typed_as(commands)
         self.children: dict[int, Child] = {}
         """Its workers, by number: those that it shares, or its own."""
         self.started = False
@@ -90,6 +90,10 @@ class RunningFlow:
     def commands(self) -> Commands:
         """The mirror's commands as they are typed here."""
         return self.reports.commands
+
+    def typed_as(self, commands: Commands) -> None:
+        """Says how the mirror's commands about this flow are typed here."""
+        self.reports.commands = commands.towards(self.told.destination, self.told.selection)
 
     def digest(self) -> None:
         """From now on, condenses workers' lines about many partitions into their number."""

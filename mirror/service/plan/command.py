@@ -72,6 +72,7 @@ def plan(
     reports: list[Report] = []
     acts: dict[str, list[Act]] = {}
     failures: dict[str, NotPlanned] = {}
+    typed: dict[str, Commands] = {}
     for flow in flows:
         if topics and not any(flow.settings.selects(name) for name in topics):
             continue
@@ -82,6 +83,7 @@ def plan(
             if fix and not dry_run and acts[flow.name]:
                 acts[flow.name] = asyncio.run(_fixed(asking, report, acts[flow.name]))
                 report = asyncio.run(_asked(asking))
+            typed[report.flow.name] = commands.towards(asking.destination, flow.settings.selection)
             reports.append(report)
         except Unsupported as error:
             reason = HaltReason.NO_COMMON_VERSION
@@ -97,12 +99,12 @@ def plan(
     code = EXIT_HALTED if EXIT_HALTED in codes else max(codes)
     untold = {name: str(failure) for name, failure in failures.items()}
     texts = [
-        text(report, shown.get(report.flow.name, ()), commands, everything=everything, fixed=fixed)
+        text(report, shown.get(report.flow.name, ()), typed[report.flow.name], everything=everything, fixed=fixed)
         for report in reports
-    ]  # fmt: skip
+    ]
     texts += [f"flow {name} could not be asked: {failure}\n" for name, failure in failures.items()]
     tell(
-        document(reports, shown, commands, exit_code=code, fixed=fixed, not_asked=untold),
+        document(reports, shown, typed, exit_code=code, fixed=fixed, not_asked=untold),
         "\n".join(texts).rstrip("\n"),
     )
     return code

@@ -15,15 +15,15 @@ VERSION = 1
 
 
 def document(
-    reports: list[Report], acts: dict[str, list[Act]], commands: Commands, *, exit_code: int, fixed: bool,
-    not_asked: Mapping[str, str],
+    reports: list[Report], acts: dict[str, list[Act]], commands: Mapping[str, Commands], *, exit_code: int,
+    fixed: bool, not_asked: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     """Returns the plans of all flows.
 
     Args:
         reports: of the flows that could be asked.
         acts: flow -> what ``--fix`` does.
-        commands: how commands are typed here.
+        commands: flow -> how commands are typed here.
         exit_code: the command's.
         fixed: ``--fix`` has done it, rather than shown it.
         not_asked: the other flows, each with the reason.
@@ -31,7 +31,9 @@ def document(
     return {
         "plan": VERSION,
         "exit_code": exit_code,
-        "flows": [_flow(report, acts.get(report.flow.name, []), commands, fixed=fixed) for report in reports],
+        "flows": [
+            _flow(report, acts.get(report.flow.name, []), commands[report.flow.name], fixed=fixed) for report in reports
+        ],
         "not_asked": [{"flow": name, "why": why} for name, why in not_asked.items()],
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mirror.reasons import DELETE
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.flows.changes import changes
@@ -87,6 +88,16 @@ async def test_they_share_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(children) == [1, 2, 3, 4]
     assert [sorted(child.flows) for child in children.values()] == [sorted(flows)] * 2 + [["east->hub"]] * 2
     assert [child.flows["east->hub"].number for child in (children[3], children[4])] == [3, 4]
+
+
+async def test_each_has_commands_about_its_own_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}})
+    service.supervisor._show_commands()
+    typed = {name: flow.commands.rendered(f"{DELETE}; mirror resume", "t", 0) for name, flow in service.flows.items()}
+    for name, flow in service.flows.items():
+        at = f"--bootstrap-server {flow.told.destination.bootstrap_servers} --delete --topic t; "
+        assert typed[name] == f"kafka-topics.sh {at}mirror resume --flow '{name}' t 0"
+    assert len(set(typed.values())) == 2
 
 
 async def test_each_starts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

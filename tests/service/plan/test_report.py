@@ -8,6 +8,7 @@ import pytest
 
 from mirror.foretold import Line
 from mirror.net.errors import Unreachable
+from mirror.net.options import ClusterOptions
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
 from mirror.service.commands import Commands
@@ -176,7 +177,7 @@ KEYS = {
 
 def test_the_object_is_stable() -> None:
     made = report({"halted": BAD}, count=1)
-    told = document([made], {}, Commands(), exit_code=2, fixed=False, not_asked={"other": "away"})
+    told = document([made], {}, {made.flow.name: Commands()}, exit_code=2, fixed=False, not_asked={"other": "away"})
     found = json.loads(json.dumps(told))
     assert found.keys() == {"plan", "exit_code", "flows", "not_asked"}
     assert found["not_asked"] == [{"flow": "other", "why": "away"}]
@@ -252,11 +253,16 @@ def test_several_flows(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
             raise Unreachable("cluster away does not answer")
         return report(count=1)
 
-    monkeypatch.setattr(command, "asking_of", lambda _, flow, **__: SimpleNamespace(name=flow.name, settings=None))
+    there = ClusterOptions(bootstrap=(("127.0.0.1", 9092),))
+    monkeypatch.setattr(
+        command, "asking_of", lambda _, flow, **__: SimpleNamespace(name=flow.name, settings=None, destination=there)
+    )
     monkeypatch.setattr(command, "_asked", asked)
     monkeypatch.setattr(command, "acts_for", lambda *_: [])
     every: list[Any] = [
-        SimpleNamespace(name=name, settings=SimpleNamespace(selects=lambda topic, has=has: topic in has))
+        SimpleNamespace(
+            name=name, settings=SimpleNamespace(selection=None, selects=lambda topic, has=has: topic in has)
+        )
         for name, has in (("a->b", {"t"}), ("a->away", {"t"}), ("a->c", {"u"}))
     ]
 
