@@ -1,12 +1,11 @@
 """Brokers at addresses of IPv6, and brokers that move to other addresses while the mirror runs."""
 
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,13 @@ from mirror.sandbox import SandboxCluster
 from mirror.sandbox.children.ports import Reservation
 from tests.patience import PATIENT
 from tests.service.plan.planning import plan
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import assert_identical, create_topic, end_of, produce
 from tests.service.stage.running import Mirror, config_text, get, mirror
 from tests.service.sync.sides import wait_committed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 
@@ -82,7 +85,7 @@ def caught_up(process: Mirror, source: str, destination: str, topic: str) -> Non
 
 
 @pytest.mark.spark
-def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> None:
+def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path, spark: "SparkSession") -> None:
     """
     1. Two clusters of which the brokers serve clients on [::1] alone. ``mirror plan`` finds nothing in the way.
     2. All is copied, the group at the source has the mirror, and messages name the address with its brackets.
@@ -113,9 +116,8 @@ def test_brokers_that_listen_on_ipv6_alone(topic_name: str, tmp_path: Path) -> N
             caught_up(process, source, destination, topic_name)
             assert process.stop() == 0
         assert assert_identical(source, destination, [topic_name], 2) >= 4
-        command = [sys.executable, "-m", "mirror", "audit", "-c", str(tmp_path / "mirror.yaml")]
-        audit = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert audit.returncode == 0, audit.stdout + audit.stderr
+        code, told = audited(spark, tmp_path / "mirror.yaml")
+        assert code == 0, told
 
 
 def test_brokers_that_move(topic_name: str, tmp_path: Path) -> None:

@@ -3,11 +3,10 @@ Kafka's own tests, which is a folder."""
 
 import contextlib
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,8 +15,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mirror.sandbox import SandboxCluster, jars
 from mirror.sandbox.kafka.versions import DEFAULT
 from tests.patience import PATIENT
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import create_topic, end_of, fetched
-from tests.service.stage.running import MIRROR, PATIENCE_S, config_text, mirror
+from tests.service.stage.running import PATIENCE_S, config_text, mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -118,13 +121,13 @@ def limited(cluster: SandboxCluster, rate: int) -> Iterator[None]:
             yield
 
 
-def audit(config: Path) -> "subprocess.CompletedProcess[str]":
-    """``mirror audit`` of this configuration."""
-    return subprocess.run([str(MIRROR), "audit", "-c", str(config)], capture_output=True, text=True, check=False)
-
-
 def test_what_is_in_tiered_storage_is_copied(
-    tiered: SandboxCluster, storage: Path, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    tiered: SandboxCluster,
+    storage: Path,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """
     1. While the storage cannot be read, nothing is copied, and nothing is taken for deleted.
@@ -147,14 +150,18 @@ def test_what_is_in_tiered_storage_is_copied(
         assert not process.of("halted")
         assert process.stop() == 0
     with gone(storage):
-        found = audit(tmp_path / "mirror.yaml")
-        assert found.returncode == 1, found
-        assert f"topic {topic_name} partition 0 cannot be read from offset" in found.stderr
-        assert "Traceback" not in found.stderr
+        code, told = audited(spark, tmp_path / "mirror.yaml")
+        assert code == 1, told
+        assert f"topic {topic_name} partition 0 cannot be read from offset" in told
+        assert "Traceback" not in told
 
 
 def test_a_quota_on_tiered_storage(
-    tiered: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    tiered: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """A broker that has read its share for now (KIP-956) answers with nothing: that is no gap and no damage, neither
     for the mirror, even where it was told to skip gaps, nor for the audit."""
@@ -171,6 +178,6 @@ def test_a_quota_on_tiered_storage(
             assert not process.of("halted")
             assert not process.of("skipped")
             assert process.stop() == 0
-        found = audit(tmp_path / "mirror.yaml")
-    assert found.returncode == 0, found
-    assert "identical" in found.stdout
+        code, told = audited(spark, tmp_path / "mirror.yaml")
+    assert code == 0, told
+    assert "identical" in told

@@ -1,17 +1,20 @@
 """``mirror run`` between two real clusters: what it copies, through what it goes on, and how it stops."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import CODECS, assert_identical, create_topic, end_of, produce, writing
 from tests.service.stage.running import Mirror, config_text, mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3
@@ -69,7 +72,11 @@ def test_all_codecs(
 
 @pytest.mark.spark
 def test_killed_five_times(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """
     1. A producer writes all the time. Five times in a row ``mirror run`` copies some of it and is killed (-9).
@@ -92,10 +99,9 @@ def test_killed_five_times(
         assert process.stop() == 0
         assert not process.of("halted")
     assert assert_identical(source, destination, [topic_name], PARTITIONS) > 100
-    command = [sys.executable, "-m", "mirror", "audit", "-c", str(tmp_path / "mirror.yaml")]
-    audit = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert audit.returncode == 0, audit.stdout + audit.stderr
-    assert f"{PARTITIONS} partitions" in audit.stdout
+    code, told = audited(spark, tmp_path / "mirror.yaml")
+    assert code == 0, told
+    assert f"{PARTITIONS} partitions" in told
 
 
 @pytest.fixture

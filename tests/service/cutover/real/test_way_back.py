@@ -3,9 +3,9 @@ written down. What consumers see is the same on both sides."""
 
 import json
 import random
-import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
@@ -15,9 +15,13 @@ from mirror.offsetmap.internal.memory import state_topic
 from mirror.sandbox import SandboxCluster
 from mirror.service.cutover.command import AUDIT
 from tests.service.cutover.real.test_moving import BACK, FORTH, aborted, cutover
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import create_topic, delete_topic, end_of
-from tests.service.stage.running import MIRROR, PATIENCE_S, cli, config_text, mirror
+from tests.service.stage.running import PATIENCE_S, cli, config_text, mirror
 from tests.service.sync.sides import consumer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 KILLS = 5
@@ -122,7 +126,11 @@ def test_killed_and_forgetful(
 
 @pytest.mark.spark
 def test_there_and_back_and_there(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """
     1. Three moves, with transactions written wherever the producers are; the third goes where the first went. There,
@@ -152,12 +160,9 @@ def test_there_and_back_and_there(
             assert seen(here, topic_name, end) == seen(there, topic_name, end)
             assert process.of("halted") == []
             if move == 2:
-                verdict = subprocess.run(
-                    [str(MIRROR), "audit", "-c", str(config), "--out", str(folder)],
-                    capture_output=True, text=True, check=False,
-                )  # fmt: skip
-                assert verdict.returncode == 0, verdict
-                assert f"was adopted up to offset {adopted}" in verdict.stdout
+                code, said = audited(spark, config, "--out", str(folder))
+                assert code == 0, said
+                assert f"was adopted up to offset {adopted}" in said
                 assert _adopted(folder) == {(topic_name, 0): adopted}
                 break
             skipped = [] if move else ["--skip-audit"]

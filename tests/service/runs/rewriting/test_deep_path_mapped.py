@@ -1,11 +1,9 @@
 """``offsets: mapped`` with batches that no broker takes as they are: killed in the middle, while others write."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +12,16 @@ from mirror.service.config.resolve import flow_sides
 from mirror.service.offsets.translate import Translator
 from tests.service.runs.rewriting.test_deep_path import Sides, as_read, keyed, limit, sides, sparse_in
 from tests.service.runs.test_mapped import FLOW
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import CODECS, PATIENCE_S, create_topic, produce, read_log
 from tests.service.stage.running import config_text, mirror
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__ = ["sides"]
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 KILLS = 3
 
 
@@ -40,15 +42,7 @@ async def check_map(config: Path, source: str, destination: str, topic: str) -> 
             assert await translator.to_source(topic, 0, place.offset) == (offset, True)
 
 
-def audited(config: Path) -> str:
-    """What ``mirror audit`` says of it; it has to find both sides the same."""
-    command = [sys.executable, "-m", "mirror", "audit", "-c", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-async def test_holes_inside_of_batches(sides: Sides, topic_name: str, tmp_path: Path) -> None:
+async def test_holes_inside_of_batches(sides: Sides, topic_name: str, tmp_path: Path, spark: "SparkSession") -> None:
     """
     1. A compacted topic with batches in all codecs; its cleaner has taken records out of the middle of some of each.
     2. The destination takes only small batches. The mirror is killed with SIGKILL again and again.
@@ -83,11 +77,13 @@ async def test_holes_inside_of_batches(sides: Sides, topic_name: str, tmp_path: 
     assert [one for one in before if one in set(there)] == there
     assert set(after) <= set(there)
     await check_map(config, source, destination, topic_name)
-    assert "identical" in audited(config)
+    code, told = await asyncio.to_thread(audited, spark, config)
+    assert code == 0, told
+    assert "identical" in told
 
 
 @pytest.mark.parametrize("kind", ["append times", "over the limit"])
-async def test_every_codec(sides: Sides, topic_name: str, tmp_path: Path, kind: str) -> None:
+async def test_every_codec(sides: Sides, topic_name: str, tmp_path: Path, spark: "SparkSession", kind: str) -> None:
     """The broker's times, and batches that are cut where another limit than before has them cut."""
     source, destination = sides
     if kind == "append times":
@@ -115,4 +111,6 @@ async def test_every_codec(sides: Sides, topic_name: str, tmp_path: Path, kind: 
     if kind == "over the limit":
         assert max(len(batch) for batch in read_log(destination, topic_name)) <= 8_000
     await check_map(config, source, destination, topic_name)
-    assert "identical" in audited(config)
+    code, told = await asyncio.to_thread(audited, spark, config)
+    assert code == 0, told
+    assert "identical" in told

@@ -1,7 +1,7 @@
 """Small batches that become larger ones (``mode``), through ``mirror run``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -12,11 +12,14 @@ from tests.service.runs.holes.test_holes import transactions
 from tests.service.runs.rewriting.conftest import NEW
 from tests.service.runs.rewriting.test_append_times import clean
 from tests.service.runs.rewriting.test_deep_path import Sides, as_read, killed_once, wait_equal
-from tests.service.runs.rewriting.test_deep_path_mapped import audited
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import CODECS, create_topic, read_log
 from tests.service.stage.running import config_text, get, mirror, status
 
-pytestmark = pytest.mark.broker
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 KILLS = 3
 RECORDS = 400
 
@@ -46,7 +49,7 @@ def batches(bootstrap: str, topic: str) -> list[BatchHeader]:
 
 
 @pytest.mark.parametrize(("sides", "mode"), [(NEW, "auto"), ("3.9.2", "deep")], indirect=["sides"])
-def test_tiny_batches(sides: Sides, topic_name: str, tmp_path: Path, mode: str) -> None:
+def test_tiny_batches(sides: Sides, topic_name: str, tmp_path: Path, spark: "SparkSession", mode: str) -> None:
     """
     1. A batch for each record, in each codec; transactions among them, and batches that are larger than 1 KiB. The
        mirror is killed three times in the middle.
@@ -76,7 +79,8 @@ def test_tiny_batches(sides: Sides, topic_name: str, tmp_path: Path, mode: str) 
     large = [header.size for header in here if header.size > 4_000]
     if mode == "auto":
         assert [header.size for header in there if header.size in large] == large
-    told = audited(tmp_path / "mirror.yaml")
+    code, told = audited(spark, tmp_path / "mirror.yaml")
+    assert code == 0, told
     assert "identical" in told
     assert REBATCHED in told
     text = config_text(source, destination, [topic_name])

@@ -4,11 +4,9 @@ letters, and every other record at its offset. ``mirror audit`` names them."""
 import json
 import random
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,8 +14,12 @@ from confluent_kafka import Producer
 from mirror.sandbox import SandboxCluster
 from tests.service.runs.holes.test_holes import consumed
 from tests.service.runs.rewriting.test_deep_path import as_read, limit, wait_equal
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import PATIENCE_S, create_topic, end_of
 from tests.service.stage.running import Mirror, cli, config_text, get, mirror, status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 LIMIT = 8_000
@@ -90,21 +92,26 @@ def dropped(process: Mirror, topic: str) -> float:
     return sum(float(line.split()[-1]) for line in text.splitlines() if all(part in line for part in wanted))
 
 
-def audit(tmp_path: Path, text: str) -> tuple[int, dict[str, Any]]:
+def audit(spark: "SparkSession", tmp_path: Path, text: str) -> tuple[int, dict[str, Any]]:
     """The exit code of ``mirror audit``, and its summary."""
     config, out = tmp_path / "audit.yaml", tmp_path / "audit"
     config.write_text(text)
-    command = [sys.executable, "-m", "mirror", "audit", "-c", str(config), "--out", str(out)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (out / "summary.json").exists(), ran.stdout + ran.stderr
+    code, told = audited(spark, config, "--out", str(out))
+    assert (out / "summary.json").exists(), told
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
-    summary["shown"] = ran.stdout
-    return ran.returncode, summary
+    summary["shown"] = told
+    return code, summary
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_dropped(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, codec: str
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
+    codec: str,
 ) -> None:
     """
     1. Records over the limit, alone and among others, in a row too: all others come, at their offsets.
@@ -145,15 +152,20 @@ def test_dropped(
     assert as_read(destination, topic_name) == without(source, topic_name, over)
     if codec == "none":
         return
-    code, found = audit(tmp_path, text)
+    code, found = audit(spark, tmp_path, text)
     assert (code, found["verdict"], found["findings"]) == (3, "oversize", {"oversize": len(over)})
     assert f"differ nowhere but in {len(over)} records (" in found["shown"]
     accepted = config_text(source, destination, [topic_name], flow=FLOW | {"audit.accept": ["oversize"]})
-    assert audit(tmp_path, accepted)[0] == 0
+    assert audit(spark, tmp_path, accepted)[0] == 0
 
 
+@pytest.mark.spark
 def test_dead_letters_through_kills(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """
     1. ``mirror run`` is killed (-9) five times, each time when a dead letter is written and its offset is not passed
@@ -189,7 +201,7 @@ def test_dead_letters_through_kills(
     for offset, some in found.items():
         assert set(some) == {wanted[offset]}
         assert len(some) <= 6
-    code, summary = audit(tmp_path, text)
+    code, summary = audit(spark, tmp_path, text)
     assert (code, summary["findings"]) == (3, {"oversize": len(OVER)})
 
 

@@ -5,15 +5,19 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirror.sandbox import SandboxCluster
 from tests.service.runs.test_mapped import read_from
+from tests.service.stage.audits import audited
 from tests.service.stage.kafka_side import create_topic
 from tests.service.stage.running import MIRROR, config_text, mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 
@@ -68,7 +72,12 @@ def caught_up(config: Path, text: str) -> list[dict[str, Any]]:
 @pytest.mark.spark
 @pytest.mark.parametrize("offsets", ["exact", "mapped"])
 def test_a_time_inside_a_batch(
-    offsets: str, source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    offsets: str,
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark: "SparkSession",
 ) -> None:
     """
     1. Thirty records in three batches, and a start at the time of the fifteenth: inside the second batch.
@@ -97,7 +106,8 @@ def test_a_time_inside_a_batch(
     assert [value for _, _, value in found] == [b"%d" % number for number in range(14, 40)]
     if offsets == "exact":
         assert [at for at, *_ in found] == [*range(14, 40)]
-    told = command("audit", "-c", str(config))
+    code, told = audited(spark, config)
+    assert code == 0, told
     assert "offsets 0 to 13 of source were not to be copied" in told, told
 
 
