@@ -4,7 +4,6 @@
 ``python -m tests.simulation.mapped.run SEED`` prints a run.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -35,11 +34,11 @@ from mirror.relay.topics.recreated import RecreatedTopics
 from tests.simulation.mapped.run import play
 from tests.simulation.mapped.source import Taste
 from tests.simulation.mutation import Mutation, find
+from tests.simulation.seeds import FIRST, mapped_runs
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "200"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = mapped_runs(200)
 
 
 def test_every_record_is_there_once_whatever_goes_wrong() -> None:
