@@ -1,6 +1,6 @@
-"""``offsets: mapped`` in the simulation: hundreds of runs, and rules taken away one by one.
+"""``offsets: mapped`` in the simulation: many runs, and rules taken away one by one.
 
-``SIM_MAPPED_RUNS`` asks for more of them, ``SIM_SEED`` for the first one.
+``seeds`` says how many.
 ``python -m tests.simulation.mapped.run SEED`` prints a run.
 """
 

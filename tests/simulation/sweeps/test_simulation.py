@@ -1,6 +1,6 @@
-"""A thousand runs of the real relay against the model, each another order of events; and the same seed twice.
+"""Hundreds of runs of the real relay against the model, each another order of events; and the same seed twice.
 
-``SIM_RUNS`` asks for more of them, ``SIM_SEED`` for the first one. ``python -m tests.simulation SEED`` prints a run.
+``seeds`` says how many. ``python -m tests.simulation SEED`` prints a run.
 """
 
 from collections import Counter
