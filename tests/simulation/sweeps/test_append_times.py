@@ -29,7 +29,7 @@ from tests.simulation.worker import Worker
 pytestmark = pytest.mark.long
 
 RUNS = runs(400)
-PIECES = 4
+PIECES = 2
 
 
 def other_times(run: Run) -> None:

@@ -36,7 +36,7 @@ from tests.simulation.worker import Worker
 pytestmark = pytest.mark.long
 
 RUNS = runs(400)
-PIECES = 4
+PIECES = 2
 LIMITS = (170, 260)
 """Of batches, in bytes; each worker draws one. A single record always fits."""
 MOST_RECORDS = 6

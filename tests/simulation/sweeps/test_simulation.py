@@ -18,7 +18,7 @@ PLAYED = {"recreated", "unproven"}
 """Halts that follow from what was played, and not from what outlived it."""
 LOST = {"source_truncated", "overfilled", "not_a_copy"}
 """The same, where the source has lost the end of its log."""
-PIECES = 8
+PIECES = 4
 """The runs come in so many tests."""
 
 

@@ -40,7 +40,7 @@ from tests.simulation.sweeps.test_pieces import PieceCopy, Rewriting, RichLog, p
 pytestmark = pytest.mark.long
 
 RUNS = runs(400)
-PIECES = 4
+PIECES = 2
 STRIDE = 5
 """Offsets in a batch of filler."""
 
