@@ -229,14 +229,17 @@ def _looked_before(look: Any) -> tuple[tuple[Any, str, Any], ...]:
 MUTATIONS = (
     # Transactional ids expire, and producer ids rotate.
     Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
-    Mutation("the fence", ((Takeover, "_fence_own", _not_fenced),), 400),
+    Mutation("the fence", ((Takeover, "_fence_own", _not_fenced),), 400, known=(11,)),
     Mutation(
         "other ids are fenced by their own",
         ((takeover, "fence_others", _others_not_fenced), _mostly(last_epoch=0)),
         100,
+        known=(29,),
     ),
-    Mutation("who owns is asked behind the checkpoint", ((Takeover, "confirm", _unconfirmed),), 600),
-    Mutation("accounts are the owner's", ((Owners, "owns", _ours), (Takeover, "_is_fenced", _ours_not)), 800),
+    Mutation("who owns is asked behind the checkpoint", ((Takeover, "confirm", _unconfirmed),), 600, known=(41,)),
+    Mutation(
+        "accounts are the owner's", ((Owners, "owns", _ours), (Takeover, "_is_fenced", _ours_not)), 800, known=(11,)
+    ),
     # Equal batches, and what is gone at the source.
     Mutation(
         "several places are a halt",
@@ -244,7 +247,9 @@ MUTATIONS = (
         60,
     ),
     Mutation("originals may be gone", ((Alignment, "_room", _no_room), _mostly(deleted_here=0.3)), 100),
-    Mutation("originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300),
+    Mutation(
+        "originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300, known=(99,)
+    ),
     # What is gone at the destination.
     Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100),
     Mutation(

@@ -316,7 +316,10 @@ async def _as_a_whole(
 WITHIN = 900
 MUTATIONS = (
     Mutation(
-        "what is fetched again may begin in the middle of a batch", ((Cursor, "rewind", _without_inside),), WITHIN
+        "what is fetched again may begin in the middle of a batch",
+        ((Cursor, "rewind", _without_inside),),
+        WITHIN,
+        known=(64,),
     ),
     Mutation("records before the position are left out", ((deep, "rewrite", _from_its_beginning),), WITHIN),
     Mutation("a piece is compared with its part of the batch", ((survivors, "is_piece", lambda *_: False),), WITHIN),
@@ -325,6 +328,7 @@ MUTATIONS = (
         "between the records of a batch, markers are right",
         ((filled.FilledCheck, "_check_batch", _as_a_whole),),
         WITHIN,
+        known=(133,),
     ),
 )
 
