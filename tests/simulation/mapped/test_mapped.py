@@ -251,11 +251,12 @@ MUTATIONS = (
         "originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300, known=(99,)
     ),
     # What is gone at the destination.
-    Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100),
+    Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100, known=(41,)),
     Mutation(
         "the leader is asked",
         (*_looked_before(_unasked), _mostly(deleted_there=0.6)),
         60,
+        known=(13,),
     ),
     Mutation(
         "what the leader remembers is replicated",

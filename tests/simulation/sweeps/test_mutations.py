@@ -214,7 +214,7 @@ MUTATIONS = (
         900,
         known=(232,),
     ),
-    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300),
+    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300, known=(81,)),
     Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
     Mutation("markers: look at the end", ((markers.MarkerRun, "run", _without_looking),), 900),
     Mutation("markers: ask for the owner", ((Owners, "owns", _owner),), 900),
