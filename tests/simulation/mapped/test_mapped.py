@@ -263,11 +263,13 @@ MUTATIONS = (
         (*_looked_before(_unreplicated), _mostly(deleted_there=0.6)),
         210,
         first=801,
+        known=(814,),
     ),
     Mutation(
         "what it remembers is written down",
         ((takeover, "note", _not_noted), (fence, "note", _not_noted), _mostly(deleted_there=0.6, recreated=0.0)),
         100,
+        known=(46,),
     ),
     Mutation(
         "a try is complete behind the fences of all",

@@ -91,7 +91,7 @@ def test_no_repeat_is_appended_once_more(play: Any) -> None:
     assert sum(outcome.resyncs for outcome in outcomes) > 3 * SEEDS
 
 
-@pytest.mark.parametrize(("play", "known"), [(late, (169,)), (mapped_late, ())])
+@pytest.mark.parametrize(("play", "known"), [(late, (169,)), (mapped_late, (43,))])
 def test_without_the_rule_it_is(play: Any, known: tuple[int, ...]) -> None:
     """Mutation: an old batch goes as soon as it is there, however fresh the doubt before it is."""
     find(Mutation("old batches settle", ((Queue, "must_settle", False),), WITHIN, first=0, known=known), play)
