@@ -15,15 +15,20 @@ SHARE = 3
 """By day, one run in so many is played."""
 
 
-def runs(deep: int) -> int:
-    """Returns the number of runs of a sweep in exact mode. ``deep``: the number by night."""
-    return _of("SIM_RUNS", deep)
+def runs(deep: int, *, share: int = SHARE) -> int:
+    """Returns the number of runs of a sweep in exact mode.
+
+    Args:
+        deep: the number by night.
+        share: by day, one in so many. 1: all, where fewer do not show what is asserted of them together.
+    """
+    return _of("SIM_RUNS", deep, share)
 
 
 def mapped_runs(deep: int) -> int:
     """The same, with ``offsets: mapped``."""
-    return _of("SIM_MAPPED_RUNS", deep)
+    return _of("SIM_MAPPED_RUNS", deep, SHARE)
 
 
-def _of(variable: str, deep: int) -> int:
-    return int(os.environ.get(variable) or (deep if DEEP else deep // SHARE))
+def _of(variable: str, deep: int, share: int) -> int:
+    return int(os.environ.get(variable) or (deep if DEEP else deep // share))

@@ -20,7 +20,7 @@ from tests.simulation.seeds import runs
 from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated
 
-SEEDS = runs(150)
+SEEDS = runs(150, share=1)
 WINDOW = 5
 STRANGER = 77
 FOREIGN = "foreign_writer"

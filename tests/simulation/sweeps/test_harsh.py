@@ -10,7 +10,7 @@ from tests.simulation.sweeps.test_pieces import Rewriting
 
 pytestmark = pytest.mark.long
 
-RUNS = runs(400) // 10
+RUNS = runs(400, share=1) // 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
