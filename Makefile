@@ -77,9 +77,11 @@ rules: $(READY)
 dashboards: $(READY)
 	$(BIN)/python -m deploy.grafana.generate
 
-# Property tests, with other examples each time and 40 times as many; what fails is tried first the next time.
+# Property tests, with other examples each time and 40 times as many; what fails is tried first the next time. Then all
+# seeds of the simulation, of which `make test` plays a third (tests/simulation/seeds.py).
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --numprocesses 2
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m long --numprocesses 2 tests/simulation
 
 # Bytes that no broker would send, into all that reads bytes of brokers: SECONDS for each of 8 targets (30 minutes in all);
 # ONLY='conversion' for the targets whose name matches. Guided by coverage where atheris can be installed; it says so.

@@ -4,6 +4,8 @@
 searches anew each time, for every night, and after a change to ``mirror/records`` or ``mirror/wire``. What it finds is
 kept in ``.hypothesis`` and tried first the next time; whoever mends it adds it to the test as an ``@example``. No
 profile has a deadline, or minds that drawing is slow: no test may depend on how fast the machine is.
+
+``deep`` also has the simulation play all of its seeds (``tests/simulation/seeds.py``).
 """
 
 import os

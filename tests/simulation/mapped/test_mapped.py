@@ -1,10 +1,9 @@
-"""``offsets: mapped`` in the simulation: hundreds of runs, and rules taken away one by one.
+"""``offsets: mapped`` in the simulation: many runs, and rules taken away one by one.
 
-``SIM_MAPPED_RUNS`` asks for more of them, ``SIM_SEED`` for the first one.
+``seeds`` says how many.
 ``python -m tests.simulation.mapped.run SEED`` prints a run.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -35,11 +34,11 @@ from mirror.relay.topics.recreated import RecreatedTopics
 from tests.simulation.mapped.run import play
 from tests.simulation.mapped.source import Taste
 from tests.simulation.mutation import Mutation, find
+from tests.simulation.seeds import FIRST, mapped_runs
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "200"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = mapped_runs(200)
 
 
 def test_every_record_is_there_once_whatever_goes_wrong() -> None:
@@ -230,14 +229,17 @@ def _looked_before(look: Any) -> tuple[tuple[Any, str, Any], ...]:
 MUTATIONS = (
     # Transactional ids expire, and producer ids rotate.
     Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
-    Mutation("the fence", ((Takeover, "_fence_own", _not_fenced),), 400),
+    Mutation("the fence", ((Takeover, "_fence_own", _not_fenced),), 400, known=(11,)),
     Mutation(
         "other ids are fenced by their own",
         ((takeover, "fence_others", _others_not_fenced), _mostly(last_epoch=0)),
         100,
+        known=(29,),
     ),
-    Mutation("who owns is asked behind the checkpoint", ((Takeover, "confirm", _unconfirmed),), 600),
-    Mutation("accounts are the owner's", ((Owners, "owns", _ours), (Takeover, "_is_fenced", _ours_not)), 800),
+    Mutation("who owns is asked behind the checkpoint", ((Takeover, "confirm", _unconfirmed),), 600, known=(41,)),
+    Mutation(
+        "accounts are the owner's", ((Owners, "owns", _ours), (Takeover, "_is_fenced", _ours_not)), 800, known=(11,)
+    ),
     # Equal batches, and what is gone at the source.
     Mutation(
         "several places are a halt",
@@ -245,24 +247,29 @@ MUTATIONS = (
         60,
     ),
     Mutation("originals may be gone", ((Alignment, "_room", _no_room), _mostly(deleted_here=0.3)), 100),
-    Mutation("originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300),
+    Mutation(
+        "originals come back", ((LockStep, "_pass_cleaned", _follows_nothing), _mostly(**RETURNED)), 300, known=(99,)
+    ),
     # What is gone at the destination.
-    Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100),
+    Mutation("what is gone is counted", ((Reading, "count_gone", _uncounted),), 100, known=(41,)),
     Mutation(
         "the leader is asked",
         (*_looked_before(_unasked), _mostly(deleted_there=0.6)),
         60,
+        known=(13,),
     ),
     Mutation(
         "what the leader remembers is replicated",
         (*_looked_before(_unreplicated), _mostly(deleted_there=0.6)),
         210,
         first=801,
+        known=(814,),
     ),
     Mutation(
         "what it remembers is written down",
         ((takeover, "note", _not_noted), (fence, "note", _not_noted), _mostly(deleted_there=0.6, recreated=0.0)),
         100,
+        known=(46,),
     ),
     Mutation(
         "a try is complete behind the fences of all",

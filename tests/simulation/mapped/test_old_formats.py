@@ -2,7 +2,6 @@
 checks of batches is checked of records.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 from unittest.mock import patch
@@ -19,11 +18,11 @@ from tests.simulation.mapped.source import Taste, name_in
 from tests.simulation.mapped.test_pieces import UNCLEANED, Rewriting, RichCopies, RichSource, _draw, records_of
 from tests.simulation.model.broker import Stored
 from tests.simulation.old_messages import old_stored
+from tests.simulation.seeds import FIRST, mapped_runs
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "100"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = mapped_runs(100)
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 

@@ -2,7 +2,6 @@
 and each worker has another limit. All that ``test_mapped`` checks of batches is checked of records.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -26,12 +25,12 @@ from tests.simulation.mapped.run import MappedRun, play
 from tests.simulation.mapped.source import Source, Taste
 from tests.simulation.model.broker import PartitionModel, Stored
 from tests.simulation.mutation import Mutation, find
+from tests.simulation.seeds import FIRST, mapped_runs
 from tests.simulation.source import batch_with
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "100"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = mapped_runs(100)
 LIMITS = (150, 220, 1000)
 """Of batches, in bytes; each worker draws one. A single record always fits."""
 

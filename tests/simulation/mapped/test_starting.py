@@ -2,7 +2,6 @@
 Each look-up of where to begin is answered with another offset, inside of a batch or between two.
 """
 
-import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -30,12 +29,12 @@ from tests.simulation.mapped.test_pieces import Rewriting, RichCauses, RichCopie
 from tests.simulation.model.broker import PartitionModel, Stored
 from tests.simulation.mutation import Mutation, find
 from tests.simulation.run import Outcome
+from tests.simulation.seeds import FIRST, mapped_runs
 from tests.simulation.worker import settings
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_MAPPED_RUNS", "200"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = mapped_runs(200)
 
 
 class StartingSource(RichSource):

@@ -6,7 +6,6 @@ flow, and markers in the place of everything else. Before the first worker comes
 that. Then the flow copies it again, as its own.
 """
 
-import os
 from typing import Any
 
 import pytest
@@ -25,9 +24,10 @@ from tests.simulation.model.site import TOPIC
 from tests.simulation.mutation import Mutation, find
 from tests.simulation.run import Outcome, Run
 from tests.simulation.run import play as play_run
+from tests.simulation.seeds import runs
 from tests.simulation.source import SourceLog
 
-SEEDS = int(os.environ.get("SIM_RUNS", "60"))
+SEEDS = runs(60)
 FORTH = producer_id(flow="forth", cluster_id="dest-id", topic=TOPIC, partition=0)
 """Who copied it to what is the source now."""
 LOST = {"source_truncated", "overfilled", "not_a_copy", "recreated", "unproven"}

@@ -5,7 +5,6 @@ Consumers of the destination see the source's records, as in ``test_simulation``
 that stand in their logs: old records are remembered, and what seems to be of the future is forgotten after a day.
 """
 
-import os
 from collections import Counter
 from typing import ClassVar
 from unittest.mock import patch
@@ -24,13 +23,13 @@ from tests.simulation.model.cluster import SimulatedCluster
 from tests.simulation.model.network import Process
 from tests.simulation.mutation import Mutation, find
 from tests.simulation.run import Outcome, Run
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.worker import Worker
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
-PIECES = 4
+RUNS = runs(400)
+PIECES = 2
 
 
 def other_times(run: Run) -> None:

@@ -2,7 +2,6 @@
 and appends no more than what was under way."""
 
 import asyncio
-import os
 import random
 from collections.abc import Callable
 from unittest.mock import AsyncMock, patch
@@ -17,10 +16,11 @@ from tests.records.builders import raw_batch
 from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored
 from tests.simulation.run import PATIENCE_S, Run, played
+from tests.simulation.seeds import runs
 from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated
 
-SEEDS = int(os.environ.get("SIM_RUNS", "150"))
+SEEDS = runs(150, share=1)
 WINDOW = 5
 STRANGER = 77
 FOREIGN = "foreign_writer"

@@ -1,17 +1,16 @@
 """See ``harsh``. More seeds: ``python -m tests.simulation.harsh KIND FIRST LAST``."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation.harsh import KINDS, play_harsh
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.sweeps.test_pieces import Rewriting
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400")) // 10
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = runs(400, share=1) // 10
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -201,15 +201,20 @@ MUTATIONS = (
         ),
         300,
     ),
-    Mutation("barrier: hidden offsets", ((resync, "barrier", _visible_end), (markers, "barrier", _visible_end)), 300),
+    Mutation(
+        "barrier: hidden offsets",
+        ((resync, "barrier", _visible_end), (markers, "barrier", _visible_end)),
+        300,
+        known=(51,),
+    ),
     # Either of the two makes up for the other nearly always.
     Mutation(
         "settle, and coordinator epochs",
         ((Locator, "rules", _without_settle), (markers.ByMarkers, "__init__", _same_coordinator)),
         900,
     ),
-    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300),
-    Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300),
+    Mutation("window 1 after a resync", ((Partition, "start", _with_full_window),), 300, known=(81,)),
+    Mutation("an error is doubt", ((Lane, "_refused", _believing),), 300, known=(23,)),
     Mutation("markers: look at the end", ((markers.MarkerRun, "run", _without_looking),), 900),
     Mutation("markers: ask for the owner", ((Owners, "owns", _owner),), 900),
     Mutation(

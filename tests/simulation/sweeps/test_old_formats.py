@@ -8,10 +8,8 @@ All that a consumer of the destination sees, at any moment, is the source's reco
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 from collections import Counter
-from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -29,14 +27,15 @@ from mirror.relay.locate.cleaned import survivors
 from mirror.relay.partition.cursor import Cursor
 from tests.legacy.samples import messages_of, wrapper_of
 from tests.simulation.checks import Violation
+from tests.simulation.mutation import Mutation, find
 from tests.simulation.old_messages import old_stored, value_of
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.source import Recipe
 from tests.simulation.sweeps.test_pieces import PIECES, LargeLog, PassingOver, Rewriting, RichLog, play, records_of
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = runs(400)
 CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 
@@ -192,32 +191,35 @@ async def _nowhere(*_: Any, **__: Any) -> int:
     return NOT_INSIDE
 
 
-MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
-    "a note tells the last message, not the batch that was made of it": [
-        (durable_pins, "header_digest", _of_all),
-        (evidence, "header_digest", _of_all),
-    ],
-    "the offsets of a copy say which messages it was made of": [(compare, "records_at", _one_by_one)],
-    "what was gathered or compressed anew is compared by its records": [
-        (survivors, "is_piece", _by_borders),
-        (survivors, "_holds_as_much", lambda *_: False),
-        (compare, "Original", _as_one),
-    ],
-    "who reads back may find another batch of the same messages": [(Cursor, "rewrote", lambda *_: None)],
-    "where the position is inside of a wrapper, it is known": [(resync, "batch_holding", _nowhere)],
-}
 WITHIN = 400
+MUTATIONS = (
+    Mutation(
+        "a note tells the last message, not the batch that was made of it",
+        (
+            (durable_pins, "header_digest", _of_all),
+            (evidence, "header_digest", _of_all),
+        ),
+        WITHIN,
+    ),
+    Mutation(
+        "the offsets of a copy say which messages it was made of", ((compare, "records_at", _one_by_one),), WITHIN
+    ),
+    Mutation(
+        "what was gathered or compressed anew is compared by its records",
+        (
+            (survivors, "is_piece", _by_borders),
+            (survivors, "_holds_as_much", lambda *_: False),
+            (compare, "Original", _as_one),
+        ),
+        WITHIN,
+    ),
+    Mutation(
+        "who reads back may find another batch of the same messages", ((Cursor, "rewrote", lambda *_: None),), WITHIN
+    ),
+    Mutation("where the position is inside of a wrapper, it is known", ((resync, "batch_holding", _nowhere),), WITHIN),
+)
 
 
-@pytest.mark.parametrize("rule", MUTATIONS)
-def test_what_a_rule_is_for(rule: str) -> None:
-    with ExitStack() as patches:
-        for where, name, instead in MUTATIONS[rule]:
-            patches.enter_context(patch.object(where, name, instead))
-        with pytest.raises((Violation, AssertionError)):
-            _play_all(WITHIN)
-
-
-def _play_all(seeds: int) -> None:
-    for seed in range(1, seeds + 1):
-        play_old(seed)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_what_a_rule_is_for(mutation: Mutation) -> None:
+    find(mutation, play_old, shown_by=AssertionError)

@@ -4,7 +4,6 @@ the destination takes. Workers are killed between two pieces, and two of them ma
 All that a consumer of the destination sees, at any moment, is the source's record of that offset, or nothing.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -28,15 +27,16 @@ from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored
 from tests.simulation.model.cluster import SimulatedCluster
 from tests.simulation.model.network import Process
+from tests.simulation.mutation import Mutation, find
 from tests.simulation.run import Outcome, Run
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.source import SourceLog, batch_with
 from tests.simulation.worker import Worker
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
-PIECES = 4
+RUNS = runs(400)
+PIECES = 2
 LIMITS = (170, 260)
 """Of batches, in bytes; each worker draws one. A single record always fits."""
 MOST_RECORDS = 6
@@ -313,26 +313,29 @@ async def _as_a_whole(
         await back.take(header, batch)
 
 
-MUTATIONS: dict[str, tuple[Any, str, Any]] = {
-    "what is fetched again may begin in the middle of a batch": (Cursor, "rewind", _without_inside),
-    "records before the position are left out": (deep, "rewrite", _from_its_beginning),
-    "a piece is compared with its part of the batch": (survivors, "is_piece", lambda *_: False),
-    "the source shows which batch holds the position": (resync, "batch_holding", _nowhere),
-    "between the records of a batch, markers are right": (filled.FilledCheck, "_check_batch", _as_a_whole),
-}
 WITHIN = 900
+MUTATIONS = (
+    Mutation(
+        "what is fetched again may begin in the middle of a batch",
+        ((Cursor, "rewind", _without_inside),),
+        WITHIN,
+        known=(64,),
+    ),
+    Mutation("records before the position are left out", ((deep, "rewrite", _from_its_beginning),), WITHIN),
+    Mutation("a piece is compared with its part of the batch", ((survivors, "is_piece", lambda *_: False),), WITHIN),
+    Mutation("the source shows which batch holds the position", ((resync, "batch_holding", _nowhere),), WITHIN),
+    Mutation(
+        "between the records of a batch, markers are right",
+        ((filled.FilledCheck, "_check_batch", _as_a_whole),),
+        WITHIN,
+        known=(133,),
+    ),
+)
 
 
-@pytest.mark.parametrize("rule", MUTATIONS)
-def test_what_a_rule_is_for(rule: str) -> None:
-    where, name, instead = MUTATIONS[rule]
-    with patch.object(where, name, instead), pytest.raises((Violation, AssertionError)):
-        _play_all(WITHIN)
-
-
-def _play_all(seeds: int, kind: type[Rewriting] = Rewriting) -> None:
-    for seed in range(1, seeds + 1):
-        play(seed, kind)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_what_a_rule_is_for(mutation: Mutation) -> None:
+    find(mutation, play, shown_by=AssertionError)
 
 
 async def _none_known(*_: Any) -> dict[int, int]:
@@ -348,14 +351,12 @@ async def _not_written(
     )  # fmt: skip
 
 
-PASSING: dict[str, tuple[Any, str, Any]] = {
-    "what was passed over is known to the next owner": (PassedOverRecords, "offsets", _none_known),
-    "it is written down first": (PassedOverRecords, "write", _not_written),
-}
+PASSING = (
+    Mutation("what was passed over is known to the next owner", ((PassedOverRecords, "offsets", _none_known),), WITHIN),
+    Mutation("it is written down first", ((PassedOverRecords, "write", _not_written),), WITHIN),
+)
 
 
-@pytest.mark.parametrize("rule", PASSING)
-def test_what_a_rule_of_passing_over_is_for(rule: str) -> None:
-    where, name, instead = PASSING[rule]
-    with patch.object(where, name, instead), pytest.raises((Violation, AssertionError)):
-        _play_all(WITHIN, PassingOver)
+@pytest.mark.parametrize("mutation", PASSING, ids=lambda mutation: mutation.rule)
+def test_what_a_rule_of_passing_over_is_for(mutation: Mutation) -> None:
+    find(mutation, lambda seed: play(seed, PassingOver), shown_by=AssertionError)

@@ -4,7 +4,6 @@ begin and end elsewhere each time, cut where they would be too large, and compar
 All that a consumer of the destination sees, at any moment, is the source's record of that offset, or nothing.
 """
 
-import os
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,13 +17,13 @@ from mirror.relay.hot import rebatching
 from mirror.relay.hot.putting import SoFar
 from mirror.relay.locate import compare, resync
 from mirror.relay.partition.cursor import Cursor
-from tests.simulation.checks import Violation
+from tests.simulation.mutation import Mutation, find
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.sweeps.test_pieces import PIECES, Rewriting, play
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = runs(400)
 LIMITS = (170, 400, 1_500, 1_500)
 """Of batches, in bytes."""
 BELOW = (0, 150, 10_000, 10_000)
@@ -78,22 +77,19 @@ async def _nowhere(*_: Any, **__: Any) -> int:
     return NOT_INSIDE
 
 
-MUTATIONS: dict[str, tuple[Any, str, Any]] = {
-    "a copy is compared with all that the source has there": (compare.Comparison, "_is_a_part", _only_old),
-    "the last batch of a row is noted": (SoFar, "put_rebatched", _noted_as_the_first),
-    "who reads back may find other borders": (Cursor, "rewrote", lambda *_: None),
-    "where a row was cut inside of a batch, it is known": (resync, "batch_holding", _nowhere),
-}
 WITHIN = 400
+MUTATIONS = (
+    Mutation(
+        "a copy is compared with all that the source has there",
+        ((compare.Comparison, "_is_a_part", _only_old),),
+        WITHIN,
+    ),
+    Mutation("the last batch of a row is noted", ((SoFar, "put_rebatched", _noted_as_the_first),), WITHIN),
+    Mutation("who reads back may find other borders", ((Cursor, "rewrote", lambda *_: None),), WITHIN),
+    Mutation("where a row was cut inside of a batch, it is known", ((resync, "batch_holding", _nowhere),), WITHIN),
+)
 
 
-@pytest.mark.parametrize("rule", MUTATIONS)
-def test_what_a_rule_is_for(rule: str) -> None:
-    where, name, instead = MUTATIONS[rule]
-    with patch.object(where, name, instead), pytest.raises((Violation, AssertionError)):
-        _play_all(WITHIN)
-
-
-def _play_all(seeds: int) -> None:
-    for seed in range(1, seeds + 1):
-        play_small(seed)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_what_a_rule_is_for(mutation: Mutation) -> None:
+    find(mutation, play_small, shown_by=AssertionError)

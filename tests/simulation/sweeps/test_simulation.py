@@ -1,29 +1,28 @@
-"""A thousand runs of the real relay against the model, each another order of events; and the same seed twice.
+"""Hundreds of runs of the real relay against the model, each another order of events; and the same seed twice.
 
-``SIM_RUNS`` asks for more of them, ``SIM_SEED`` for the first one. ``python -m tests.simulation SEED`` prints a run.
+``seeds`` says how many. ``python -m tests.simulation SEED`` prints a run.
 """
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation import worker
 from tests.simulation.run import Outcome, play
+from tests.simulation.seeds import FIRST, runs
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "1000"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
+RUNS = runs(1000)
 PLAYED = {"recreated", "unproven"}
 """Halts that follow from what was played, and not from what outlived it."""
 LOST = {"source_truncated", "overfilled", "not_a_copy"}
 """The same, where the source has lost the end of its log."""
-PIECES = 8
+PIECES = 4
 """The runs come in so many tests."""
 
 
-def runs(piece: int) -> range:
+def seeds_of(piece: int) -> range:
     """The seeds of one piece."""
     return range(FIRST + RUNS * piece // PIECES, FIRST + RUNS * (piece + 1) // PIECES)
 
@@ -38,7 +37,7 @@ def test_records_keep_their_offsets_whatever_goes_wrong(piece: int) -> None:
        destination's records expired before anything was noted, the source lost what was copied, or a stray marker or
        batch has halted it.
     """
-    _check([play(seed) for seed in runs(piece)])
+    _check([play(seed) for seed in seeds_of(piece)])
 
 
 def test_records_that_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

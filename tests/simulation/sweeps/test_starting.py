@@ -7,7 +7,6 @@ not decided once shows.
 """
 
 import asyncio
-import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -32,15 +31,16 @@ from tests.simulation.__main__ import main
 from tests.simulation.checks import Violation
 from tests.simulation.model.broker import PartitionModel, Stored
 from tests.simulation.model.site import TOPIC, Unknown
+from tests.simulation.mutation import Mutation, find
 from tests.simulation.run import Outcome
+from tests.simulation.seeds import FIRST, runs
 from tests.simulation.source import SourceLog
 from tests.simulation.sweeps.test_pieces import PieceCopy, Rewriting, RichLog, play
 
 pytestmark = pytest.mark.long
 
-RUNS = int(os.environ.get("SIM_RUNS", "400"))
-FIRST = int(os.environ.get("SIM_SEED", "1"))
-PIECES = 4
+RUNS = runs(400)
+PIECES = 2
 STRIDE = 5
 """Offsets in a batch of filler."""
 
@@ -293,31 +293,22 @@ async def _from_its_beginning(log: Any, offset: int, *, compacted: bool) -> int:
     return offset
 
 
-MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
-    "the first decision counts": [(Starts, "decide", _last_counts)],
-    "it is written down": [(Starts, "decide", _not_written)],
-    "a decision may come too late": [(Starts, "is_late", _never_late)],
-    "what the source has lost before it": [(position, "check_kept", _not_asked)],
-    "the batch that holds it was looked at": [(resync, "batch_holding", _of_any_start)],
-    "that batch is written down": [(starts, "_holding", _from_its_beginning)],
-}
 WITHIN = 600
+MUTATIONS = (
+    Mutation("the first decision counts", ((Starts, "decide", _last_counts),), WITHIN),
+    Mutation("it is written down", ((Starts, "decide", _not_written),), WITHIN),
+    Mutation("a decision may come too late", ((Starts, "is_late", _never_late),), WITHIN),
+    Mutation("what the source has lost before it", ((position, "check_kept", _not_asked),), WITHIN),
+    Mutation("the batch that holds it was looked at", ((resync, "batch_holding", _of_any_start),), WITHIN),
+    Mutation("that batch is written down", ((starts, "_holding", _from_its_beginning),), WITHIN),
+)
 """Not shown by seeds, but in ``tests/relay/durable/test_starts.py``: others may have decided while a worker looked; and
 it is written down, too, that a copy begins with its source."""
 
 
-@pytest.mark.parametrize("rule", MUTATIONS)
-def test_what_a_rule_is_for(rule: str) -> None:
-    with ExitStack() as patches:
-        for each in MUTATIONS[rule]:
-            patches.enter_context(patch.object(*each))
-        with pytest.raises((Violation, AssertionError)):
-            _play_all(WITHIN)
-
-
-def _play_all(seeds: int) -> None:
-    for seed in range(1, seeds + 1):
-        play_starting(seed)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.rule)
+def test_what_a_rule_is_for(mutation: Mutation) -> None:
+    find(mutation, play_starting, shown_by=AssertionError)
 
 
 if __name__ == "__main__":
