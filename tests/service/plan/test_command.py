@@ -174,7 +174,7 @@ def test_a_running_mirror_is_not_disturbed(
         seen = len(process.lines)
         with writing(source.bootstrap_servers, topic_name, 2):
             transactions(source.bootstrap_servers, topic_name, 5)
-            for _ in range(3):
+            for _ in range(2):
                 found = plan(file)
                 assert found.code == 0, found.flow["findings"]
         copied(process, source, destination, topic_name, 2)
@@ -341,33 +341,38 @@ def test_a_copy_that_nothing_shows(
     source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
-    1. The destination's records are deleted, and so is the internal topic; the group is another one. Nothing shows that
-       it was a copy.
-    2. The source deletes what is due: the mirror is overtaken.
+    1. The destination's records of two topics are deleted, and so is the internal topic; the group is another one.
+       Nothing shows that they were copies.
+    2. Of one, the source deletes what is due: there the mirror is overtaken.
     3. The mirror halts for just that.
     """
     source, destination = source_cluster, destination_cluster
-    flow_id = f"shown-{topic_name}"
-    create_topic(source.bootstrap_servers, topic_name)
-    produce(source.bootstrap_servers, topic_name, 100)
-    file = config(tmp_path, source, destination, topic_name, flow_id=flow_id)
+    flow_id, overtaken = f"shown-{topic_name}", f"{topic_name}-overtaken"
+    topics = (topic_name, overtaken)
+    for topic in topics:
+        create_topic(source.bootstrap_servers, topic)
+        produce(source.bootstrap_servers, topic, 100)
+    file = config(tmp_path, source, destination, *topics, flow_id=flow_id)
     with mirror(tmp_path / "run.yaml", file.read_text()) as process:
-        copied(process, source, destination, topic_name)
+        process.wait_for(
+            lambda: (
+                {one["topic"]: one["position"] for one in status(process)["partitions"]} == dict.fromkeys(topics, 100)
+            ),
+            "both topics",
+        )
         process.stop()
-    _delete_before(destination, topic_name, 100)
+    for topic in topics:
+        _delete_before(destination, topic, 100)
     delete_topic(destination.bootstrap_servers, f"mirror-internal.{flow_id}")
-    other = config(tmp_path, source, destination, topic_name, name="b.yaml", group="another", flow_id=flow_id)
-    unproven = plan(other)
-    assert unproven.rows(topic_name, least="refused")["P28"]["reason"] == "unproven"
+    produce(source.bootstrap_servers, overtaken, 100, seed=1)
+    _delete_before(source, overtaken, 150)
+    other = config(tmp_path, source, destination, *topics, name="b.yaml", group="another", flow_id=flow_id)
+    found = plan(other)
+    assert found.rows(topic_name, least="refused")["P28"]["reason"] == "unproven"
+    assert found.rows(overtaken, least="refused")["P24"]["reason"] == "retention_overtook"
     with mirror(tmp_path / "run.yaml", other.read_text()) as process:
         process.wait_event("halted", topic=topic_name, reason="unproven")
-    delete_topic(destination.bootstrap_servers, f"mirror-internal.{flow_id}")
-    produce(source.bootstrap_servers, topic_name, 100, seed=1)
-    _delete_before(source, topic_name, 150)
-    overtaken = plan(other)
-    assert overtaken.rows(topic_name, least="refused")["P24"]["reason"] == "retention_overtook"
-    with mirror(tmp_path / "run.yaml", other.read_text()) as process:
-        process.wait_event("halted", topic=topic_name, reason="retention_overtook")
+        process.wait_event("halted", topic=overtaken, reason="retention_overtook")
 
 
 def _delete_before(cluster: SandboxCluster, topic: str, offset: int) -> None:

@@ -22,6 +22,7 @@ def test_a_source_that_stores_an_old_format(
     """
     1. A source of Kafka 0.10, or of 2.8 that stores batches as that did: it is told that they are made anew.
     2. The mirror copies them. Of 0.10, configs cannot be asked for, so it creates no topic.
+    3. To 0.10, nothing can be copied, and waiting does not help.
     """
     oldest = version.startswith("0.10")
     properties = PATIENT if oldest else {**PATIENT, **OLD_FORMAT}
@@ -47,9 +48,17 @@ def test_a_source_that_stores_an_old_format(
         expected = consumed(source.bootstrap_servers, topic_name)
         assert consumed(destination_cluster.bootstrap_servers, topic_name) == expected
         assert expected
+        if oldest:
+            text = config_text(destination_cluster.bootstrap_servers, source.bootstrap_servers, [topic_name])
+            (tmp_path / "b.yaml").write_text(text)
+            done = run(tmp_path / "b.yaml")
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "P03 versions (no_common_version)" in done.stderr
+            assert "from before Kafka 0.11" in done.stderr
 
 
-@pytest.mark.parametrize("version", ["1.1.1", "2.3.1", "3.9.2"])
+# 1.1 can be asked for the least, 3.9 for what the newest can; what lies between has a part of what they have.
+@pytest.mark.parametrize("version", ["1.1.1", "3.9.2"])
 def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cluster: SandboxCluster) -> None:
     """Brokers that cannot be asked for this or that are no error: all is well, as far as they tell."""
     create_topic(source_cluster.bootstrap_servers, topic_name, 2)
@@ -68,14 +77,3 @@ def test_other_versions(version: str, topic_name: str, tmp_path: Path, source_cl
         returning = plan(tmp_path / "b.yaml")
         assert returning.code == 0, returning.flow["findings"]
         assert returning.state(f"{topic_name}-back") == "created"
-
-
-def test_a_destination_that_is_too_old(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
-    """Nothing can be copied to there, and waiting does not help."""
-    with SandboxCluster(name="old", version="0.10.2.2", properties=PATIENT, quick=True, heap_mb=512) as old:
-        text = config_text(source_cluster.bootstrap_servers, old.bootstrap_servers, [topic_name])
-        (tmp_path / "a.yaml").write_text(text)
-        done = run(tmp_path / "a.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "P03 versions (no_common_version)" in done.stderr
-    assert "from before Kafka 0.11" in done.stderr

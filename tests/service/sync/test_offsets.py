@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from mirror.net.admin.groups import CommittedOffset
-from mirror.sandbox import SandboxCluster
+from mirror.sandbox import SandboxCluster, start_together
 from mirror.service.config import load, resolve
 from mirror.service.sync import offsets
 from mirror.service.sync.look import Sync
@@ -93,65 +94,74 @@ def fill(cluster: SandboxCluster, topic: str) -> int:
     return len(consumed(cluster.bootstrap_servers, topic, "read_committed"))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("part", [30 + 3 * 3, 30 + 3 * 3 + 1])
 def test_exact(
-    source_cluster: SandboxCluster,
-    destination_cluster: SandboxCluster,
-    topic_name: str,
-    tmp_path: Path,
-    protocol: str,
-    part: int,
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
-    1. A consumer reads a part, up to an aborted transaction or into the next one behind it, and stops.
-    2. Its group gets the same offset at the destination, verbatim.
+    1. Two consumers, of either protocol, read a part of a topic each: the one up to an aborted transaction, the other
+       one into the next behind it. They stop. (Where it stops is all the same to the protocol.)
+    2. Each group gets the same offset at the destination, verbatim.
     3. It goes on there: together, every record once, at its offset.
     4. The group is empty there again, of its own kind: it is carried further.
     """
-    source, destination, group = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers, topic_name
-    create_topic(source, topic_name)
-    total = fill(source_cluster, topic_name)
-    here = read(source_cluster, topic_name, group, part, tmp_path, protocol=protocol, isolation_level="read_committed")
-    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name], flow=SYNC)) as process:
-        caught_up(process, source, destination, topic_name, 1)
-        (offset,) = committed(source_cluster, group, topic_name)
-        wait_committed(destination_cluster, group, topic_name, offset)
-        there = read(destination_cluster, topic_name, group, total - part, tmp_path, protocol=protocol)
-        end = end_of(source, topic_name)
-        commit(source_cluster, group, topic_name, end)
-        wait_committed(destination_cluster, group, topic_name, end)
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    parts = {f"{topic_name}-classic": 30 + 3 * 3, f"{topic_name}-consumer": 30 + 3 * 3 + 1}
+    total, here = 0, {}
+    for topic, protocol in zip(parts, PROTOCOLS, strict=True):
+        create_topic(source, topic)
+        total = fill(source_cluster, topic)
+        here[topic] = read(
+            source_cluster, topic, topic, parts[topic], tmp_path, protocol=protocol, isolation_level="read_committed"
+        )
+    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, list(parts), flow=SYNC)) as process:
+        for topic, protocol in zip(parts, PROTOCOLS, strict=True):
+            caught_up(process, source, destination, topic, 1)
+            (offset,) = committed(source_cluster, topic, topic)
+            wait_committed(destination_cluster, topic, topic, offset)
+            there = read(destination_cluster, topic, topic, total - parts[topic], tmp_path, protocol=protocol)
+            end = end_of(source, topic)
+            commit(source_cluster, topic, topic, end)
+            wait_committed(destination_cluster, topic, topic, end)
+            wanted = consumed(source, topic, "read_committed")
+            assert [each.offset for each in here[topic] + there] == [each.offset for each in wanted]
         assert process.stop() == 0
-    wanted = consumed(source, topic_name, "read_committed")
-    assert [each.offset for each in here + there] == [each.offset for each in wanted]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_mapped(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path, protocol: str
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """The same where others write to the destination topic as well: their records come between, and none of ours is
+    """The same where others write to the destination topics as well: their records come between, and none of ours is
     missed or repeated."""
-    source, destination, group = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers, topic_name
-    create_topic(source, topic_name)
-    create_topic(destination, topic_name)
-    total, part = fill(source_cluster, topic_name), 41
-    foreign(destination_cluster, topic_name, "before")
-    here = read(source_cluster, topic_name, group, part, tmp_path, protocol=protocol, isolation_level="read_committed")
-    wanted = [contents(each) for each in consumed(source, topic_name, "read_committed")]
-    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, [topic_name], flow=MAPPED)) as process:
+    source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
+    protocols = {f"{topic_name}-{protocol}": protocol for protocol in PROTOCOLS}
+    total, part, here, wanted = 0, 41, {}, {}
+    for topic, protocol in protocols.items():
+        create_topic(source, topic)
+        create_topic(destination, topic)
+        total = fill(source_cluster, topic)
+        foreign(destination_cluster, topic, "before")
+        here[topic] = read(
+            source_cluster, topic, topic, part, tmp_path, protocol=protocol, isolation_level="read_committed"
+        )
+        wanted[topic] = [contents(each) for each in consumed(source, topic, "read_committed")]
+    with mirror(tmp_path / "mirror.yaml", config_text(source, destination, list(protocols), flow=MAPPED)) as process:
         process.wait_event("caught_up")
-        process.wait_for(lambda: process.of("group_offsets_synced"), "offsets carried over")
+        process.wait_for(
+            lambda: {*flat(line["groups"] for line in process.of("group_offsets_synced"))} >= {*protocols},
+            "offsets carried over",
+        )
         assert process.stop() == 0
-    foreign(destination_cluster, topic_name, "after")
-    there = read(
-        destination_cluster, topic_name, group, total - part + FOREIGN, tmp_path, protocol=protocol,
-        isolation_level="read_committed",
-    )  # fmt: skip
-    found = [text(each) for each in here + there]
-    assert [each for each in found if each[0] != "foreign"] == wanted
-    # Those of the others that were there before the copy are behind the group.
-    assert [value for key, value in found if key == "foreign"] == [f"after {number}" for number in range(FOREIGN)]
+    for topic, protocol in protocols.items():
+        foreign(destination_cluster, topic, "after")
+        there = read(
+            destination_cluster, topic, topic, total - part + FOREIGN, tmp_path, protocol=protocol,
+            isolation_level="read_committed",
+        )  # fmt: skip
+        found = [text(each) for each in here[topic] + there]
+        assert [each for each in found if each[0] != "foreign"] == wanted[topic]
+        # Those of the others that were there before the copy are behind the group.
+        after = [f"after {number}" for number in range(FOREIGN)]
+        assert [value for key, value in found if key == "foreign"] == after
 
 
 @pytest.mark.parametrize("mode", [SYNC, MAPPED], ids=["exact", "mapped"])
@@ -427,10 +437,9 @@ def test_two_topics_in_one(
 def test_the_oldest_brokers(topic_name: str, tmp_path: Path) -> None:
     """Before Kafka 2.6, a list of groups does not say who is in use: each is asked about."""
     config, moved, active = tmp_path / "mirror.yaml", f"{topic_name}-moved", f"{topic_name}-active"
-    with (
-        SandboxCluster(name="source", quick=True, version=OLDEST) as here,
-        SandboxCluster(name="destination", quick=True, version=OLDEST) as there,
-    ):
+    here, there = (SandboxCluster(name=name, quick=True, version=OLDEST) for name in ("source", "destination"))
+    start_together(here, there)
+    with closing(here), closing(there):
         source, destination = here.bootstrap_servers, there.bootstrap_servers
         create_topic(source, topic_name)
         produce(source, topic_name, 10)
