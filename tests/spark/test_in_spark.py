@@ -13,9 +13,8 @@ import pytest
 
 from mirror.sandbox import SandboxCluster
 from tests.audit.clusters import batches_of, create, fill
-from tests.raw.real import PATIENCE_S
 from tests.spark.rows import arrow, contents, stored
-from tests.spark.sessions import run, started
+from tests.spark.sessions import PATIENCE_S, run, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 SCRIPT = Path(__file__).parent / "in_spark.py"

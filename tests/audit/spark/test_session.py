@@ -161,7 +161,7 @@ import psutil
 from mirror.audit import report
 from mirror.audit.command import audit_flow
 from mirror.audit.model.request import AuditRequest, Endpoint
-from mirror.audit.spark import session
+from mirror.audit.spark import cluster_session, session  # the former makes a class of what is replaced below
 ports, topic, cases = [int(port) for port in sys.argv[1:3]], sys.argv[3], json.loads(sys.argv[4])
 case, killers, over, gone = None, [], threading.Event(), threading.Event()
 
