@@ -187,7 +187,8 @@ def test_markers_stand_where_no_record_is_due(coarse: AuditResult) -> None:
 def test_what_cleaners_have_taken(coarse: AuditResult) -> None:
     """A record is excused by a later one of its key: each key is in every batch, but in the last."""
     assert {one.topic for one in coarse.findings} & CLEANED.keys() == {"last"}
-    noted = [note.partition(":")[0] for note in coarse.notes]
+    notes = [note for note in coarse.notes if note.startswith(tuple(CLEANED)) or "log cleaners" in note]
+    noted = [note.partition(":")[0] for note in notes]
     assert noted == [
         *(f"{name} partition 0, destination offsets 20 to 24" for name in EXCUSED[: job.MOST_NOTES]),
         "and 2 more places that log cleaners have changed",
