@@ -1,6 +1,5 @@
 """Spark started and ended by the audit itself: quiet, gone without a trace, and gone when the audit is killed."""
 
-import json
 import os
 import shutil
 import signal
@@ -156,18 +155,17 @@ def test_ctrl_c_is_one_line(sent: signal.Signals, tmp_path: Path) -> None:
 
 
 KILLED = """
-import json, sys, threading, time
+import sys, threading, time
 import psutil
 from mirror.audit import report
 from mirror.audit.command import audit_flow
 from mirror.audit.model.request import AuditRequest, Endpoint
-from mirror.audit.spark import cluster_session, session  # the former makes a class of what is replaced below
-ports, topic, cases = [int(port) for port in sys.argv[1:3]], sys.argv[3], json.loads(sys.argv[4])
-case, killers, over, gone = None, [], threading.Event(), threading.Event()
+ports, topic, at, victim, when = [int(port) for port in sys.argv[1:3]], *sys.argv[3:]
+gone = threading.Event()
 
-def kill(victim):
+def kill():
     killed = 0
-    while not over.is_set():  # Spark starts other workers for those that are gone
+    while True:  # Spark starts other workers for those that are gone
         for child in psutil.Process().children(recursive=True):
             try:
                 if not any(victim in word for word in child.cmdline()[:4]):
@@ -186,60 +184,27 @@ def kill(victim):
 class Killing(report.BarProgress):
     def stage(self, text, size=0):
         super().stage(text)
-        at, victim, when = case
         if text == at:
-            killers.append(threading.Thread(target=kill, args=[victim], daemon=True))
-            killers[-1].start()
+            threading.Thread(target=kill, daemon=True).start()
             if when == "before":
                 gone.wait()
 
-class Kept(session.LocalSession):
-    def start(self):
-        return super().start() if self._spark is None else self
-
-    def stop(self, **how):
-        if case is cases[-1]:
-            super().stop(**how)
-
 report.BarProgress = Killing
-kept = Kept()
-session.LocalSession = lambda: kept
 ends = [Endpoint(alias=alias, bootstrap=(("127.0.0.1", port),)) for alias, port in zip(("east", "west"), ports)]
 request = AuditRequest(flow="east->west", source=ends[0], destination=ends[1], topics=(topic,), catch_up_s=0)
-for case in cases:
-    code = audit_flow(request)
-    over.set()
-    while killers:
-        killers.pop().join()
-    over.clear()
-    gone.clear()
-    print(code, flush=True)
-sys.exit(code)
+sys.exit(audit_flow(request))
 """
-READING, LOOKING = "reading and comparing both clusters", "looking at the batches that differ"
 
 
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "cases",
-    [
-        [(READING, "java", "while")],
-        # The workers' audit leaves its session alive; the next one ends it.
-        [(LOOKING, "mirror.audit.spark.daemon", "while"), (LOOKING, "java", "before")],
-    ],
-    ids=["reading", "looking"],
-)
 def test_whoever_of_sparks_is_killed_it_is_one_line(
-    source_cluster: SandboxCluster,
-    destination_cluster: SandboxCluster,
-    topic_name: str,
-    tmp_path: Path,
-    cases: list[tuple[str, str, str]],
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
     """
     1. The JVM is killed while it reads, and just before it is asked to look at what differs; Spark's Python workers
-       are, while they look. (All questions to the JVM are asked in one place: one that is killed meanwhile is enough.)
+       are, while they look. Each takes a session. (A JVM that is killed while it looks is the first case once more: all
+       questions to the JVM are asked in one place.)
     2. No verdict: one line, what to try, exit code 1. No traceback, of whatever thread.
     """
     for cluster in (source_cluster, destination_cluster):
@@ -247,23 +212,27 @@ def test_whoever_of_sparks_is_killed_it_is_one_line(
     fill(source_cluster, topic_name)
     copy(source_cluster, destination_cluster, topic_name, change=lambda batches: batches[:-1] + batches[:1])
     ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, *ports, topic_name, json.dumps(cases)],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "killed\n1\n" * len(cases)), done.stderr
-    lines = done.stderr.splitlines()
-    assert len(lines) == 2 * len(cases), lines
-    for (_, victim, _), line, remedy in zip(cases, lines[::2], lines[1::2], strict=True):
-        told = "Spark's Java process was ended by SIGKILL" if victim == "java" else "Spark failed: "
-        assert line.startswith(f"audit: {told}"), line
+    java, workers = "Spark's Java process was ended by SIGKILL", "Spark failed: "
+    for at, victim, when, told in (
+        ("reading and comparing both clusters", "java", "while", java),
+        ("looking at the batches that differ", "java", "before", java),
+        ("looking at the batches that differ", "mirror.audit.spark.daemon", "while", workers),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, *ports, topic_name, at, victim, when],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, when, done.stderr)
+        assert len(done.stderr.splitlines()) == 2, (at, victim, when, done.stderr)
+        line, remedy = done.stderr.splitlines()
+        assert line.startswith(f"audit: {told}"), (at, victim, when, line)
         assert "An error occurred while calling" not in line
         assert remedy.startswith("   try: ")
-    assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == []
 
 
 def _captured(text: str) -> CapturedException:
