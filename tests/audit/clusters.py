@@ -84,8 +84,10 @@ def fill(
     partition: int = 0,
     batches: int = 8,
     keyed: bool = False,
+    salt: str = "",
 ) -> None:
-    """Batches of some records each: keys, headers, null values, no two records alike. ``keyed``: all have a key."""
+    """Batches of some records each: keys, headers, null values, no two records alike. ``keyed``: all have a key. Topics
+    with another ``salt`` have nothing in common."""
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -101,7 +103,7 @@ def fill(
                 topic,
                 partition=partition,
                 key=f"key-{record}" if record or keyed else None,
-                value=None if record == 1 else f"{codec} {batch} {record} ".encode() * (20 + 5 * batch),
+                value=None if record == 1 else f"{codec} {batch} {record} {salt}".encode() * (20 + 5 * batch),
                 headers=[("trace", f"{batch}".encode()), ("empty", None)] if record == 2 else None,
             )
         producer.flush()

@@ -1,6 +1,9 @@
 """Audits of real topics on two real clusters: the untouched copy passes, every tampering is named with its place."""
 
 import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -52,15 +55,22 @@ def span_of(batch: bytes) -> Span:
     return Span(header.base_offset, header.next_offset)
 
 
-def tampered(pair: Pair, spark: SparkSession, topic: str, change: object) -> tuple[AuditResult, Batches]:
-    """One topic of one partition, copied with a change; the audit's result and the source's batches.
+def laid(pair: Pair, topic: str, change: Callable[[Batches], Batches]) -> None:
+    """One topic of one partition, copied with a change.
 
     Uncompressed: brokers open compressed batches, and would refuse one with a flipped byte.
     """
     for cluster in pair:
         create(cluster, topic)
-    fill(pair[0], topic, codec="none")
-    copy(*pair, topic, change=change)  # type: ignore[arg-type]
+    fill(pair[0], topic, salt=topic)
+    copy(*pair, topic, change=change)
+
+
+def tampered(
+    pair: Pair, spark: SparkSession, topic: str, change: Callable[[Batches], Batches]
+) -> tuple[AuditResult, Batches]:
+    """The audit's result, and the source's batches."""
+    laid(pair, topic, change)
     return audit(pair, spark, topic), batches_of(pair[0], topic)
 
 
@@ -86,23 +96,56 @@ def test_untouched_copies_in_every_codec_are_identical(pair: Pair, spark: SparkS
     assert audit(pair, spark, *topics, digest="sha256").identical
 
 
-def test_a_flipped_payload_byte_is_a_changed_value(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    result, batches = tampered(
-        pair, spark, topic_name, lambda raw: [*raw[:3], edited(raw[3], at=raw[3].index(b"none")), *raw[4:]]
-    )
+def _older(raw: Batches) -> Batches:
+    header = BatchHeader.read(raw[2])
+    times = {"base_timestamp": header.base_timestamp - 7, "max_timestamp": header.max_timestamp - 7}
+    return [*raw[:2], edited(raw[2], **times), *raw[3:]]
+
+
+TAMPERINGS: Mapping[str, Callable[[Batches], Batches]] = {
+    "flipped": lambda raw: [*raw[:3], edited(raw[3], at=raw[3].index(b"none")), *raw[4:]],
+    "older": _older,
+    "dropped": lambda raw: [*raw[:2], *raw[3:]],
+    "doubled": lambda raw: [*raw[:3], raw[2], *raw[3:]],
+    # Batches 0, 3 and 6 have three records each: replacing one by another shifts nothing.
+    "replaced": lambda raw: [*raw[:3], raw[0], *raw[4:]],
+    "longer": lambda raw: [*raw, edited(raw[1], at=raw[1].index(b"none"))],
+    "shorter": lambda raw: raw[:-2],
+}
+
+
+@pytest.fixture(scope="module")
+def each(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession
+) -> Mapping[str, tuple[AuditResult, Batches]]:
+    """What one audit of all of them says of each tampering, and the source's batches."""
+    pair, prefix = (source_cluster, destination_cluster), uuid.uuid4().hex[:12]
+    topics = {name: f"t-{prefix}-{name}" for name in TAMPERINGS}
+    for name, topic in topics.items():
+        laid(pair, topic, TAMPERINGS[name])
+    result = audit(pair, spark, *topics.values())
+    return {
+        name: (
+            replace(result, findings=tuple(found for found in result.findings if found.topic == topic)),
+            batches_of(source_cluster, topic),
+        )
+        for name, topic in topics.items()
+    }
+
+
+Each = Mapping[str, tuple[AuditResult, Batches]]
+
+
+def test_a_flipped_payload_byte_is_a_changed_value(each: Each) -> None:
+    result, batches = each["flipped"]
     found = one(result, Kind.VALUE_CHANGED)
-    assert (found.topic, found.partition) == (topic_name, 0)
+    assert found.partition == 0
     assert found.source == found.destination == span_of(batches[3])
     assert len(result.findings) == 1
 
 
-def test_a_changed_timestamp_is_a_changed_header(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    def older(raw: Batches) -> Batches:
-        header = BatchHeader.read(raw[2])
-        times = {"base_timestamp": header.base_timestamp - 7, "max_timestamp": header.max_timestamp - 7}
-        return [*raw[:2], edited(raw[2], **times), *raw[3:]]
-
-    result, batches = tampered(pair, spark, topic_name, older)
+def test_a_changed_timestamp_is_a_changed_header(each: Each) -> None:
+    result, batches = each["older"]
     found = one(result, Kind.HEADER_CHANGED)
     assert found.source == found.destination == span_of(batches[2])
     assert "base timestamp" in found.detail
@@ -110,16 +153,16 @@ def test_a_changed_timestamp_is_a_changed_header(pair: Pair, spark: SparkSession
     assert len(result.findings) == 1
 
 
-def test_a_dropped_batch_is_missing(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw[:2], *raw[3:]])
+def test_a_dropped_batch_is_missing(each: Each) -> None:
+    result, batches = each["dropped"]
     gone, end = span_of(batches[2]), span_of(batches[-1]).end
     (missing,) = result.findings
     assert (missing.kind, missing.source, missing.batches) == (Kind.MISSING, gone, 1)
     assert missing.detail == f"all behind it lies by -{gone.offsets} offsets, source offsets {gone.end} to {end - 1}"
 
 
-def test_a_doubled_batch_is_a_duplicate(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw[:3], raw[2], *raw[3:]])
+def test_a_doubled_batch_is_a_duplicate(each: Each) -> None:
+    result, batches = each["doubled"]
     twice = span_of(batches[2])
     duplicate = one(result, Kind.DUPLICATE)
     assert duplicate.source == twice
@@ -128,18 +171,17 @@ def test_a_doubled_batch_is_a_duplicate(pair: Pair, spark: SparkSession, topic_n
     assert len(result.findings) == 1
 
 
-def test_one_lost_and_one_doubled_batch_do_not_cancel_out(pair: Pair, spark: SparkSession, topic_name: str) -> None:
+def test_one_lost_and_one_doubled_batch_do_not_cancel_out(each: Each) -> None:
     """The ends are equal on both sides, which is all that a lag metric sees."""
-    # Batches 0, 3 and 6 have three records each: replacing one by another shifts nothing.
-    result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw[:3], raw[0], *raw[4:]])
+    result, batches = each["replaced"]
     assert one(result, Kind.DUPLICATE).destination == span_of(batches[3])
     assert one(result, Kind.DUPLICATE).source == span_of(batches[0])
     assert one(result, Kind.MISSING).source == span_of(batches[3])
     assert len(result.findings) == 2
 
 
-def test_batches_behind_the_source_end_are_extra(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    result, batches = tampered(pair, spark, topic_name, lambda raw: [*raw, edited(raw[1], at=raw[1].index(b"none"))])
+def test_batches_behind_the_source_end_are_extra(each: Each) -> None:
+    result, batches = each["longer"]
     end = span_of(batches[-1]).end
     found = one(result, Kind.EXTRA)
     assert found.destination == Span(end, end + span_of(batches[1]).offsets)
@@ -147,8 +189,8 @@ def test_batches_behind_the_source_end_are_extra(pair: Pair, spark: SparkSession
     assert len(result.findings) == 1
 
 
-def test_a_shorter_destination_lacks_the_rest(pair: Pair, spark: SparkSession, topic_name: str) -> None:
-    result, batches = tampered(pair, spark, topic_name, lambda raw: raw[:-2])
+def test_a_shorter_destination_lacks_the_rest(each: Each) -> None:
+    result, batches = each["shorter"]
     found = one(result, Kind.MISSING)
     assert found.source == Span(span_of(batches[-2]).start, span_of(batches[-1]).end)
     assert len(result.findings) == 1

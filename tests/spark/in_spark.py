@@ -1,6 +1,7 @@
 """Run by test_in_spark.py in a process of its own: what Spark does with the sink.
 
-Arguments: bootstrap servers, topic (also the folder of its rows), a folder. Prints what was seen, in JSON.
+Arguments: bootstrap servers, topic, the folder of its rows, and which of the functions below to run in one session.
+Prints what was seen, in JSON.
 """
 
 import json
@@ -136,7 +137,7 @@ def slowly(run: Run) -> dict[str, Any]:
                 yield batch.slice(at, 1)
 
     ordered = in_order(run.rows, 2)
-    return {"written": run.write(ordered.mapInArrow(rows, ordered.schema), "plain")}
+    return {"written": run.write(ordered.mapInArrow(rows, ordered.schema), "slow")}
 
 
 def streams(run: Run) -> dict[str, Any]:
@@ -182,7 +183,10 @@ def streams(run: Run) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    bootstrap, topic, folder, which = sys.argv[1:]
+    bootstrap, topic, folder, *wanted = sys.argv[1:]
+    known = {"tasks": tasks, "streams": streams, "slowly": slowly}
+    seen: dict[str, Any] = {}
     with session() as spark:
-        seen = {"tasks": tasks, "streams": streams, "slowly": slowly}[which](Run(spark, bootstrap, topic, Path(folder)))
+        for name in wanted:
+            seen |= known[name](Run(spark, bootstrap, topic, Path(folder)))
     print(json.dumps(seen))

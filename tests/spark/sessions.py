@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from mirror.audit.spark.session import settings
 from mirror.spark import register
 
-PATIENCE_S = 300
+PATIENCE_S = 450
+"""For all that a script does, on a machine that does much else."""
 
 
 @contextmanager

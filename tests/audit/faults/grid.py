@@ -76,8 +76,8 @@ class Grid:
     shapes: dict[str, Shape] = field(default_factory=dict)
 
     def write(self, topics: Mapping[str, Shape]) -> None:
-        """What clients write to each topic, and a true copy."""
-        self.shapes = dict(topics)
+        """What clients write to each topic, and a true copy. May be called again, with other topics."""
+        self.shapes |= topics
         for side, cluster in self.pair.items():
             names = {
                 there(name, mapped=side is Side.DESTINATION and shape in MAPPED): shape

@@ -1,7 +1,9 @@
 """Every kind of fault on every kind of topic, in the logs of real brokers: each is found, named and located,
 and nothing else is; and nothing is found in copies that are true."""
 
+import uuid
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,7 +14,7 @@ from tests.audit.faults.grid import Grid, Seen, in_order
 from tests.audit.faults.healthy import HEALTHY, Healthy
 from tests.audit.faults.kinds import Fault, Shape, Told, of_shapes
 from tests.audit.faults.old import OLD
-from tests.audit.faults.random import LENGTH, grown, unlike
+from tests.audit.faults.random import LENGTH, Due, grown, unlike
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 SHAPES = [shape for shape in Shape if shape not in OLD]
@@ -26,40 +28,49 @@ def test_there_are_enough() -> None:
     assert {fault.shape for fault in FAULTS} == {one.shape for one in HEALTHY_COPIES} == set(SHAPES)
 
 
-def test_the_grid(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str
-) -> None:
-    """
-    1. A topic for each kind of fault and each kind of healthy copy, written by librdkafka; a true copy of each, with
-       offsets of the source's or of its own.
-    2. Each copy is spoiled in its own way, or has happen to it what may happen.
-    3. One audit for each way to keep offsets.
-    """
-    grid = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster})
-    prefix = {name: f"{topic_name}-{at}" for at, name in enumerate(["other", *_shapes()])}
-    grid.write({prefix[name]: shape for name, shape in {"other": Shape.PLAIN, **_shapes()}.items()})
-    wanted = spoiled(grid, prefix, FAULTS, HEALTHY_COPIES)
-    grid.lay()
-    seen = grid.audit(spark)
-    check({name: (seen[prefix[name]], told) for name, told in wanted.items()})
-
-
 TOLD_WRONGLY = (40, 80, 103, 110)
 """Seeds of which more was told than is wrong: a stranger's marker in a hole was taken for one that pushes on what is
 behind it; markers that touch were looked for at one shift, where the batch between their holes was lost; holes of both
 sides were taken for each other where one side lies so far that they meet by chance."""
 
 
-def test_random_faults(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession, topic_name: str
-) -> None:
-    """Several in each copy: each is found, and nothing else. `make audit-faults` draws thousands."""
-    grid = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster}, length=LENGTH)
-    due = grown(grid, {f"{topic_name}-{seed}": seed for seed in TOLD_WRONGLY})
+class Laid(NamedTuple):
+    """What is due, by kind of fault or of healthy copy; what is due of each seed; what was said of each topic."""
+
+    told: dict[str, list[Told]]
+    prefix: dict[str, str]
+    due: dict[str, list[Due]]
+    seen: dict[str, Seen]
+
+
+@pytest.fixture(scope="module")
+def laid(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, spark: SparkSession) -> Laid:
+    """The copies of both tests: the brokers start once with what they hold, and are audited together. No two topics
+    have a record in common."""
+    grid, name = Grid({Side.SOURCE: source_cluster, Side.DESTINATION: destination_cluster}), uuid.uuid4().hex[:12]
+    prefix = {shape: f"t-{name}-{at}" for at, shape in enumerate(["other", *_shapes()])}
+    grid.write({prefix[name]: shape for name, shape in {"other": Shape.PLAIN, **_shapes()}.items()})
+    told = spoiled(grid, prefix, FAULTS, HEALTHY_COPIES)
+    grid.length = LENGTH
+    due = grown(grid, {f"t-{name}-seed-{seed}": seed for seed in TOLD_WRONGLY})
     grid.lay()
-    seen = grid.audit(spark)
-    for topic, wanted in due.items():
-        assert not unlike(seen[topic].findings, wanted), [*map(str, seen[topic].findings)]
+    return Laid(told, prefix, due, grid.audit(spark))
+
+
+def test_the_grid(laid: Laid) -> None:
+    """
+    1. A topic for each kind of fault and each kind of healthy copy, written by librdkafka; a true copy of each, with
+       offsets of the source's or of its own.
+    2. Each copy is spoiled in its own way, or has happen to it what may happen.
+    3. One audit for each way to keep offsets.
+    """
+    check({name: (laid.seen[laid.prefix[name]], told) for name, told in laid.told.items()})
+
+
+def test_random_faults(laid: Laid) -> None:
+    """Several in each copy: each is found, and nothing else. `make audit-faults` draws thousands."""
+    for topic, wanted in laid.due.items():
+        assert not unlike(laid.seen[topic].findings, wanted), [*map(str, laid.seen[topic].findings)]
 
 
 def _shapes() -> dict[str, Shape]:

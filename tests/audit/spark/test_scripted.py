@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,8 +27,8 @@ KEYS = 4
 COMPACTED = {"cleanup.policy": "compact"}
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@contextmanager
+def clusters() -> Iterator[Pair]:
     """Two clusters, in a thread of their own: Spark's tasks are other processes, and the audit waits for them."""
     up, over = threading.Event(), threading.Event()
     found: list[FakeCluster] = []
@@ -54,8 +55,8 @@ def batch(base: int, *, count: int = 5, salt: str = "") -> bytes:
     return kafka_batch(records, base_offset=base)
 
 
-def log(count: int, start: int = 0) -> Batches:
-    return [batch(start + 5 * at) for at in range(count)]
+def log(count: int, *, salt: str = "") -> Batches:
+    return [batch(5 * at, salt=salt) for at in range(count)]
 
 
 def behind(*batches: bytes, by: int) -> Batches:
@@ -63,9 +64,9 @@ def behind(*batches: bytes, by: int) -> Batches:
     return [(int.from_bytes(one[:8]) + by).to_bytes(8) + one[8:] for one in batches]
 
 
-def kept(base: int, offsets: Sequence[int]) -> bytes:
+def kept(base: int, offsets: Sequence[int], *, salt: str) -> bytes:
     """A batch as a cleaner leaves it."""
-    some = [Record(at, 1_000 + at, b"%d" % (at % KEYS), f"{base + at}".encode()) for at in offsets]
+    some = [Record(at, 1_000 + at, b"%d" % (at % KEYS), f"{base + at}{salt}".encode()) for at in offsets]
     return edited(kafka_batch(some, base_offset=base), last_offset_delta=4)
 
 
@@ -89,16 +90,13 @@ def audit(pair: Pair, spark: SparkSession) -> AuditResult:
 Told = tuple[str, Kind, Span | None, Span | None]
 
 
-def told(result: AuditResult) -> list[Told]:
-    return [(one.topic, one.kind, one.source, one.destination) for one in result.findings]
+def told(result: AuditResult, topics: Sequence[str]) -> list[Told]:
+    """What is said of these."""
+    return [(one.topic, one.kind, one.source, one.destination) for one in result.findings if one.topic in topics]
 
 
-@pytest.mark.parametrize("fine", [False, True])
-def test_every_kind_of_difference(pair: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, fine: bool) -> None:
-    """In one range, and in many with chunks of a few batches."""
-    if fine:
-        for name, size in (("LEAST_TASK_BYTES", 1), ("TASK_BYTES", 1_000), ("CHUNK_BYTES", 300)):
-            monkeypatch.setattr(plan, name, size)
+def fill_with_differences(pair: Pair) -> None:
+    """Topics of ``DIFFERENT``."""
     some = log(30)
     filled(pair, "same", some, some)
     filled(pair, "lost", some, [*some[:4], *behind(*some[5:], by=-5)])
@@ -108,9 +106,61 @@ def test_every_kind_of_difference(pair: Pair, spark: SparkSession, monkeypatch: 
     filled(pair, "short", some, some[:25])
     filled(pair, "long", some[:25], some)
     filled(pair, "strange", log(3), [*log(2), *behind(*some[20:21], by=-90)])
-    result = audit(pair, spark)
+
+
+def fill_with_markers(pair: Pair) -> None:
+    """Topics of ``MARKED``. They have no record of the others'."""
+    first, second, third, last = (batch(base, salt=" marked") for base in (0, 5, 11, 16))
+    open_then = edited(second, producer_id=7, producer_epoch=0, base_sequence=0, attributes=0x10)
+    here = [first, open_then, marker_batch(10, 7, 0, leader_epoch=0, coordinator_epoch=0), third, last]
+    markers = [marker_batch(at, (1 << 62) | 1, 1, leader_epoch=0, coordinator_epoch=0) for at in range(5, 17)]
+    filled(pair, "filled", here, [first, *markers[:6], third, last])
+    filled(pair, "copied", here, [first, second, markers[5], third, last])
+    filled(pair, "over", here, [first, *markers[:11], last])
+    for name in MARKED:
+        pair[0].log(name).aborted = [(7, 5)]
+
+
+def fill_and_clean(pair: Pair) -> None:
+    """Topics of ``CLEANED``. They have no record of the others'."""
+    salt = " cleaned"
+    some = log(20, salt=salt)
+    for name, (base, offsets) in CLEANED.items():
+        there = [kept(base, offsets, salt=salt) if one is some[base // 5] else one for one in some]
+        filled(pair, name, some, there, configs=COMPACTED)
+
+
+DIFFERENT = ("damaged", "long", "lost", "same", "short", "strange", "twice", "value")
+MARKED = ("filled", "copied", "over")
+EXCUSED = sorted(f"excused-{at}" for at in range(job.MOST_NOTES + 2))
+CLEANED = {name: (20, [1, 3]) for name in EXCUSED} | {"whole": (20, [0, 1, 2, 3, 4]), "last": (95, [0, 1])}
+
+
+@pytest.fixture(scope="module")
+def coarse(spark: SparkSession) -> AuditResult:
+    """Of all topics, each in one range."""
+    with clusters() as pair:
+        for fill in (fill_with_differences, fill_with_markers, fill_and_clean):
+            fill(pair)
+        return audit(pair, spark)
+
+
+@pytest.fixture
+def fine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> AuditResult:
+    """Of those that differ, in many ranges with chunks of a few batches."""
+    for name, size in (("LEAST_TASK_BYTES", 1), ("TASK_BYTES", 1_000), ("CHUNK_BYTES", 300)):
+        monkeypatch.setattr(plan, name, size)
+    with clusters() as pair:
+        fill_with_differences(pair)
+        return audit(pair, spark)
+
+
+@pytest.mark.parametrize("which", ["coarse", "fine"])
+def test_every_kind_of_difference(request: pytest.FixtureRequest, which: str) -> None:
+    """In one range, and in many with chunks of a few batches."""
+    result: AuditResult = request.getfixturevalue(which)
     assert result.verdict is Verdict.DIFFERENT
-    assert told(result) == [
+    assert told(result, DIFFERENT) == [
         ("damaged", Kind.CORRUPT, Span(35, 40), Span(35, 40)),
         ("long", Kind.EXTRA, None, Span(125, 150)),
         ("lost", Kind.MISSING, Span(20, 25), None),
@@ -125,35 +175,21 @@ def test_every_kind_of_difference(pair: Pair, spark: SparkSession, monkeypatch: 
     assert same == dict.fromkeys(Side, (30, 150))
 
 
-def test_markers_stand_where_no_record_is_due(pair: Pair, spark: SparkSession) -> None:
+def test_markers_stand_where_no_record_is_due(coarse: AuditResult) -> None:
     """In place of aborted data and of the source's markers. What else they replace is told, and what was copied."""
-    open_then = edited(batch(5), producer_id=7, producer_epoch=0, base_sequence=0, attributes=0x10)
-    here = [batch(0), open_then, marker_batch(10, 7, 0, leader_epoch=0, coordinator_epoch=0), batch(11), batch(16)]
-    markers = [marker_batch(at, (1 << 62) | 1, 1, leader_epoch=0, coordinator_epoch=0) for at in range(5, 17)]
-    filled(pair, "filled", here, [here[0], *markers[:6], here[3], here[4]])
-    filled(pair, "copied", here, [here[0], batch(5), markers[5], here[3], here[4]])
-    filled(pair, "over", here, [here[0], *markers[:11], here[4]])
-    for name in ("filled", "copied", "over"):
-        pair[0].log(name).aborted = [(7, 5)]
-    result = audit(pair, spark)
-    assert told(result) == [
+    assert told(coarse, MARKED) == [
         ("copied", Kind.EXTRA, None, Span(5, 10)),
         ("over", Kind.MISSING, Span(11, 16), None),
         ("over", Kind.OVERFILLED, None, Span(11, 16)),
     ]
 
 
-def test_what_cleaners_have_taken(pair: Pair, spark: SparkSession) -> None:
+def test_what_cleaners_have_taken(coarse: AuditResult) -> None:
     """A record is excused by a later one of its key: each key is in every batch, but in the last."""
-    some = log(20)
-    excused = {f"excused-{at}": (20, [1, 3]) for at in range(job.MOST_NOTES + 2)}
-    for name, (base, offsets) in (excused | {"same": (20, [0, 1, 2, 3, 4]), "last": (95, [0, 1])}).items():
-        there = [kept(base, offsets) if one is some[base // 5] else one for one in some]
-        filled(pair, name, some, there, configs=COMPACTED)
-    result = audit(pair, spark)
-    assert {one.topic for one in result.findings} == {"last"}
-    noted = [note.partition(":")[0] for note in result.notes]
+    assert {one.topic for one in coarse.findings} & CLEANED.keys() == {"last"}
+    notes = [note for note in coarse.notes if note.startswith(tuple(CLEANED)) or "log cleaners" in note]
+    noted = [note.partition(":")[0] for note in notes]
     assert noted == [
-        *(f"{name} partition 0, destination offsets 20 to 24" for name in sorted(excused)[: job.MOST_NOTES]),
+        *(f"{name} partition 0, destination offsets 20 to 24" for name in EXCUSED[: job.MOST_NOTES]),
         "and 2 more places that log cleaners have changed",
     ]

@@ -123,6 +123,8 @@ def test_names_in_any_case_and_all_of_the_rest() -> None:
         ({"maxBytesPerPartition": "1"}, "maxBytesPerPartition: must be a size of at least 1024 bytes"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss: must be true or false"),
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: is for readStream only"),
+        ({"kafka.sasl.mechanism": "PLANE"}, "kafka.sasl.mechanism: must be "),
+        ({"path": "here"}, "path: is not an option of this data source; call load() without a path"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:
