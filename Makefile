@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench bench-downconversion chaos soak audit-faults audit-large halts events rules dashboards deep fuzz grid mutants clean setup
+.PHONY: demo test test-all check bench bench-downconversion chaos soak audit-faults audit-large halts events rules dashboards deep fuzz grid mutants clean setup
 
 setup: $(READY)
 
@@ -22,8 +22,15 @@ demo: $(READY)
 # The suite takes more CPU than waiting: with six at a time, two cores are overloaded, and it is no sooner done.
 TEST_PROCESSES := 3
 
+PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# All but what shows a rule once more, in minutes: tests/plugins/nightly.py names those tests, and what stands for them.
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) --by-day
+
+# Everything: every night, after a change to what those tests try, and before a release.
+test-all: $(READY)
+	$(PYTEST)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -12,7 +12,8 @@ import pytest
 import tests.hypothesis_profiles  # noqa: F401 - registers the profiles
 from mirror.sandbox import SandboxCluster
 from tests.patience import PATIENT
-from tests.project.at_once import AtOnce
+from tests.plugins.at_once import AtOnce
+from tests.plugins.nightly import ByDay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +28,14 @@ for number in (signal.SIGINT, signal.SIGHUP):
 LONG = ("broker", "spark", "long")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--by-day", action="store_true", help="leave out what tests/plugins/nightly.py names")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--by-day"):
+        config.pluginmanager.register(ByDay())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(AtOnce(terminal))

@@ -1,4 +1,4 @@
-"""Tests of tests.project.at_once: what a run shows of a failure while it goes on."""
+"""Tests of tests.plugins.at_once: what a run shows of a failure while it goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_that_waits_for_what_is_shown():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_failure_is_shown_while_the_run_goes_on(tmp_path: Path, workers: int) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_configure\n")
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_addoption, pytest_configure\n")
     (tmp_path / "test_it.py").write_text(TWO_TESTS)
     command = [sys.executable, "-m", "pytest", "-n", str(workers), "-p", "no:randomly", "-p", "no:cacheprovider", "."]
     with (tmp_path / "shown").open("w") as shown:
