@@ -16,6 +16,7 @@ __all__ = ["NIGHTLY", "ByDay", "is_nightly"]
 
 _SWEEPS = "tests/simulation/sweeps"
 _RUNS = "tests/service/runs"
+_KILLED = "tests/audit/spark/test_session.py::test_whoever_of_sparks_is_killed_it_is_one_line"
 
 NIGHTLY: Mapping[str, str] = MappingProxyType(
     {
@@ -45,7 +46,14 @@ NIGHTLY: Mapping[str, str] = MappingProxyType(
             "tests/relay/durable/circles/test_both_ways.py"
         ),
         "tests/spark/test_in_spark.py": "tests/spark/test_source.py",
-        "tests/audit/spark/test_session.py::test_whoever_of_sparks_is_killed": "tests/audit/test_command.py",
+        "tests/spark/read/test_batch.py::test_brokers_are_killed": "tests/raw/test_failover.py",
+        "tests/service/telemetry/test_outages.py::test_outages[destination": "tests/service/telemetry/test_outages.py",
+        "tests/service/plan/test_command.py::test_configs_in_step": "tests/relay/topics/test_topic_configs.py",
+        f"{_RUNS}/rewriting/test_old_formats.py::test_in_another_order": "tests/legacy/test_brokers.py",
+        f"{_RUNS}/rewriting/test_deep_path_mapped.py::test_holes_inside": "tests/simulation/mapped/test_mapped.py",
+        "tests/sandbox/test_cluster.py::test_three_brokers": "tests/net/known/test_what_replicas_do.py",
+        f"{_KILLED}[java-before": "tests/audit/spark/test_session.py",
+        f"{_KILLED}[workers": "tests/audit/spark/test_session.py",
         "tests/audit/faults/test_old.py::test_the_grid": "tests/audit/faults/test_grid.py",
         "tests/chaos/soak/test_short.py": "tests/chaos/test_short.py",
         "tests/chaos/test_short_secured.py": "tests/chaos/test_short.py",

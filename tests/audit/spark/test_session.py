@@ -196,15 +196,34 @@ sys.exit(audit_flow(request))
 """
 
 
+LOOKING = "looking at the batches that differ"
+JAVA_ENDED = "Spark's Java process was ended by SIGKILL"
+
+
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("at", "victim", "when", "told"),
+    [
+        pytest.param("reading and comparing both clusters", "java", "while", JAVA_ENDED, id="java-reading"),
+        pytest.param(LOOKING, "java", "before", JAVA_ENDED, id="java-before-looking"),
+        pytest.param(LOOKING, "mirror.audit.spark.daemon", "while", "Spark failed: ", id="workers-looking"),
+    ],
+)
 def test_whoever_of_sparks_is_killed_it_is_one_line(
-    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
+    source_cluster: SandboxCluster,
+    destination_cluster: SandboxCluster,
+    topic_name: str,
+    tmp_path: Path,
+    at: str,
+    victim: str,
+    when: str,
+    told: str,
 ) -> None:
     """
-    1. The JVM is killed while it reads, and just before it is asked to look at what differs; Spark's Python workers
-       are, while they look. Each takes a session. (A JVM that is killed while it looks is the first case once more: all
-       questions to the JVM are asked in one place.)
+    1. The JVM is killed while it reads, or just before it is asked to look at what differs; or Spark's Python workers
+       are, while they look. (A JVM that is killed while it looks is the first case once more: all questions to the JVM
+       are asked in one place.)
     2. No verdict: one line, what to try, exit code 1. No traceback, of whatever thread.
     """
     for cluster in (source_cluster, destination_cluster):
@@ -212,27 +231,21 @@ def test_whoever_of_sparks_is_killed_it_is_one_line(
     fill(source_cluster, topic_name)
     copy(source_cluster, destination_cluster, topic_name, change=lambda batches: batches[:-1] + batches[:1])
     ports = [str(cluster.brokers[0].port) for cluster in (source_cluster, destination_cluster)]
-    java, workers = "Spark's Java process was ended by SIGKILL", "Spark failed: "
-    for at, victim, when, told in (
-        ("reading and comparing both clusters", "java", "while", java),
-        ("looking at the batches that differ", "java", "before", java),
-        ("looking at the batches that differ", "mirror.audit.spark.daemon", "while", workers),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, *ports, topic_name, at, victim, when],
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (1, "killed\n"), (at, victim, when, done.stderr)
-        assert len(done.stderr.splitlines()) == 2, (at, victim, when, done.stderr)
-        line, remedy = done.stderr.splitlines()
-        assert line.startswith(f"audit: {told}"), (at, victim, when, line)
-        assert "An error occurred while calling" not in line
-        assert remedy.startswith("   try: ")
-        assert list(tmp_path.iterdir()) == []
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *ports, topic_name, at, victim, when],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "killed\n"), done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+    line, remedy = done.stderr.splitlines()
+    assert line.startswith(f"audit: {told}"), line
+    assert "An error occurred while calling" not in line
+    assert remedy.startswith("   try: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def _captured(text: str) -> CapturedException:
