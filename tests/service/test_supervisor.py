@@ -301,7 +301,8 @@ def test_a_halted_partition_is_told(two: Two) -> None:
         # Its last line is the remedy, and the command in it is typed as it stands, wherever one is.
         (remedy,) = [line for line in told.stdout.splitlines() if "remedy:" in line]
         assert process.of("halted")[0]["remedy"] in remedy
-        after_a_cutover, command, beforehand = re.findall(r"`([^`]+)`", remedy)
+        after_a_cutover, deletes, command, beforehand = re.findall(r"`([^`]+)`", remedy)
+        assert deletes == f"kafka-topics.sh --bootstrap-server {two.destination} --delete --topic {two.topic}"
         assert after_a_cutover == f"{command} 0", "after a cutover, nothing is deleted"
         assert " plan -c " in beforehand
         typed = subprocess.run(command, shell=True, cwd="/", capture_output=True, text=True, timeout=90, check=False)
