@@ -108,7 +108,6 @@ class Pausing:
         except NetworkError as error:
             return f"it cannot be told whether it has halted before; try again: {error}"
         if partition.phase is Phase.LOCATING and partition not in self._resumed:
-            self._relay.tasks.cancel(partition)
             self._relay.halt(partition, _paused())
         return _NOT_YET
 

@@ -398,6 +398,9 @@ class Relay:
         if partition.phase is Phase.ACTIVE and not self._draining and self.verdicts.suspect(partition, halted):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
+        if partition.phase is Phase.LOCATING:
+            # What locates it would go on to fence, to fill and to pin, beside whatever locates it once it is resumed.
+            self.tasks.cancel(partition)
         if self.settings.mapped and not halted.at_ms:
             into = partition.destination
             sharing = [name for name, pair in self.pairs.items() if pair.destination == into]

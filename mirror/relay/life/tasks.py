@@ -51,9 +51,10 @@ class Tasks:
         task.add_done_callback(ended)
 
     def cancel(self, partition: Partition) -> None:
-        """Cancels the tasks on a partition."""
-        for task in self._working.pop(partition, ()):
-            task.cancel()
+        """Cancels the tasks on a partition, but not the one that calls."""
+        for task in list(self._working.get(partition, ())):
+            if task is not asyncio.current_task():
+                task.cancel()
 
     def cancel_all(self) -> list["asyncio.Task[None]"]:
         """Cancels all tasks but the one that calls. Returns them: they have ended once they were awaited."""

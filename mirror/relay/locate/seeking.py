@@ -133,7 +133,8 @@ class Seeking:
         self._place(partition, found)
 
     def _place(self, partition: Partition, found: Location) -> None:
-        """It goes on there, unless it has been halted meanwhile: a look for topics that began before may do that."""
+        """It goes on there, unless it has been halted meanwhile: that cancels this task, but ``asyncio.wait_for`` of
+        Python 3.11 loses a cancellation that comes with its result."""
         if partition.phase is Phase.LOCATING:
             self._relay.place(partition, found)
 

@@ -4,37 +4,46 @@ import pytest
 
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted
-from mirror.relay.locate.seeking import Seeking
+from mirror.relay.life.tasks import Tasks
+from mirror.relay.partition.phases import Phase
 from tests.fakes import faults
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring
 from tests.relay.topics.test_verdicts import set_config
 from tests.simulation.model.broker import marker_batch
 
 
-async def to_append_times() -> None:
-    """The destination topic gets LogAppendTime while one batch is under way. Its answer is doubt, and has the configs
-    looked at: that halts the partition, which is being located meanwhile, and finds the same."""
+async def halted_while_it_is_located() -> None:
+    """The destination topic gets LogAppendTime while the partition is located, and its log's end is not answered. A
+    look for topics halts it; at the next one, the topic is as it was, and the partition goes on."""
     async with clusters() as (source, destination):
         source.add_topic("t")
         destination.add_topic("t")
         source.store("t", 0, *batches(5))
         async with mirroring(source, destination, rewrites=True) as flow:
             await flow.copied()
+            held = destination.next("ListOffsets", faults.held())
+            flow.relay.doubt_now(flow.partition(), "test", "as after a lost connection")
+            await held.came.wait()
+            assert flow.partition().phase is Phase.LOCATING
             set_config(destination, "message.timestamp.type", "LogAppendTime")
-            source.store("t", 0, batch(15))
+            await flow.relay.find_topics()
             assert await flow.halted() == HaltReason.DESTINATION_REWRITES.slug
-            tasks, failed = flow.relay.tasks, flow.relay.tasks.failed
-            assert failed is not None
-            await until(lambda: flow.partition() not in tasks._working or failed.done())
+            set_config(destination, "message.timestamp.type", "CreateTime")
+            await flow.relay.find_topics()
+            await some_turns()
+            assert len(flow.relay.tasks._working[flow.partition()]) == 1, "it is located once"
+            held.open()
+            source.store("t", 0, batch(15))
+            await flow.copied()
 
 
 async def test_halted_while_it_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation: it halts a second time, and that ends the worker."""
-    await to_append_times()
-    monkeypatch.setattr(Seeking, "_halt", lambda self, partition, halted: self._relay.halt(partition, halted))
-    with pytest.raises(AssertionError, match="halted while halted"):
-        await to_append_times()
+    """Mutation: what locates it goes on, beside what locates it once it is healed."""
+    await halted_while_it_is_located()
+    monkeypatch.setattr(Tasks, "cancel", lambda self, partition: None)
+    with pytest.raises(AssertionError, match="it is located once"):
+        await halted_while_it_is_located()
 
 
 async def test_given_back_while_a_divergence_is_looked_at() -> None:
