@@ -126,7 +126,8 @@ class Assignment:
             self._relay.look_soon()
 
     async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
-        """Stops fetching these partitions, waits ``timeout_s`` at most for batches under way, and releases them.
+        """Stops fetching these partitions, waits ``timeout_s`` at most for batches under way, and releases them. Those
+        that are not active have nothing to wait for, and would begin to copy meanwhile: they are released first.
 
         Returns:
             The offsets to commit for them, now that nothing more will be sent from here.
@@ -137,18 +138,31 @@ class Assignment:
             if partition.phase is Phase.ACTIVE:
                 self._relay.stop_fetching(partition)
                 self._leaving[partition] = loop.create_future()
+        resting = {key: partition for key, partition in leaving.items() if partition not in self._leaving}
+        done = self._let_go(resting)
         waiting = [self._leaving[partition] for partition in leaving.values() if partition in self._leaving]
         self.check()
         try:
             if waiting:
                 await asyncio.wait(waiting, timeout=timeout_s)
         finally:
-            done = {key: found for key, partition in leaving.items() if (found := committable(partition)) is not None}
-            for key, partition in leaving.items():
-                self._leaving.pop(partition, None)
-                # In the meantime, the partition may have been lost, or the relay closed.
-                if self._relay.partitions.get(key) is partition and partition.phase is not Phase.STOPPED:
-                    self._relay.release(partition)
+            for key in resting:
+                del leaving[key]
+            done |= self._let_go(leaving)
+        return done
+
+    def leaves(self, partition: Partition) -> bool:
+        """Returns True if the partition is being revoked, and only waits for what is under way."""
+        return partition in self._leaving
+
+    def _let_go(self, partitions: dict[Key, Partition]) -> dict[Key, Committable]:
+        """Releases the partitions. Returns the offsets to commit for them."""
+        done = {key: found for key, partition in partitions.items() if (found := committable(partition)) is not None}
+        for key, partition in partitions.items():
+            self._leaving.pop(partition, None)
+            # In the meantime, the partition may have been lost, or the relay closed.
+            if self._relay.partitions.get(key) is partition and partition.phase is not Phase.STOPPED:
+                self._relay.release(partition)
         return done
 
     def lose(self, keys: Iterable[Key]) -> None:

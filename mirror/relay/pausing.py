@@ -34,7 +34,7 @@ class Pausing:
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
-        self._wanted: set[Partition] = set()
+        self._wanted: dict[Partition, None] = {}
         """Partitions that are to be paused, and have something under way."""
         self._wishes: dict[Partition, object] = {}
         """Partitions that somebody wants paused, until they are resumed or let go."""
@@ -113,7 +113,7 @@ class Pausing:
 
     def _want(self, partition: Partition) -> None:
         """Halts the partition when nothing of it is under way. A halt that waits for the same comes first."""
-        self._wanted.add(partition)
+        self._wanted[partition] = None
         if partition.phase is Phase.ACTIVE and partition.cursor.ending is None:
             self._relay.halt_when_drained(partition, _paused())
 
@@ -142,13 +142,13 @@ class Pausing:
         """The partition has halted. If it may go on by itself, it is paused instead."""
         if partition not in self._wanted:
             return
-        self._wanted.discard(partition)
+        self._wanted.pop(partition, None)
         if partition.halted is not None and not is_durable(partition.halted.reason):
             self._replace(partition)
 
     def released(self, partition: Partition) -> None:
         """The partition is not ours any more."""
-        self._wanted.discard(partition)
+        self._wanted.pop(partition, None)
         self._wishes.pop(partition, None)
         self._writing.pop(partition, None)
 
@@ -163,7 +163,7 @@ class Pausing:
         if partition not in self._wishes or partition.halted is not None:
             return False
         del self._wishes[partition]
-        self._wanted.discard(partition)
+        self._wanted.pop(partition, None)
         if partition.cursor.ending is not None and partition.cursor.ending.reason == PAUSED:
             partition.cursor.go_on()
             self._relay.ending.halts_no_more(partition)

@@ -231,7 +231,8 @@ class Relay:
             self._note_due(partition)
             self._resuming.heal(partition)
         self.verdicts.renew(self.pairs)
-        self.replicas.renew(self.partitions.values())
+        leaves = self.assignment.leaves if self.assignment is not None else lambda _: False
+        self.replicas.renew(each for each in self.partitions.values() if not leaves(each))
         return len(self.pairs)
 
     def _note_due(self, partition: Partition) -> None:
@@ -394,8 +395,9 @@ class Relay:
             self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first."""
-        if partition.phase is Phase.ACTIVE and not self._draining and self.verdicts.suspect(partition, halted):
+        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first; while
+        draining, by the next start."""
+        if partition.phase is Phase.ACTIVE and self.verdicts.suspect(partition, halted):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
         if partition.phase is Phase.LOCATING:

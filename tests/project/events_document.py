@@ -118,6 +118,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "topic_configs_changed": "Settings of a destination topic were brought in step with the source's.",
         "topic_configs_contended": "Somebody else sets them back each time; they are left alone.",
         "topic_configs_refused": "The destination refuses them.",
+        "cleanup_left_suspended": "A partition was let go while the offsets before the source's first record were "
+        "being filled: the topic does not compact until it is copied on.",
         "loops_not_looked_for": "Whether records would come back by other flows could not be asked; the former answer "
         "stands.",
         "loops_not_seen": "Other flows' internal topics cannot be read, so loops over them are not seen.",

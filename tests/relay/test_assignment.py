@@ -142,6 +142,30 @@ async def test_revoked_while_it_is_sought() -> None:
             assert flow.relay.states == {}
 
 
+async def test_revoked_while_it_is_sought_beside_one_that_drains() -> None:
+    """What drains is waited for. What is looked for would be found meanwhile, and begin to copy: it goes at once."""
+    async with clusters() as (source, destination):
+        fill(source, 2)
+        async with mirroring(source, destination, assigned=True) as flow:
+            assignment(flow.relay).assign({FIRST})
+            await flow.copied(FIRST)
+            drains = destination.next("Produce", faults.held())
+            source.store("t", 0, *batches(2, first=source.log("t").end))
+            await drains.came.wait()
+            sought = destination.next("ListOffsets", faults.held())
+            assignment(flow.relay).assign({SECOND})
+            await sought.came.wait()
+            revoking = asyncio.create_task(assignment(flow.relay).revoke({FIRST, SECOND}, 60.0))
+            await some_turns()
+            assert flow.partition("t", 0).phase is Phase.ACTIVE
+            assert SECOND not in flow.relay.partitions
+            sought.open()
+            await some_turns()
+            drains.open()
+            assert (await revoking).keys() == {FIRST}
+            assert destination.log("t", 1).end == 0
+
+
 # Committing.
 
 

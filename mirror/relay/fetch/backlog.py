@@ -33,6 +33,12 @@ class BacklogFetch(FetchLink):
     def _answered_last(self) -> Hearing:
         return self._fetcher.backlog_answered
 
+    @property
+    def _needed(self) -> bool:
+        """See ``FetchLink``. Brokers close a connection that was idle for ``connections.max.idle.ms``. Nothing is lost
+        with it: it is made again once a partition has backlog."""
+        return bool(self._fetcher.behind)
+
     def pump(self) -> None:
         """Sends the next fetch, if none is under way and there is room for its answer."""
         fetcher = self._fetcher

@@ -95,7 +95,8 @@ class CurrentFetch(FetchLink):
         if (not wanted and not self._quiet) or not self._reserve(urgent=self._fits_beside_backlog):
             return
         if len(wanted) < len(self._busy):
-            for partition in set(self._busy).difference(wanted):
+            kept = set(wanted)
+            for partition in [each for each in self._busy if each not in kept]:
                 self._leave(partition)
         change = self._session.next([self._entry(partition, by_id=by_id) for partition in wanted], self._left)
         self._left, self._wanted = [], wanted

@@ -69,13 +69,12 @@ class Fetcher:
             gave: the partitions that gave data.
             heard: those of which the answer says how much is left.
         """
-        moved = set(gave)
-        caught_up = {
+        caught_up = dict.fromkeys(
             partition
             for partition in heard
             if partition.phase is Phase.ACTIVE and partition in self._members and partition.cursor.caught_up
-        }
-        moved -= caught_up
+        )
+        moved = set(gave).difference(caught_up)
         self.behind = [
             partition for partition in self.behind if partition not in moved and partition not in caught_up
         ] + [partition for partition in gave if partition in moved and partition in self._members]

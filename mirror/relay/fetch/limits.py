@@ -118,8 +118,14 @@ class Limits:
         """Returns the partitions whose topics need not wait, and how long the others have to wait at least; infinite:
         there are no others."""
         owed = {topic: limit.owed_s() for topic, limit in self._topics.items() if limit is not None}
-        may = [partition for partition in partitions if not owed.get(partition.topic)]
-        return may, min((wait_s for wait_s in owed.values() if wait_s), default=math.inf)
+        may: list[Partition] = []
+        least_s = math.inf
+        for partition in partitions:
+            if wait_s := owed.get(partition.topic):
+                least_s = min(least_s, wait_s)
+            else:
+                may.append(partition)
+        return may, least_s
 
     def most_bytes(self, most: int) -> int:
         """Returns the bytes to request, up to ``most``: what comes within half a second, so that a low limit is not

@@ -169,7 +169,8 @@ class FetchLink(Link):
         since = time.monotonic() - UNFETCHED_S
         known = [each for each in partitions if each.claim.source_id is not None or each.cursor.fetched_at >= since]
         if len(known) < len(partitions):
-            for partition in set(partitions).difference(known):
+            kept = set(known)
+            for partition in [each for each in partitions if each not in kept]:
                 detail = f"{partition.name} was not fetched for {UNFETCHED_S:g} s, and its topic has no id"
                 self._relay.doubt_now(partition, "unfetched", detail)
         return known
@@ -299,8 +300,13 @@ class FetchLink(Link):
         relay.log.warning("source_unreachable", cluster=relay.source.name, broker=self.node_id, detail=str(error))
         self._fetcher.unreachable(error)
 
+    @property
+    def _needed(self) -> bool:
+        """True if there is anything to fetch over the connection now."""
+        return True
+
     def _lost(self, error: NetworkError) -> None:
-        if self._closed:
+        if self._closed or not self._needed:
             return
         relay = self._relay
         relay.log.warning("source_connection_lost", cluster=relay.source.name, broker=self.node_id, detail=str(error))

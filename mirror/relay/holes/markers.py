@@ -38,14 +38,14 @@ class Pace:
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
         self._free_at = 0.0
+        self._turn = asyncio.Lock()
 
     async def take(self, count: int) -> None:
-        """Waits until ``count`` markers may be written."""
-        now = time.monotonic()
-        begin_at = max(now, self._free_at)
-        self._free_at = begin_at + count / self._per_second
-        if begin_at > now:
-            await asyncio.sleep(begin_at - now)
+        """Waits until ``count`` markers may be written. First come, first served; who is cancelled takes nothing."""
+        async with self._turn:
+            if (pause_s := self._free_at - time.monotonic()) > 0:
+                await asyncio.sleep(pause_s)
+            self._free_at = max(time.monotonic(), self._free_at) + count / self._per_second
 
 
 class MarkerWriter(Protocol):

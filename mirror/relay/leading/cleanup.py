@@ -22,6 +22,7 @@ from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.pins import Suspended
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
+from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halted_by_lack
 from mirror.relay.topics.describing import describe_topics
 from mirror.relay.topics.pairing import CLEANUP_POLICY
@@ -41,8 +42,9 @@ class Cleanup:
     """The cleanup of one destination topic. All of its partitions in this process share it."""
 
     def __init__(
-        self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory
+        self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory, log: EventLog
     ) -> None:
+        self._log = log
         self._source = source
         self._destination = destination
         self._topic = topic
@@ -50,13 +52,15 @@ class Cleanup:
         self._state = state
         self._leading = 0
         self._plain = False
+        self._suspended = False
         self._looked_at = float("-inf")
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
         """Keeps the topic from compacting and from deleting anything by itself. A topic that does not compact stays as
-        it is. After an error inside the block the topic is left suspended: the caller will try again.
+        it is. After an error inside the block the topic is left suspended: the caller will try again. A caller that is
+        cancelled may be the last one, so that is logged.
 
         Raises:
             PartitionHalted: the mirror may not alter the topic.
@@ -66,8 +70,10 @@ class Cleanup:
         try:
             await self.suspend_again()
             yield
-        except BaseException:
+        except BaseException as error:
             self._leading -= 1
+            if isinstance(error, asyncio.CancelledError) and self._suspended and not self._leading:
+                self._tell_left()
             raise
         self._leading -= 1
         await self._restore()
@@ -76,13 +82,26 @@ class Cleanup:
         """Suspends the topic if it compacts (again). Returns True if it is suspended now."""
         async with self._lock:
             policy, own = await self._look(self._destination)
-            if own == SUSPENDED:
-                return True
-            if "compact" not in policy:
-                return False
+            self._suspended = own == SUSPENDED
+            if self._suspended or "compact" not in policy:
+                return self._suspended
             await self._state.save([Suspended(topic=self._topic, topic_id=self._topic_id, values=own)])
             await self._alter(dict(SUSPENDED))
+            self._suspended = True
             return True
+
+    def _tell_left(self) -> None:
+        """Logs that nobody in this process leads a partition of the topic any more, and it is suspended."""
+        found = self._state.ledger.suspended(self._topic)
+        values = found.values if found is not None and found.topic_id == self._topic_id else {}
+        before = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in values.items())
+        self._log.info(
+            "cleanup_left_suspended",
+            topic=self._topic,
+            detail=f"the offsets before the source's first record were being filled, so {self._topic} does not compact",
+            remedy="none, if the topic is copied on: whoever does restores it. Otherwise, set these configs of it back"
+            + (f"; before: {before}" if before else f": {', '.join(SUSPENDED)}"),
+        )
 
     async def finish(self) -> None:
         """Restores a topic that was left suspended, unless a partition in this process is being led. Cheap: it looks
@@ -97,6 +116,7 @@ class Cleanup:
             policy, own = await self._look(self._destination)
             if own == SUSPENDED and not self._leading:
                 await self._alter(await self._before())
+                self._suspended = False
             elif "compact" not in policy:
                 self._plain = own != SUSPENDED
 
@@ -154,9 +174,12 @@ class Cleanup:
 class Cleanups:
     """The cleanups of all topics of a flow's destination."""
 
-    def __init__(self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory) -> None:
+    def __init__(
+        self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory, log: EventLog
+    ) -> None:
         """``synced``: configs that a destination topic gets from the source's (``sync.topic.configs``). ``state``: the
-        flow's internal topic."""
+        flow's internal topic. ``log``: gets a line if a topic is left suspended."""
+        self._log = log
         self._source = source
         self._destination = destination
         self._synced = synced
@@ -167,5 +190,7 @@ class Cleanups:
         """Returns the cleanup of a topic."""
         cleanup = self._topics.get(topic)
         if cleanup is None:
-            cleanup = self._topics[topic] = Cleanup(self._source, self._destination, topic, self._synced, self._state)
+            cleanup = self._topics[topic] = Cleanup(
+                self._source, self._destination, topic, self._synced, self._state, self._log
+            )
         return cleanup

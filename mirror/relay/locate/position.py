@@ -73,7 +73,7 @@ class Locator:
         self.starts = Starts(pins.state, source=source, settings=settings, log=log)
         self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
-        self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state)
+        self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state, log)
         self.owners = Owners(destination, flow=settings.flow, log=log)
 
     async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:

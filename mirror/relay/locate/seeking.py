@@ -35,7 +35,7 @@ MOST_STEPS = 16
 LACKING_PAUSE_S = 3.0
 """The least pause between two tries while a right is missing. Somebody has to grant it, so there is no hurry."""
 LACKING_TOLD_EVERY_S = 60.0
-"""A missing right is logged so often, whatever number of partitions lacks it."""
+"""Seconds between two log lines about one missing right, however many partitions lack it."""
 
 
 class LocatingSeat:
@@ -125,7 +125,9 @@ class Seeking:
                 relay.log.info(
                     "resync", topic=partition.topic, partition=partition.index, cause=error.slug, detail=str(error)
                 )
-                if not partition.claim.unowned:
+                if partition.claim.unowned:
+                    await asyncio.sleep(backoff.next_s())
+                else:
                     await self._leave_to_the_other()
                 takeover = True
             except NetworkError as error:

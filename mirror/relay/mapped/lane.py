@@ -26,9 +26,14 @@ class AppendingLane(Lane):
 
     def attach(self, queue: Queue) -> None:
         """Pins the partition to this lane."""
-        place = queue.topic_head, queue.index
-        self._shared = self._shared or any(place == (each.topic_head, each.index) for each in self._partitions)
+        self._shared = self._shared or any(_place(queue) == _place(each) for each in self._partitions)
         super().attach(queue)
+
+    def detach(self, queue: Queue) -> None:
+        """See ``Lane``."""
+        super().detach(queue)
+        if self._shared:
+            self._shared = len({*map(_place, self._partitions)}) < len(self._partitions)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """See ``Lane``."""
@@ -36,7 +41,7 @@ class AppendingLane(Lane):
             return super()._build(connection, most)
         first: dict[tuple[bytes, int], Queue] = {}
         for queue in self._ready:
-            first.setdefault((queue.topic_head, queue.index), queue)
+            first.setdefault(_place(queue), queue)
         chosen = set(first.values())
         later = [queue for queue in self._ready if queue not in chosen]
         self._ready = list(first.values())
@@ -84,3 +89,8 @@ class AppendingLane(Lane):
         if answer.error in FENCED and queue.partition.phase is Phase.ACTIVE:
             queue.partition.claim.leave()
         super()._refused(queue, answer, response)
+
+
+def _place(queue: Queue) -> tuple[bytes, int]:
+    """Returns the partition of the destination that the queue goes to."""
+    return queue.topic_head, queue.index

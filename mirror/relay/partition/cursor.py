@@ -142,9 +142,7 @@ class Cursor:
     def start(self, location: Location) -> None:
         """Takes its place; fetching begins at ``location.offset``."""
         self.due = location.offset
-        # What was put on its way and did not arrive is fetched again: perhaps as another batch, if the source lost it.
-        while self.marks and self.marks[-1].next_offset > location.offset:
-            self.marks.pop()
+        self._forget_marks(location.offset)
         self.floor, self.source_start = location.floor, location.source_start
         self.identity = location.identity
         self.leader, self.leader_epoch = location.source_leader
@@ -158,6 +156,12 @@ class Cursor:
         self.ahead, self.looking, self.empties = None, False, 0
         self.fetched(max(self.high_watermark, location.source_end), time.monotonic())
         self.generation += 1
+
+    def _forget_marks(self, due: int) -> None:
+        """What was fetched from ``due`` on and did not arrive is fetched again: perhaps as another batch, if the source
+        lost it."""
+        while self.marks and self.marks[-1].next_offset > due:
+            self.marks.pop()
 
     @property
     def broker(self) -> int:
@@ -197,6 +201,7 @@ class Cursor:
             identity: of the batch there.
             ahead: the gap there, if it is one; None: what was known of a gap stays.
         """
+        self._forget_marks(due)
         self.skip_to(due, identity)
         self.inside = next((base for base, end in self.rewritten if base < due < end), NOT_INSIDE)
         self.ahead = ahead or self.ahead

@@ -37,6 +37,8 @@ class GoneTopics:
         self._log = log
         self.shown: list[str] = []
         """Their names at the source, sorted, as of the last look for topics."""
+        self._to_tell: dict[str, Topic] = {}
+        """Name -> a topic of an earlier look that the source does not have any more, until that is logged."""
 
     async def renew(self, before: Mapping[str, Named]) -> None:
         """Updates ``shown`` after a look for topics, and logs topics that are gone since the look before it.
@@ -45,14 +47,16 @@ class GoneTopics:
             before: topic name -> the pair that the look before this one found.
 
         Raises:
-            NetworkError: the destination does not answer.
+            NetworkError: a cluster does not answer. What was not logged is at the next look.
         """
         here = self._source.topics
-        lost = sorted(name for name in before if name not in here)
-        if lost:
+        lost = {name: before[name].source for name in sorted(before) if name not in here}
+        self._to_tell = {name: topic for name, topic in (self._to_tell | lost).items() if name not in here}
+        if self._to_tell:
             # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
-            await self._source.check_denied(lost)
-        self._tell(before[name].source for name in lost)
+            await self._source.check_denied(sorted(self._to_tell))
+            self._tell(self._to_tell.values())
+            self._to_tell = {}
         copied = {
             subject.topic for subject in self._state.ledger.known if subject.destination == self._into(subject.topic)
         }

@@ -9,7 +9,9 @@ A log that its broker fails to read is confirmed likewise: it may be in tiered s
 """
 
 import asyncio
+import time
 from dataclasses import replace
+from typing import NamedTuple
 
 from mirror.reasons import HaltReason
 from mirror.records.admit import Terms
@@ -41,14 +43,33 @@ TRIES = 6
 """Consecutive doubts in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
 
 
+LEARNED_FOR_S = 600.0
+"""Seconds after which larger batches are tried again, if the described limit allows them. A broker may have refused
+some before it heard of a new limit."""
+
+
+class LearnedLimit(NamedTuple):
+    """A limit that a refusal taught.
+
+    Attributes:
+        most: bytes of a batch.
+        described: the limit that was described then, in bytes; None: it may not be described.
+        at_s: when it was learned (monotonic).
+    """
+
+    most: int
+    described: int | None
+    at_s: float
+
+
 class Verdicts:
     """Confirms the verdicts of all partitions of a process."""
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
         self._looking: set[str] = set()
-        self._learned: dict[str, int] = {}
-        """Source topic -> the most bytes of a batch, by a refusal that the described limit does not explain."""
+        self._learned: dict[str, LearnedLimit] = {}
+        """Source topic -> what a refusal taught that the described limit does not explain."""
         self._as_they_are: set[str] = set()
         """Source topics of which a larger batch was refused: their batches are not put together any more."""
 
@@ -164,11 +185,15 @@ class Verdicts:
         terms, name = pair.terms, pair.source.name
         if terms.rebatches and name in self._as_they_are:
             terms = replace(terms, rebatches=0)
-        most, described = self._learned.get(name), terms.max_batch_size
-        if most is None or (described is not None and described <= most):
+        learned, described = self._learned.get(name), terms.max_batch_size
+        if learned is None or (described is not None and described <= learned.most):
+            return terms
+        since_s = time.monotonic() - learned.at_s
+        if described != learned.described or (described is not None and since_s > LEARNED_FOR_S):
+            del self._learned[name]
             return terms
         # No record is given up by it (``Terms.passes_over``): a broker may be late to hear of a new limit.
-        return replace(terms, max_batch_size=most)
+        return replace(terms, max_batch_size=learned.most)
 
     def _only_learned(self, suspicion: Suspicion, pair: Pair) -> bool:
         """Returns True if a batch is too large by nothing but what was learned from refusals."""
@@ -183,7 +208,7 @@ class Verdicts:
         described = pair.terms.max_batch_size
         if described is not None and size > described:
             return False
-        self._learned[pair.source.name] = size - 1
+        self._learned[pair.source.name] = LearnedLimit(size - 1, described, time.monotonic())
         return True
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:

@@ -29,6 +29,8 @@ class Renewal:
         self._relay = relay
         self._used: dict[Partition, tuple[Ownership, float]] = {}
         """The ownership of each partition, and when that was seen first (monotonic)."""
+        self._told = False
+        """True once it was logged that a coordinator cannot do it."""
 
     async def keep(self) -> None:
         """Renews what is due, until cancelled."""
@@ -39,8 +41,11 @@ class Renewal:
             for partition in self._due(every_s):
                 try:
                     await self.renew(partition)
-                except Unsupported:
-                    return  # before Kafka 2.5 only a takeover uses an id
+                except Unsupported as error:
+                    # Before Kafka 2.5 only a takeover uses an id. During an upgrade, other coordinators know more.
+                    if not self._told:
+                        self._told = True
+                        self._relay.log.info("not_renewed", partition=partition.name, detail=str(error))
                 except NetworkError as error:
                     self._relay.log.info("not_renewed", partition=partition.name, detail=str(error))
 

@@ -1,4 +1,4 @@
-"""Asks whether rights are there again, for want of which partitions have halted.
+"""Finds out when a missing right has been granted, so that the partitions that halted for it go on.
 
 Brokers say what a principal may do (KIP-430: ``authorized_operations``, from Kafka 2.3 on). So a halted partition need
 not be tried again to find out: it goes on once the right is seen, and until then it stays halted, without a line. What
@@ -7,7 +7,6 @@ brokers do not say is tried now and then.
 
 import time
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -21,7 +20,7 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 
 TRY_EVERY_S = 600.0
-"""A partition is tried again so often if brokers do not say whether the right is there, or say so and still refuse."""
+"""Seconds between two tries of a partition whose right brokers do not report, or report and still refuse."""
 TOPICS_SINCE = 8
 """The Metadata version that tells what a client may do with a topic."""
 
@@ -43,17 +42,24 @@ class Rights:
             for each in halted
             if each.halted is not None and heals(each.halted.reason) is Heals.RIGHTS
         }
-        self._there = {}
         self._tried = {key: at for key, at in self._tried.items() if key in self._relay.partitions}
         rights = {right for right in lacking.values() if right is not None}
+        found: dict[Right, bool] = {}
+        silent: set[Right] = set()
         for cluster in (self._relay.source, self._relay.destination):
-            with suppress(NetworkError):
-                await self._ask(cluster, {right for right in rights if right.cluster == cluster.name})
+            of_it = {right for right in rights if right.cluster == cluster.name}
+            try:
+                found |= await _ask(cluster, of_it)
+            except NetworkError:
+                # No answer is not one that leaves the right open: what was said before counts.
+                silent |= of_it
+                found |= {right: self._there[right] for right in of_it & self._there.keys()}
+        self._there = found
         for key, right in lacking.items():
-            there = self._there.get(right) if right is not None else None
+            there = found.get(right) if right is not None else None
             if there is False:
                 self._tried.pop(key, None)
-            elif there is None:
+            elif there is None and right not in silent:
                 self._tried.setdefault(key, time.monotonic())
 
     def is_back(self, partition: Partition) -> bool:
@@ -68,17 +74,21 @@ class Rights:
         self._tried[key] = now
         return True
 
-    async def _ask(self, cluster: Cluster, rights: set[Right]) -> None:
-        topics = sorted({right.name for right in rights if right.kind == TOPIC})
-        told = await _of_topics(cluster, topics) if topics else {}
-        whole = await _of_cluster(cluster) if any(right.kind == CLUSTER for right in rights) else None
-        for right in rights:
-            operations = [right.operation]
-            if right.kind == CLUSTER and right.operation == ALTER:
-                operations.append(CLUSTER_ACTION)  # either lets the mirror write markers
-            of_it = whole if right.kind == CLUSTER else told.get(right.name)
-            if (there := granted(of_it, operations)) is not None:
-                self._there[right] = there
+
+async def _ask(cluster: Cluster, rights: set[Right]) -> dict[Right, bool]:
+    """Returns right -> whether the mirror has it, as far as the cluster's brokers say."""
+    topics = sorted({right.name for right in rights if right.kind == TOPIC})
+    told = await _of_topics(cluster, topics) if topics else {}
+    whole = await _of_cluster(cluster) if any(right.kind == CLUSTER for right in rights) else None
+    found: dict[Right, bool] = {}
+    for right in rights:
+        operations = [right.operation]
+        if right.kind == CLUSTER and right.operation == ALTER:
+            operations.append(CLUSTER_ACTION)  # either lets the mirror write markers
+        of_it = whole if right.kind == CLUSTER else told.get(right.name)
+        if (there := granted(of_it, operations)) is not None:
+            found[right] = there
+    return found
 
 
 async def _of_topics(cluster: Cluster, names: list[str]) -> dict[str, Collection[int] | None]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.net.buffers import Frame
+from mirror.net.errors import Unreachable
 from mirror.offsetmap.internal.memory import PREFIX
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.fetch.sizes import LONG_S, MOST_DEPTH
@@ -242,3 +243,21 @@ async def test_leader_epochs_neither_fall_nor_exceed_the_leader_s(epoch: int, *,
             source.store("t", 0, batch(3, leader_epoch=epoch))
             await flow.copied()
             assert bool(flow.log.of("leader_epoch_damaged")) is told
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_connection_that_nobody_needs(behind: bool) -> None:
+    """A broker closes the connection for backlog, on which nothing was asked for long: that is no loss, and brings
+    nothing into doubt, also where topics have no ids. Mutation: as if there were backlog."""
+    async with clusters(versions={"Metadata": (0, 9), "Fetch": (4, 12), "Produce": (3, 9)}) as (source, destination):
+        fill(source, count=40, size=10_000)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            (fetcher,) = flow.relay.brokers.fetchers.values()
+            await until(lambda: not fetcher.behind)
+            (link,) = fetcher._backlog
+            assert flow.partition().claim.source_id is None
+            if behind:
+                fetcher.behind.append(flow.partition())
+            link._lost(Unreachable("closed by the broker"))
+            assert bool(flow.log.of("source_connection_lost")) is bool(flow.relay.stats.resyncs) is behind

@@ -78,6 +78,7 @@ def test_what_waits(clock: Any) -> None:
     assert made.split([a, b]) == ([a, b], math.inf)
     made.came(a, 150)
     assert made.split([a, b]) == ([b], 0.5)
+    assert made.split([b]) == ([b], math.inf), "no other topic counts"
     assert made.wait_s(urgent=False) == 0
     made.came(b, 1_350)
     assert (made.wait_s(urgent=False), made.wait_s(urgent=True)) == (0.5, 0)

@@ -1,5 +1,6 @@
 """The nearest replica (KIP-392): followed, left after a doubt, asked for again; on fakes, and on real brokers."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster, Seen
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.fakes.state import MemoryState
 from tests.net.stage.real import create, opened, records
 from tests.patience import PATIENT
@@ -98,6 +99,33 @@ async def test_after_a_while_the_leader_is_asked_again(monkeypatch: pytest.Monke
             source.store("t", 0, *batches(3, first=9))
             await flow.copied()
             assert not flow.relay.stats.resyncs
+
+
+async def test_one_that_is_being_revoked_is_not_fetched_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for what is under way, and a look for topics would have gone back to the leader with it."""
+    async with clusters(brokers=2) as (source, destination):
+        source.followers[RACK] = FOLLOWER
+        source.add_topic("t")
+        source.store("t", 0, *batches(3))
+        monkeypatch.setattr(replicas, "ASK_AGAIN_S", 0.0)
+        async with mirroring(source, destination, client_rack=RACK, assigned=True) as flow:
+            assignment = flow.relay.assignment
+            assert assignment is not None
+            assignment.assign({("t", 0)})
+            await flow.copied()
+            held = destination.next("Produce", faults.held())
+            source.store("t", 0, *batches(2, first=9))
+            await held.came.wait()
+            revoking = asyncio.create_task(assignment.revoke({("t", 0)}, 60.0))
+            await some_turns()
+            assert flow.partition().cursor.broker == FOLLOWER
+            await flow.relay.find_topics()
+            assert flow.partition().cursor.broker == FOLLOWER, "it is left alone"
+            source.store("t", 0, *batches(2, first=15))
+            await some_turns(100)
+            held.open()
+            await revoking
+            assert destination.log("t").end == 15
 
 
 async def test_a_follower_that_nobody_knows() -> None:

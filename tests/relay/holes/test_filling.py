@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from mirror.relay.partition.queue import Hole
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.relay.stage.flows import Flow, batch, clusters, mirroring
 from tests.simulation.model.broker import marker_batch
 
@@ -183,6 +184,8 @@ async def test_without_a_look_at_the_end_it_is_seen(monkeypatch: pytest.MonkeyPa
 class Clock:
     """Time that only waiting takes."""
 
+    Lock = asyncio.Lock
+
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -216,6 +219,21 @@ async def test_a_pause_is_not_made_up_for(clock: Clock) -> None:
     for _ in range(3):
         await pace.take(1_000)
     assert clock.now == pytest.approx(162)
+
+
+async def test_who_gives_up_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that are revoked while they wait do not have the next one wait for markers that nobody writes."""
+    now = [100.0]
+    monkeypatch.setattr(markers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pace = Pace(1)
+    await pace.take(1)
+    waiting = [asyncio.create_task(pace.take(1_000)) for _ in range(5)]
+    await some_turns()
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    now[0] += 1
+    await asyncio.wait_for(pace.take(1), 5)
 
 
 async def test_the_flow_s_pace_is_the_configuration_s(monkeypatch: pytest.MonkeyPatch) -> None:

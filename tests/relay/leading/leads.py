@@ -66,7 +66,7 @@ class Leading:
         self.rules = Lead(
             name=f"{topic}-{partition}", owner=producer_id(**parts), filler=filler_id(**parts), most=10**9
         )
-        self.cleanup = Cleanup(cluster, cluster, topic, SYNCED, MemoryState([]) if state is None else state)
+        self.cleanup = Cleanup(cluster, cluster, topic, SYNCED, MemoryState([]) if state is None else state, Log())
         self.begun = Begun()
         self.owned = True
         self.sent = 0

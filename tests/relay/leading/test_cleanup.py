@@ -12,6 +12,7 @@ from mirror.sandbox import SandboxCluster
 from tests.fakes.state import MemoryState
 from tests.net.stage.real import create, opened
 from tests.relay.leading.leads import SYNCED, Leading, Source, configs_of, leading
+from tests.relay.stage.flows import Log
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,7 @@ async def test_compacted_and_left_suspended(sandbox: SandboxCluster, topic_name:
     async with leading(
         sandbox, topic_name, 0, cleanup_policy="delete", retention_ms=FOR_EVER, retention_bytes=FOR_EVER
     ) as at:
-        cleanups = Cleanups(at.cluster, at.cluster, SYNCED, MemoryState([]))
+        cleanups = Cleanups(at.cluster, at.cluster, SYNCED, MemoryState([]), Log())
         at.cleanup = cleanups.of(topic_name)
         assert cleanups.of(topic_name) is at.cleanup
         assert configs_of(sandbox, topic_name) == suspended
@@ -64,13 +65,13 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, 
         await at.cluster.refresh([topic_name])
 
         async def die() -> None:
-            async with Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).suspended():
+            async with Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows), Log()).suspended():
                 raise Unreachable("killed")
 
         with pytest.raises(Unreachable):
             await die()
         assert configs_of(sandbox, topic_name)["retention.ms"] == FOR_EVER
-        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows)).finish()
+        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows), Log()).finish()
         assert configs_of(sandbox, topic_name) == had
         with pytest.raises(Unreachable):
             await die()
@@ -80,8 +81,35 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, 
         assert mine is not None
         other = value.replace(mine.hex().encode(), bytes(16).hex().encode())
         assert other != value
-        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState([(key, other)])).finish()
+        await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState([(key, other)]), Log()).finish()
         assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
+
+
+async def test_let_go_meanwhile(sandbox: SandboxCluster, topic_name: str) -> None:
+    """The partition is revoked, or its flow is removed: the topic is left suspended, and the line has what to set back.
+    A topic that does not compact is left as it is, without a line."""
+    log = Log()
+    async with leading(sandbox, topic_name, 0, cleanup_policy="compact", retention_ms="777") as at:
+        plain = f"{topic_name}-plain"
+        create(sandbox, plain)
+        await at.cluster.refresh([topic_name, plain])
+        begun = asyncio.Event()
+
+        async def lead(topic: str) -> None:
+            async with Cleanup(at.cluster, at.cluster, topic, SYNCED, MemoryState([]), log).suspended():
+                begun.set()
+                await asyncio.Event().wait()
+
+        for topic in (plain, topic_name):
+            begun.clear()
+            leads = asyncio.create_task(lead(topic))
+            await begun.wait()
+            leads.cancel()
+            await asyncio.gather(leads, return_exceptions=True)
+        (line,) = log.of("cleanup_left_suspended")
+        assert line["topic"] == topic_name
+        assert "before: cleanup.policy compact, retention.ms 777, retention.bytes not set" in line["remedy"]
+        assert configs_of(sandbox, topic_name)["retention.ms"] == FOR_EVER
 
 
 async def test_compacted_by_two(sandbox: SandboxCluster, topic_name: str) -> None:

@@ -43,7 +43,7 @@ async def destination() -> AsyncIterator[tuple[FakeLog, PartitionLog, Cleanup]]:
             leader = cluster.leader("t", 0)
             assert leader is not None
             there = PartitionLog(cluster, cluster.topics["t"], 0, leader)
-            yield fake.log("t"), there, Cleanup(cluster, cluster, "t", (), MemoryState([]))
+            yield fake.log("t"), there, Cleanup(cluster, cluster, "t", (), MemoryState([]), Log())
 
 
 @pytest.mark.parametrize("copied", [True, False])

@@ -7,8 +7,13 @@ import pytest
 
 from mirror.net.errors import StoredInOldFormat
 from mirror.relay.locate import seeking
+from mirror.relay.locate.position import Locator
+from mirror.relay.locate.rules import Rest
 from mirror.relay.locate.seeking import LocatingSeat
-from tests.fakes.loop import some_turns
+from mirror.relay.outcome import NotOurs
+from mirror.relay.partition.location import Location
+from mirror.relay.partition.partition import Partition
+from tests.fakes.loop import some_turns, until
 from tests.relay.stage.flows import batch as batch_of
 from tests.relay.stage.flows import clusters, mirroring
 
@@ -110,3 +115,23 @@ def test_an_old_format_that_is_not_converted_halts(cluster: str, reason: str) ->
     halted = seeking._halted_by(error, "source")
     assert halted.reason == reason
     assert "t-0 at 5" in halted.detail
+
+
+async def test_an_owner_that_is_not_known_is_no_reason_to_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that has forgotten an id just after it gave it (no Apache Kafka does) is asked again with growing
+    pauses: each try takes the partition over."""
+    tries = 0
+
+    async def locate(_: Locator, partition: Partition, *, takeover: bool, rest: Rest) -> Location:
+        nonlocal tries
+        tries += 1
+        partition.claim.described(unowned=True)
+        raise NotOurs(partition.name)
+
+    monkeypatch.setattr(Locator, "locate", locate)
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination, backoff_ms=3_600_000, backoff_max_ms=3_600_000):
+            await until(lambda: tries)
+            await some_turns(100)
+            assert tries == 1

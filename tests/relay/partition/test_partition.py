@@ -276,3 +276,12 @@ def test_marks_of_what_never_arrived_go_with_the_next_position() -> None:
     partition.move("emptied")
     partition.start(WHERE, topic_head=b"head")
     assert [each.next_offset for each in partition.cursor.marks] == [35, 40]
+
+
+def test_marks_of_what_is_fetched_again_go() -> None:
+    """What waited behind a hole was dropped. Were its marks kept, those of what is copied would have no room."""
+    partition = active()
+    for at in (35, 40, 47, 60):
+        partition.cursor.marks.append(Mark(at, 0, b"header" * 11))
+    partition.cursor.rewind(40, partition.cursor.identity, None)
+    assert [each.next_offset for each in partition.cursor.marks] == [35, 40]

@@ -12,6 +12,7 @@ from mirror.net.options import ConnectionOptions
 from mirror.net.stream import Piece, Waiter
 from mirror.records.header import HEADER_SIZE
 from mirror.records.identity import Identity
+from mirror.relay.mapped.lane import AppendingLane
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
@@ -135,3 +136,19 @@ def test_a_stalled_lane_with_nothing_under_way() -> None:
     lane.attach(partition.queue)
     assert not lane.stalled
     assert not partition.queue.parked
+
+
+def test_partitions_that_share_one_of_the_destination() -> None:
+    """Mapped: a request has a batch of one of them only. Once one of the two has left, requests are built as ever."""
+    owner: Any = SimpleNamespace(
+        settings=RelaySettings(flow="a->b", selects=lambda _: True), stats=Stats(), destination=DESTINATION
+    )
+    lane = AppendingLane(owner, 1, version=VERSION)
+    a, other, b = Partition("a", 0).queue, Partition("a", 1).queue, Partition("b", 0).queue
+    for queue in (a, other, b):
+        queue.topic_head = topic_head(VERSION, "both")
+    shared = []
+    for change, queue in ((lane.attach, a), (lane.attach, other), (lane.attach, b), (lane.detach, a), (lane.attach, a)):
+        change(queue)
+        shared.append(lane._shared)
+    assert shared == [False, False, True, False, True]

@@ -1,5 +1,6 @@
 """Topic configs that change while a topic is copied: seen before a verdict that rests on them halts a partition."""
 
+import asyncio
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -7,13 +8,17 @@ from unittest.mock import patch
 
 import pytest
 
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
+from mirror.relay.partition.phases import Phase
+from mirror.relay.topics import verdicts
 from mirror.relay.topics.limits import AFTER
 from mirror.relay.topics.verdicts import Verdicts
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.records.builders import Record, kafka_batch
 from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
 
@@ -141,6 +146,51 @@ async def test_a_limit_that_nobody_describes_is_learned(described: bool) -> None
             large = [Record(0, 1_700_000_000_000, b"k", bytes(3_000))]
             source.store("t", 0, kafka_batch(large, base_offset=32, leader_epoch=0))
             assert await flow.halted() == "too_large"
+
+
+async def test_a_verdict_while_it_drains() -> None:
+    """Nothing halts for good what the topics' configs may explain: the next start looks at them."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination) as flow:
+            await copying(flow, source)
+            held = destination.next("Produce", faults.held())
+            source.store("t", 0, *batches(2, first=15))
+            await held.came.wait()
+            drained = asyncio.create_task(flow.relay.drain())
+            await some_turns()
+            flow.relay.halt(flow.partition(), Halted.of(HaltReason.NOT_A_COPY, "the destination has it in other bytes"))
+            assert flow.partition().phase is Phase.DOUBT
+            held.open()
+            await drained
+            assert not flow.log.of("halted")
+
+
+def _ends_at(cluster: FakeCluster, offset: int) -> bool:
+    return cluster.log("t").end == offset
+
+
+@pytest.mark.parametrize("how", ["time", "described"])
+async def test_a_learned_limit_is_forgotten(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker had not heard yet of a limit that was raised. Larger batches are tried again after a while, or when
+    another limit is described: they are not cut for ever."""
+    async with clusters() as (source, destination):
+        add(source, destination)
+        async with mirroring(source, destination, rewrites=True, refresh_topics_interval_ms=20) as flow:
+            await copying(flow, source)
+            destination.next("Produce", faults.refuse(ErrorCode.MESSAGE_TOO_LARGE, only=("t", 0)))
+            for cut in (1, 1, 0):
+                if not cut:
+                    if how == "time":
+                        monkeypatch.setattr(verdicts, "LEARNED_FOR_S", 0.0)
+                    else:
+                        set_config(destination, "max.message.bytes", str(LARGE))
+                    await until(lambda: not flow.relay.verdicts._learned)
+                end, pieces = source.log("t").end, len(destination.log("t").batches)
+                records = [Record(at, 1_700_000_000_000, b"k%d" % at, b"%d" % at * 150) for at in range(16)]
+                source.store("t", 0, kafka_batch(records, base_offset=end, leader_epoch=0))
+                await until(partial(_ends_at, destination, end + 16))
+                assert (len(destination.log("t").batches) - pieces > 1) == bool(cut)
 
 
 @pytest.mark.parametrize("described", [True, False])

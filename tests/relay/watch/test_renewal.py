@@ -1,10 +1,12 @@
 """Ids of partitions are used before their coordinator forgets them: which are due, and when."""
 
-from unittest.mock import Mock
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from mirror.net.coordinator import Ownership
+from mirror.net.errors import Unsupported
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch import renewal
 from mirror.relay.watch.renewal import Renewal
@@ -31,3 +33,29 @@ def test_what_was_not_used_for_so_long_is_due(monkeypatch: pytest.MonkeyPatch) -
     assert due(114.0) == []
     assert due(115.0) == [other]
     assert due(124.0) == [one, other]
+
+
+async def test_a_coordinator_that_cannot_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a cluster is upgraded to Kafka 2.5, some coordinators can, and others cannot yet: that is logged once, and
+    the other ids are used, again and again."""
+    old, new = Partition("t", 0), Partition("t", 1)
+    log = Mock()
+    relay = Mock(partitions={("t", 0): old, ("t", 1): new}, log=log, expiry=SimpleNamespace(ms=1))
+    for partition in (old, new):
+        partition.claim.own(Ownership(7, 1))
+    monkeypatch.setattr(renewal, "transactional_memory_ms", AsyncMock(return_value=1))
+    monkeypatch.setattr(Renewal, "_due", lambda self, every_s: [old, new])
+    used: list[Partition] = []
+
+    async def renew(self: Renewal, partition: Partition) -> None:
+        if partition is old:
+            raise Unsupported("InitProducerId version 3")
+        used.append(partition)
+        if len(used) == 3:
+            raise EOFError
+
+    monkeypatch.setattr(Renewal, "renew", renew)
+    with pytest.raises(EOFError):
+        await Renewal(relay).keep()
+    assert used == [new] * 3
+    assert [call.kwargs["partition"] for call in log.info.call_args_list] == [old.name]

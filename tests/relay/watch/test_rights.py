@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
 from mirror.relay.watch import rights
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -25,9 +26,12 @@ class Brokers:
     def __init__(self, told: Collection[int] | None = ()) -> None:
         self.told = told
         self.asked = 0
+        self.silent = False
 
     async def of_topics(self, cluster: Cluster, names: list[str]) -> dict[str, Collection[int] | None]:
         self.asked += 1
+        if self.silent:
+            raise Unreachable("they do not answer")
         return dict.fromkeys(names, self.told)
 
     async def of_cluster(self, cluster: Cluster) -> Collection[int] | None:
@@ -114,6 +118,21 @@ async def test_brokers_do_not_say(brokers: Brokers) -> None:
             assert not flow.log.of("healed")
             with patch.object(rights, "TRY_EVERY_S", 0.0):
                 await until(lambda: flow.log.of("healed"))
+            await flow.copied(("t", 0))
+
+
+async def test_no_answer_is_no_answer_that_leaves_it_open(brokers: Brokers) -> None:
+    """Brokers that do not answer now, and say later that the right is there: the partition goes on at once, and not
+    after a long time."""
+    brokers.silent = True
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination, **OFTEN) as flow:
+            await withdrawn(flow, destination, "Produce")
+            await looked(flow, brokers)
+            assert not flow.log.of("healed")
+            brokers.silent, brokers.told = False, {WRITE}
+            await until(lambda: flow.log.of("healed"))
             await flow.copied(("t", 0))
 
 
