@@ -6,7 +6,9 @@ Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward`
 """
 
 import asyncio
+import itertools
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -76,6 +78,17 @@ class _Random:
         return _loop().chance.uniform(least, most)
 
 
+class _Ids:
+    """What the product sees of the module ``uuid``: notes are sorted by their writers' ids, too."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def uuid4(self) -> uuid.UUID:
+        # The first digits are what the product takes.
+        return uuid.UUID(int=next(self._numbers) << 64)
+
+
 @contextmanager
 def simulated() -> Iterator[None]:
     """The product's relay takes the simulated clocks, logs and coordinators for the real ones."""
@@ -94,7 +107,10 @@ def simulated() -> Iterator[None]:
         # A run sets these as its recipe says; what they were is what stands here when it ends, however it ends.
         patches.enter_context(patch.object(identity, "MAX_EPOCH", identity.MAX_EPOCH))
         patches.enter_context(patch.object(parking, "MOST_BYTES", parking.MOST_BYTES))
+        ids = _Ids()
         for name, module in list(sys.modules.items()):
+            if name.startswith("mirror.relay.") and hasattr(module, "uuid"):
+                patches.enter_context(patch.object(module, "uuid", ids))
             if name.startswith("mirror.relay.") and hasattr(module, "time"):
                 patches.enter_context(patch.object(module, "time", _Time))
             if (name.startswith("mirror.relay.") or module is backoff) and hasattr(module, "random"):

@@ -77,10 +77,10 @@ class LastCopied(NamedTuple):
     """The offset behind that batch; at most ``offset``."""
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int, int]:
         """Sorts notes; the highest is the newest. Records that both sides have lost are copied again, from a later
-        leader."""
-        return self.leader_epoch, self.offset
+        leader. Of two owners that came equally far, the one that knows a batch says more."""
+        return self.leader_epoch, self.offset, self.digest_at
 
     @classmethod
     def load(cls, value: Mapping[str, Any]) -> Self | None:

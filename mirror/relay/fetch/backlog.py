@@ -96,7 +96,8 @@ class BacklogFetch(FetchLink):
         if 2 * size >= self._asked_bytes:
             fetcher.sizes.answered(self._wait_s, self._transfer_s, others=len(fetcher.behind) > 1)
         heard = [each.partition for each in asked.values()] if short else given.gave
-        fetcher.rotate(given.gave, set(heard).difference(given.cut))
+        cut = set(given.cut)
+        fetcher.rotate(given.gave, [partition for partition in heard if partition not in cut])
 
     def _unanswered(self) -> None:
         self._take_asked()

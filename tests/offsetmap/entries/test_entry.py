@@ -152,3 +152,14 @@ def test_what_older_versions_wrote_is_confirmed() -> None:
     found = read_entry(checkpoint().key(), json.dumps(told).encode())
     assert isinstance(found, Checkpoint)
     assert found.confirmed
+
+
+def test_the_newest_note_of_what_was_copied() -> None:
+    """A later leader's; then the one that is further; then the one that knows a batch, whoever wrote it."""
+    notes = [
+        LastCopied(90, 3, "0123456789abcdef", 90),
+        LastCopied(60, 4, "0123456789abcdef", 60),
+        LastCopied(70, 4),
+        LastCopied(70, 4, "0123456789abcdef", 69),
+    ]
+    assert sorted(reversed(notes), key=lambda one: one.rank) == notes
