@@ -6,7 +6,7 @@ between them.
 
 ``stand_ins`` makes batches that nobody sends as they are. They let everything that knows batches work with old
 messages: one for each wrapper, holes and all. Their producer fields say what they stand for
-(``records.header.Stored``).
+(``records.header.StoredMessages``).
 """
 
 from collections.abc import Iterable, Iterator

@@ -33,7 +33,7 @@ Who ends a halt:
 *Before the start* names the line of `mirror plan` that tells of such partitions before the first byte is copied, or why
 none can.
 
-Made by `python -m tests.project.halts_document` from `mirror/reasons.py`; do not edit.
+Made by `python -m tests.project.halts_document` from `mirror/reasons.py` and `mirror/foretold.py`; do not edit.
 """
 
 

@@ -1,7 +1,7 @@
 """One worker: the product's own relay, from the fetched record set to the acknowledged batch, on simulated clusters.
 
 Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward``, ``Lane``, ``Partition``,
-``Locator``, ``Resync``, ``Filling``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``,
+``Locator``, ``Resync``, ``HoleFilling``, ``MarkerRun``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``,
 ``net.connection.Connection``, ``net.logs.log.PartitionLog``, ``net.coordinator.Coordinator``.
 """
 

@@ -110,7 +110,7 @@ def test_a_batch_as_it_should_be(broker: Asked) -> None:
 
 
 def test_a_second_batch_of_a_partition(broker: Asked) -> None:
-    """It is refused with the first one; the request's other partition is appended."""
+    """Both batches are refused; the request's other partition is appended."""
     twice, other = broker.partition(), broker.partition()
     batch = kafka_batch(records(1))
     found = {one.partition: one.error for one in broker.sends("plain", (twice, batch + batch), (other, batch))}

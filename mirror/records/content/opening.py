@@ -2,7 +2,7 @@
 
 Batches go through the mirror unopened. But a batch that a log cleaner has rewritten has other bytes than were written,
 and only its records can still be compared. (What a destination would refuse as it is, is cut, but not read:
-``records.raw``.)
+``records.content.raw``.)
 """
 
 from collections.abc import Iterator

@@ -142,7 +142,8 @@ def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
 
 def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> int:
     """Returns the coordinator epoch of the next markers. From then on, late markers of another look at the log, or of
-    another owner, are refused. 0 if the leader cannot be asked: it would for ever refuse a lower one than it has."""
+    another owner, are refused. 0 if the leader cannot be asked: brokers that have a higher epoch than ours would
+    refuse our markers for ever."""
     if known is None:
         return 0
     return max(

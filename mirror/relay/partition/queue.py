@@ -1,9 +1,10 @@
 """The destination's side of a partition: what waits to be sent, what is under way, and what was acknowledged.
 
-The lane's. The compiled code reads and writes these attributes by name (``hot/c/_gather.c``, ``_acks.c``); the same in
-Python is in ``relay.hot.gather`` and ``relay.hot.acks``. Nobody else assigns them
-(``tests/relay/partition/test_parts.py``). ``relay.hot.plain`` and ``relay.hot.putting`` append to the outbox, and
-``relay.holes.parking`` replaces what waits in it.
+The lane's. The compiled code (``hot/c/_gather.c``, ``_acks.c``) reads these attributes by name, and assigns
+``acknowledged``, ``frames`` and ``queued``; so do its twins in Python, ``relay.hot.gather`` and ``relay.hot.acks``.
+Nobody else assigns any (``tests/relay/partition/test_parts.py``). What is in the outbox is not held by that test:
+``relay.hot.plain`` and ``relay.hot.putting`` append to it, ``Partition`` puts holes there, and ``relay.holes.parking``
+replaces what waits in it.
 """
 
 import time

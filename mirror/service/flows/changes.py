@@ -1,4 +1,5 @@
-"""What a new configuration changes of what runs: decided here, done by ``service.flows.reloading``. Pure."""
+"""What a new configuration changes of what runs: decided here, done by ``Supervisor.apply``, which
+``service.flows.reloading`` calls. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

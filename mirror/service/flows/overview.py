@@ -28,7 +28,7 @@ _LISTS = ("partitions", "left_halted", "skipped")
 
 
 class Shown(Protocol):
-    """A flow, as far as it is shown (``service.flows.flow.Flow``)."""
+    """A flow, as far as it is shown (``service.flows.flow.RunningFlow``)."""
 
     fleet: Fleet
     started: bool

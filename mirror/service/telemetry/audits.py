@@ -15,7 +15,7 @@ Stamp = tuple[int, int, int]
 
 
 class Audited(Protocol):
-    """A flow, as far as its audits matter (``service.flows.flow.Flow``)."""
+    """A flow, as far as its audits matter (``service.flows.flow.RunningFlow``)."""
 
     @property
     def fleet(self) -> Fleet:

@@ -43,7 +43,7 @@ class Reloads(Protocol):
 
 
 class Watched(Protocol):
-    """A flow, as far as it is measured (``service.flows.flow.Flow``)."""
+    """A flow, as far as it is measured (``service.flows.flow.RunningFlow``)."""
 
     fleet: Fleet
     started: bool

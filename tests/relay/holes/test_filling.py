@@ -100,6 +100,30 @@ async def test_markers_that_are_in_doubt(kind: str, at: int) -> None:
             assert kind == "no answer, but they come in the end" or flow.log.of("resync")
 
 
+@pytest.mark.parametrize("written", [0, 1, 2], ids=["before", "among", "behind"])
+async def test_killed_between_data_and_the_markers_behind_it(written: int) -> None:
+    """
+    1. A worker has copied data. It is killed before the hole behind it is filled, with half of it filled, or with all of
+       it, and without an answer to that.
+    2. The next one goes on at the destination's log end, with the identity that is due there.
+    """
+    async with clusters() as (source, destination):
+        transactional(source, 1, markers=2 * CHUNK)
+        if written:
+            destination.next("WriteTxnMarkers", faults.Fault())
+        not_done = faults.Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS, gate=asyncio.Event())
+        last = destination.next("WriteTxnMarkers", not_done if written < 2 else faults.silence())
+        async with mirroring(source, destination):
+            await last.came.wait()
+            await until(lambda: destination.log("t").end == 2 + written * CHUNK)
+        assert destination.log("t").end == 2 + written * CHUNK
+        async with mirroring(source, destination) as flow:
+            await over(flow)
+            assert flow.partition().queue.filled == (2 - written) * CHUNK
+        *_, marker, data = map(BatchHeader.read, destination.log("t").batches)
+        assert (data.producer_epoch, data.base_sequence) == (marker.producer_epoch + 1, 0)
+
+
 @pytest.mark.parametrize("rule", [True, False])
 async def test_markers_that_wait_behind_others(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """

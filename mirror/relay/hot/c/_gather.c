@@ -29,7 +29,7 @@ typedef struct {
     Py_ssize_t size;
 } Span;
 
-/* mirror.relay.hot.gather.Framing */
+/* mirror.wire.produce.Framing */
 typedef struct {
     int version, compact;
     Span start, between, after_topic;
