@@ -127,8 +127,8 @@ FORETOLD: Mapping[HaltReason, Line] = {
 
 UNFORESEEN: Mapping[HaltReason, str] = {
     _R.DAMAGED_IN_TRANSIT: "the damage happens on the way to the destination, and nothing is sent before the start",
-    _R.NOT_OPENED: "the plan opens hardly any batch (only to look for null keys), and a batch's checksum may be right although "
-    "its records cannot be read",
+    _R.NOT_OPENED: "the plan opens hardly any batch (only to look for null keys), and a batch's checksum may be right "
+    "although its records cannot be read",
     _R.STRICT_REFUSED: "only a batch that is sent shows what the destination's brokers remember of the source's "
     "producers",
     _R.PRODUCER_IDS: "only a batch that is sent shows which producer ids the destination takes",

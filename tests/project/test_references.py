@@ -1,4 +1,4 @@
-"""What docstrings and comments cite is there: ``relay.hot.gather`` is a module, ``net.errors.Refused`` a name in one."""
+"""What docstrings and comments cite is there: ``relay.hot.gather`` is a module, ``net.errors.Refused`` is in one."""
 
 import re
 from collections.abc import Iterator

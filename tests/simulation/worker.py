@@ -1,8 +1,8 @@
 """One worker: the product's own relay, from the fetched record set to the acknowledged batch, on simulated clusters.
 
 Of the product, everything runs that decides: ``Relay``, ``Fetcher``, ``forward``, ``Lane``, ``Partition``,
-``Locator``, ``Resync``, ``HoleFilling``, ``MarkerRun``. Simulated are sockets, clusters and clocks: ``net.cluster.Cluster``,
-``net.connection.Connection``, ``net.logs.log.PartitionLog``, ``net.coordinator.Coordinator``.
+``Locator``, ``Resync``, ``HoleFilling``, ``MarkerRun``. Simulated are sockets, clusters and clocks:
+``net.cluster.Cluster``, ``net.connection.Connection``, ``net.logs.log.PartitionLog``, ``net.coordinator.Coordinator``.
 """
 
 import asyncio

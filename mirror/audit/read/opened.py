@@ -1,7 +1,7 @@
 """Opens batches and returns a row for each record.
 
 A log cleaner rewrites batches, and from then on their bytes prove nothing. What is left of them can only be compared
-record by record. What is gone can only be excused, for example by a later record of its key (``audit.spark.by_record``).
+record by record. What is gone can only be excused, as by a later record of its key (``audit.spark.by_record``).
 Batches of other topics are opened only where they cannot be matched as a whole (``OPENED``).
 """
 

@@ -103,8 +103,8 @@ async def test_markers_that_are_in_doubt(kind: str, at: int) -> None:
 @pytest.mark.parametrize("written", [0, 1, 2], ids=["before", "among", "behind"])
 async def test_killed_between_data_and_the_markers_behind_it(written: int) -> None:
     """
-    1. A worker has copied data. It is killed before the hole behind it is filled, with half of it filled, or with all of
-       it, and without an answer to that.
+    1. A worker has copied data. It is killed before the hole behind it is filled, with half of it filled, or with all
+       of it, and without an answer to that.
     2. The next one goes on at the destination's log end, with the identity that is due there.
     """
     async with clusters() as (source, destination):
