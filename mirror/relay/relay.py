@@ -150,6 +150,7 @@ class Relay:
             )
         return MappedLocator(
             state=self.durable.state,
+            write_soon=self.durable.write_soon,
             forgets_before_ms=self.forgets_before_ms,
             source=source,
             destination=destination,
