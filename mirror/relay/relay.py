@@ -406,10 +406,8 @@ class Relay:
         partition.stop_with(halted)
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
-            writing = self.spawn(self.pins.halted(partition, halted))
-            if halted.reason == PAUSED:
-                self.pausing.writes(partition, writing)
-            else:
+            self.pausing.writes(partition, self.spawn(self.pins.halted(partition, halted)))
+            if halted.reason != PAUSED:
                 self.stats.halted(halted.reason)
             self.durable.write_soon()
         else:
