@@ -387,10 +387,13 @@ class InternalTopic:
         ledger = self._new_ledger()
         offset = await log.start()
         while offset < end:
-            found = (await log.read(offset, max_bytes=READ_BYTES)).batches
-            if not found:
-                break
-            for header, batch in found:
+            segment = await log.read(offset, max_bytes=READ_BYTES)
+            if not segment.batches:
+                if segment.high_watermark < end:
+                    # As in ``relay.locate.tails.batches``: the rest is there, and cannot be read now.
+                    raise Unreachable(f"{log.name} ends at {end}, and is to be read to {segment.high_watermark} only")
+                break  # a log cleaner has removed what stood there
+            for header, batch in segment.batches:
                 self._apply(ledger, header, batch)
                 offset = header.next_offset
         return offset, ledger
