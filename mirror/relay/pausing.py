@@ -125,7 +125,7 @@ class Pausing:
         halted = _paused()
         partition.still_halted(halted)
         self._relay.tell_halted(partition, halted)
-        self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
+        self.write_down(partition, halted)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -155,9 +155,16 @@ class Pausing:
         self._wishes.pop(partition, None)
         self._writing.pop(partition, None)
 
-    def writes(self, partition: Partition, task: "asyncio.Task[None]") -> None:
-        """Takes what writes down that the partition has halted."""
-        self._writing[partition] = task
+    def write_down(self, partition: Partition, halted: Halted) -> None:
+        """Begins to write down that the partition has halted, and then what was due."""
+        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted))
+        self._relay.spawn(self._note_due(partition, halted, writing))
+
+    async def _note_due(self, partition: Partition, halted: Halted, writing: "asyncio.Task[None]") -> None:
+        # The halt goes first, whether the source can be asked or not. A resume stops only that: what the source has
+        # deleted by then was due.
+        await asyncio.wait([writing])
+        await self._relay.pins.due.write_down(partition, halted)
 
     # -- resuming ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +201,7 @@ class Pausing:
         if halted is None or not ours:
             return
         if unwritten or (halted.reason == PAUSED and not self._is_kept(partition)):
-            self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
+            self.write_down(partition, halted)
 
     def _is_kept(self, partition: Partition) -> bool:
         """Returns True if the internal topic has this pause."""

@@ -406,7 +406,7 @@ class Relay:
         partition.stop_with(halted)
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
-            self.pausing.writes(partition, self.spawn(self.pins.halted(partition, halted)))
+            self.pausing.write_down(partition, halted)
             if halted.reason != PAUSED:
                 self.stats.halted(halted.reason)
             self.durable.write_soon()
