@@ -44,6 +44,10 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.recreated import made_anew
 
 
+LOOKS = 5
+"""Looks in a row at a partition whose beginning (``start.from``) is decided meanwhile. Usually the second one knows."""
+
+
 class MappedLocator(Locator):
     """Locates partitions of a flow with ``offsets: mapped``. ``Queue.copied`` has all that it learns of one."""
 
@@ -71,14 +75,20 @@ class MappedLocator(Locator):
             # topics themselves.
             partition.claim.own(None)
         try:
-            return await self._look(partition, takeover=takeover)
+            for _ in range(LOOKS):
+                location = await self._look(partition, takeover=takeover)
+                if location is not None:
+                    return location
+            raise Unreachable(f"{partition.name}: where the copy begins changes with each look at the source")
         except PartitionHalted as stop:
             # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
             if not await self.owners.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
 
-    async def _look(self, partition: Partition, *, takeover: bool) -> Location:
+    async def _look(self, partition: Partition, *, takeover: bool) -> Location | None:
+        """Locates the partition. Returns None if it was decided meanwhile where the copy begins, or if that has changed:
+        everything is looked at again from there."""
         self._forget_topics(partition)
         here, there = self.logs(partition)
         await self._pins.check_settings(partition, there)
@@ -92,9 +102,7 @@ class MappedLocator(Locator):
                 return location
         if not has_map(self.state.ledger, partition.subject):
             await self.flows.check_new(partition)
-        location = await look.anew()
-        # None: it was decided meanwhile where the copy begins. Everything is looked at again from there.
-        return location if location is not None else await self._look(partition, takeover=takeover)
+        return await look.anew()
 
     def _check_written(self, copied: CopiedRuns) -> None:
         """Checks that no more of the map waits to be written down than memory should hold. It is not written here:

@@ -279,3 +279,22 @@ async def test_a_map_that_cannot_be_written_holds_the_partition_up(waits: bool) 
                 await until(lambda: flow.partition().queue.acknowledged == 393)
                 await flow.relay.durable.write_down()
         assert [run.source for chunk in ledger(destination).chunks(SIDE) for run in chunk.map][-1] == 390
+
+
+async def test_where_the_copy_begins_changes_with_each_look() -> None:
+    """The source deletes all the time, and each look finds that out: it looks a few times, and then waits. It looked
+    without an end, and fenced each time."""
+    looks = 0
+
+    async def anew(_: object) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks <= mapped.LOOKS
+
+    async with clusters() as (source, destination):
+        fill(source)
+        with patch.object(mapped._Look, "anew", anew):
+            async with mirroring(source, destination, mapped=True, backoff_ms=60_000, backoff_max_ms=60_000) as flow:
+                await until(lambda: flow.log.of("position_unknown"))
+                assert "changes with each look" in flow.log.of("position_unknown")[0]["detail"]
+                assert looks == mapped.LOOKS
