@@ -43,7 +43,6 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.recreated import made_anew
 
-
 LOOKS = 5
 """Looks in a row at a partition whose beginning (``start.from``) is decided meanwhile. Usually the second one knows."""
 
@@ -87,8 +86,8 @@ class MappedLocator(Locator):
             raise
 
     async def _look(self, partition: Partition, *, takeover: bool) -> Location | None:
-        """Locates the partition. Returns None if it was decided meanwhile where the copy begins, or if that has changed:
-        everything is looked at again from there."""
+        """Locates the partition. Returns None if where the copy begins was decided or has changed meanwhile: everything
+        is looked at again from there."""
         self._forget_topics(partition)
         here, there = self.logs(partition)
         await self._pins.check_settings(partition, there)

@@ -213,7 +213,7 @@ async def test_what_its_caller_gave_up_is_not_written_later(given_up: set[str]) 
     """
     1. A pin is to be written, and two more while that waits: for a broker, or for another write.
     2. Some callers give up (a partition that was taken away), whether it is theirs to write or not.
-    3. Only the other pins are written, also when somebody writes again: by then, a later owner may have written another.
+    3. Only the other pins are written, also when somebody writes again: a later owner may have written another by then.
     """
     pins = {each: Pin(subject=Subject(each, 0, "t"), source_id="ab" * 16, destination_id=None) for each in "abcd"}
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
@@ -234,7 +234,7 @@ async def test_what_its_caller_gave_up_is_not_written_later(given_up: set[str]) 
 
 
 async def test_nor_what_is_given_up_while_it_waits_for_another_write() -> None:
-    """Two pins go together, and wait for another write. Both callers give up: first the one that does not write them."""
+    """Two pins go together, and wait for another write. Both callers give up, first the one that does not write."""
     pins = {each: Pin(subject=Subject(each, 0, "t"), source_id="ab" * 16, destination_id=None) for each in "abcd"}
     async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
         topic = InternalTopic(cluster, "west->east")

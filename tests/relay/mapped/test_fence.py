@@ -263,8 +263,8 @@ def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) 
 
 
 class Busy:
-    """The destination's log: others write to it all the time, in small batches of idempotent producers. A read takes ten
-    seconds, and returns ten batches."""
+    """The destination's log: others write to it all the time, in small batches of idempotent producers. A read takes
+    ten seconds, and returns ten batches."""
 
     name = "t-0 at dest"
     topic = SimpleNamespace(name="t")

@@ -237,7 +237,7 @@ async def test_only_a_later_epoch_is_somebody_else_s(ahead: int, ours: bool) -> 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_map_that_cannot_be_written_holds_the_partition_up(waits: bool) -> None:
     """
-    1. The internal topic takes no more, and the source goes on. Each offset that its cleaner has left out costs a run of
+    1. The internal topic takes no more, and the source goes on. Each range that its cleaner has taken costs a run of
        the map: as many as may wait in memory, or more, are yet to be written down.
     2. The partition waits. When the topic takes entries again, it goes on, and the map is whole.
     3. Else it is located by what is in memory, and copies on until the next write fails, and so on.
