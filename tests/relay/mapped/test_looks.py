@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -246,6 +247,9 @@ async def test_a_map_that_cannot_be_written_holds_the_partition_up(waits: bool) 
     def sparse(first: int, count: int) -> list[bytes]:
         return [batch(10 * at, 3) for at in range(first, first + count)]
 
+    def all_sent_or_waiting(flow: Flow, end: int) -> bool:
+        return flow.partition().queue.acknowledged == end or bool(flow.log.of("position_unknown"))
+
     refused = asyncio.Event()
     save = MemoryState.save
 
@@ -269,8 +273,11 @@ async def test_a_map_that_cannot_be_written_holds_the_partition_up(waits: bool) 
                 refused.set()
                 for turn in range(1, 20):
                     source.store("t", 0, *sparse(2 * turn, 2))
+                    await until(partial(all_sent_or_waiting, flow, 20 * turn + 13))
                     await flow.relay.durable.write_down()
-                    await asyncio.sleep(0.05)
+                waiting = flow.log.of("position_unknown")
+                assert bool(waiting) is waits
+                assert all("has yet to take its offset map" in each["detail"] for each in waiting)
                 kept = flow.partition().queue.copied
                 assert kept is not None
                 assert kept.open_map.overflows
