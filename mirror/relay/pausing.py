@@ -30,7 +30,7 @@ _HALTED = "it has halted already"
 
 
 class Pausing:
-    """Pauses the partitions of a relay."""
+    """Pauses the partitions of a relay, and keeps what writes down that one has halted, for whatever reason."""
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
@@ -39,9 +39,11 @@ class Pausing:
         self._wishes: dict[Partition, object] = {}
         """Partitions that somebody wants paused, until they are resumed or let go."""
         self._writing: dict[Partition, asyncio.Task[None]] = {}
-        """What writes down that a partition is paused."""
+        """What writes down that a partition has halted."""
         self._resumed: set[Partition] = set()
         """Partitions that are being resumed: whoever pauses them now comes after that."""
+        self._unwritten: set[Partition] = set()
+        """Those of them whose halt was not written down yet."""
 
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
         """Pauses partitions, and waits for ``WATCH_S`` at most until that is done and written down.
@@ -122,7 +124,7 @@ class Pausing:
         halted = _paused()
         partition.still_halted(halted)
         self._relay.tell_halted(partition, halted)
-        self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
+        self.write_down(partition, halted)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -152,9 +154,16 @@ class Pausing:
         self._wishes.pop(partition, None)
         self._writing.pop(partition, None)
 
-    def writes(self, partition: Partition, task: "asyncio.Task[None]") -> None:
-        """Takes what writes down that the partition is paused."""
-        self._writing[partition] = task
+    def write_down(self, partition: Partition, halted: Halted) -> None:
+        """Begins to write down that the partition has halted, and then what was due."""
+        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted))
+        self._relay.spawn(self._note_due(partition, halted, writing))
+
+    async def _note_due(self, partition: Partition, halted: Halted, writing: "asyncio.Task[None]") -> None:
+        # The halt goes first, whether the source can be asked or not. A resume stops only that: what the source has
+        # deleted by then was due.
+        await asyncio.wait([writing])
+        await self._relay.pins.due.write_down(partition, halted)
 
     # -- resuming ------------------------------------------------------------------------------------------------------
 
@@ -171,21 +180,27 @@ class Pausing:
         return True
 
     async def begin_to_resume(self, partition: Partition) -> None:
-        """The partition is being resumed: nothing is written down of its pause any more."""
+        """The partition is being resumed: nothing is written down of its halt any more. It could be next in line at the
+        internal topic, behind the resume's note."""
         self._resumed.add(partition)
         self._wishes.pop(partition, None)
         writing = self._writing.pop(partition, None)
-        if writing is not None:
+        if writing is not None and not writing.done():
+            self._unwritten.add(partition)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 
     def end_to_resume(self, partition: Partition) -> None:
-        """It is resumed, or not, for whatever reason: then it stays paused, and that is written down if it is not."""
+        """It is resumed, or not, for whatever reason: then it stays halted, and that is written down if it is not."""
+        unwritten = partition in self._unwritten
         self._resumed.discard(partition)
+        self._unwritten.discard(partition)
         halted, key = partition.halted, (partition.topic, partition.index)
         ours = self._relay.partitions.get(key) is partition and not self._relay.draining
-        if halted is not None and halted.reason == PAUSED and ours and not self._is_kept(partition):
-            self.writes(partition, self._relay.spawn(self._relay.pins.halted(partition, halted)))
+        if halted is None or not ours:
+            return
+        if unwritten or (halted.reason == PAUSED and not self._is_kept(partition)):
+            self.write_down(partition, halted)
 
     def _is_kept(self, partition: Partition) -> bool:
         """Returns True if the internal topic has this pause."""

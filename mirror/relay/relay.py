@@ -150,6 +150,7 @@ class Relay:
             )
         return MappedLocator(
             state=self.durable.state,
+            write_soon=self.durable.write_soon,
             forgets_before_ms=self.forgets_before_ms,
             source=source,
             destination=destination,
@@ -410,10 +411,8 @@ class Relay:
         partition.stop_with(halted)
         if not halted.at_ms:
             # Otherwise it was counted and written down when it was found.
-            writing = self.spawn(self.pins.halted(partition, halted))
-            if halted.reason == PAUSED:
-                self.pausing.writes(partition, writing)
-            else:
+            self.pausing.write_down(partition, halted)
+            if halted.reason != PAUSED:
                 self.stats.halted(halted.reason)
             self.durable.write_soon()
         else:

@@ -27,13 +27,13 @@ class Resuming:
         # What is not paused yet goes on at once, and was never away.
         kept_on = {key for key in keys if key in relay.partitions and relay.pausing.give_up(relay.partitions[key])}
         resting = [relay.partitions[key] for key in keys if key in relay.partitions and key not in kept_on]
-        paused = [each for each in resting if each.halted is not None and each.halted.reason == PAUSED]
+        halted = [each for each in resting if each.halted is not None]
         try:
-            for partition in paused:
+            for partition in halted:
                 await relay.pausing.begin_to_resume(partition)
             told = await self._resume_resting([key for key in keys if key not in kept_on], **accept)
         finally:
-            for partition in paused:
+            for partition in halted:
                 relay.pausing.end_to_resume(partition)
         return dict.fromkeys(kept_on, "") | told
 

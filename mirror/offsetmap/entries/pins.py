@@ -100,7 +100,7 @@ class LastCopied(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
     """The identity of a partition: the topics that it was copied from and into. It is written before the first batch,
-    padding or marker, and replaced when an operator resumes over a change."""
+    filler or marker, and replaced when an operator resumes over a change."""
 
     subject: Subject
     source_id: str | None

@@ -41,8 +41,8 @@ def state_topic(flow: str) -> str:
 
 
 class Memory(Protocol):
-    """The mirror's memory at the destination, as the relay needs it: ``State``, or a model of it in tests. Every
-    coroutine raises ``NetworkError``."""
+    """The mirror's memory at the destination, as the relay needs it: ``InternalTopic``, or a model of it in tests.
+    Every coroutine raises ``NetworkError``."""
 
     topic: str
     ledger: Ledger

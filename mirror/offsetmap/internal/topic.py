@@ -80,6 +80,16 @@ class Shared:
                 raise self._failed
 
 
+class _Asked:
+    """An entry that waits to be written."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.given_up = False
+        """True if its caller does not wait any more. It must not be written later: another owner may have written what
+        counts by then."""
+
+
 class InternalTopic:
     """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
 
@@ -115,7 +125,7 @@ class InternalTopic:
         self._lock = asyncio.Lock()
         self._loads = Shared(self._load_once)
         self._puts = Shared(self._put_all)
-        self._waiting: list[Entry] = []
+        self._waiting: list[_Asked] = []
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
         """Finds the topic, or creates it, and reads it to its end.
@@ -202,28 +212,34 @@ class InternalTopic:
             await self._patiently(self._read)
 
     async def put(self, entry: Entry) -> None:
-        """Saves one entry. Entries of calls that are made while a save is under way go together."""
-        self._waiting.append(entry)
-        await self._puts.run()
+        """Saves one entry. Entries of calls that are made while a save is under way go together. The entry of a caller
+        that is cancelled before its request was sent is not written."""
+        asked = _Asked(entry)
+        self._waiting.append(asked)
+        try:
+            await self._puts.run()
+        except asyncio.CancelledError:
+            asked.given_up = True
+            raise
 
     async def _put_all(self) -> None:
-        entries, self._waiting = self._waiting, []
+        asked, self._waiting = self._waiting, []
         try:
-            await self.save(entries)
+            await self.save(one.entry for one in asked if not one.given_up)
         except asyncio.CancelledError:
-            # Only one of the callers gave up: the next turn writes the others' entries.
-            self._waiting[:0] = entries
+            # Only one of the callers gave up: the next turn writes the entries of those that still wait.
+            self._waiting[:0] = asked
             raise
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
         """Writes entries, and takes the keys of ``forget`` away. If all fits into one batch (a checkpoint with its map
         always does), it is written as a whole or not at all. What is about a topic that no cluster can have is left
         out: nothing is copied into it, and every reader would have to make sense of it."""
-        entries = [entry for entry in entries if _can_be(entry)]
-        forget = list(forget)
-        rows: list[KeyValue] = [(entry.key(), entry.value()) for entry in entries]
-        rows += [(key, None) for key in forget]
         async with self._lock:
+            entries = [entry for entry in entries if _can_be(entry)]
+            forget = list(forget)
+            rows: list[KeyValue] = [(entry.key(), entry.value()) for entry in entries]
+            rows += [(key, None) for key in forget]
             for batch in batches_of(rows):
                 base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
                 # If the log does not grow, it has lost its end: then everything is read again.
@@ -371,10 +387,13 @@ class InternalTopic:
         ledger = self._new_ledger()
         offset = await log.start()
         while offset < end:
-            found = (await log.read(offset, max_bytes=READ_BYTES)).batches
-            if not found:
-                break
-            for header, batch in found:
+            segment = await log.read(offset, max_bytes=READ_BYTES)
+            if not segment.batches:
+                if segment.high_watermark < end:
+                    # As in ``relay.locate.tails.batches``: the rest is there, and cannot be read now.
+                    raise Unreachable(f"{log.name} ends at {end}, and is to be read to {segment.high_watermark} only")
+                break  # a log cleaner has removed what stood there
+            for header, batch in segment.batches:
                 self._apply(ledger, header, batch)
                 offset = header.next_offset
         return offset, ledger

@@ -310,7 +310,7 @@ class Pins:
 
     async def halted(self, partition: Partition, halted: Halted) -> None:
         """Writes down that the partition has stopped, however long it takes: a later owner has to know. For reasons
-        that heal by themselves, only notes are written: what was copied last, and what was due."""
+        that heal by themselves, only the note of what was copied last is written. ``due`` writes down what was due."""
         entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.known_ids(partition) if halted.reason == PAUSED else self.ids(partition)
@@ -336,9 +336,7 @@ class Pins:
             await self._state.save(entries)
 
         if entries:
-            # This goes first, whether the source can be asked or not.
             await persistently(attempt, self._settings, still)
-        await self.due.write_down(partition, halted)
 
     async def unpaused(self, partitions: Iterable[Partition]) -> None:
         """Forgets that these partitions were paused. What is known of their topics stays as it is.

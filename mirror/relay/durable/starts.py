@@ -16,6 +16,7 @@ already begun before that offset is taken back (``is_late``).
 import asyncio
 import time
 import uuid
+from typing import NamedTuple
 
 from mirror.net.admin.groups import Groups
 from mirror.net.cluster import Cluster
@@ -24,13 +25,25 @@ from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.internal.memory import Memory
+from mirror.offsetmap.internal.topic import Shared
 from mirror.reasons import HaltReason
 from mirror.records.filler import is_filler
+from mirror.relay.durable.flows import LOOKED_UP_FOR_S
 from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import COMMITTED, EARLIEST, LATEST, RelaySettings
 from mirror.wire.errors import ErrorCode
+
+
+class _Committed(NamedTuple):
+    """What ``start.group`` has committed. Asked for all partitions together."""
+
+    offsets: dict[tuple[str, int], int]
+    topics: dict[str, bytes | None]
+    """The topics that the source had then, with their ids. Of others, the answer says nothing."""
+    until: float
+    """It counts up to this time, by the monotonic clock."""
 
 
 class Starts:
@@ -42,8 +55,8 @@ class Starts:
         self._settings = settings
         self._log = log
         self._groups = Groups(source)
-        self._committed: dict[tuple[str, int], int] | None = None
-        """What ``start.group`` has committed, asked once for all partitions."""
+        self._committed: _Committed | None = None
+        self._questions = Shared(self._ask_group)
         self._begun_ms: int | None = None
 
     def begin_now(self) -> None:
@@ -173,18 +186,26 @@ class Starts:
         return min(began, default=self._begun_ms)
 
     async def _committed_by(self, group: str, partition: Partition, here: SourceLog) -> int | None:
-        if self._committed is None:
-            found = (await self._groups.committed([group]))[group]
-            if isinstance(found, NetworkError):
-                raise found
-            if not found:
-                raise halt(
-                    HaltReason.START_UNKNOWN,
-                    f"{partition.name}: group {group} has committed no offset of any topic at {self._source.name}",
-                )
-            self._committed = {key: each.offset for key, each in found.items()}
-        offset = self._committed.get((partition.topic, partition.index))
+        known, asked_of = self._committed, (partition.topic, here.topic.topic_id)
+        if known is None or time.monotonic() >= known.until or asked_of not in known.topics.items():
+            await self._questions.run()
+            known = self._committed
+        if known is None:
+            raise halt(
+                HaltReason.START_UNKNOWN,
+                f"{partition.name}: group {group} has committed no offset of any topic at {self._source.name}",
+            )
+        offset = known.offsets.get((partition.topic, partition.index))
         return None if offset is None else min(offset, await here.visible_end())
+
+    async def _ask_group(self) -> None:
+        group, topics = self._settings.start_group, {name: each.topic_id for name, each in self._source.topics.items()}
+        found = (await self._groups.committed([group]))[group]
+        if isinstance(found, NetworkError):
+            raise found
+        offsets = {key: each.offset for key, each in found.items()}
+        # Without any, its name may be wrong: whoever comes next asks again.
+        self._committed = _Committed(offsets, topics, time.monotonic() + LOOKED_UP_FOR_S) if offsets else None
 
 
 def _now_ms() -> int:

@@ -163,7 +163,7 @@ class DurableState:
             self._tell_unwritten(error)
             for partition in partitions:
                 if partition.queue.copied is not None and partition.queue.copied.open_map.overflows:
-                    # It waits, and is located again once the map can be written: memory is bounded.
+                    # It waits, and ``MappedLocator`` looks for it only when the map is written: memory is bounded.
                     self._relay.doubt_now(partition, "state_not_written", str(error))
 
     def skip(self, subject: Subject, start: int, end: int) -> None:

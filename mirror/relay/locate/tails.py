@@ -12,6 +12,8 @@ from mirror.relay.halts import halt
 
 READ_BYTES = 256 * 1024
 """Bytes per read where more than one batch is wanted."""
+SCAN_BYTES = 4 << 20
+"""Bytes per read where much is read and only headers are looked at."""
 STRIDE = 16
 MOST_STRIDE = 1 << 20
 """The search for the last data batch goes back 1 offset, then ``STRIDE`` times as far each time, at most this far."""

@@ -21,9 +21,10 @@ from mirror.relay.durable.pins import MAPPED
 from mirror.relay.events import EventLog
 from mirror.relay.halts import halt
 from mirror.relay.locate.rules import ResyncRules
+from mirror.relay.locate.tails import SCAN_BYTES
 from mirror.relay.mapped.copied import Between
 from mirror.relay.mapped.fence import Before
-from mirror.relay.mapped.strays import SCAN_BYTES, first_own
+from mirror.relay.mapped.strays import first_own
 from mirror.relay.partition.partition import Partition
 
 

@@ -8,7 +8,7 @@ predecessor's own id gets a marker of its own.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mirror.net.coordinator import Coordinator, Ownership
@@ -21,7 +21,7 @@ from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
 from mirror.relay.locate.resync import POLL_S, barrier
-from mirror.relay.locate.tails import READ_BYTES
+from mirror.relay.locate.tails import SCAN_BYTES
 
 MARKER_WAIT_S = 30.0
 """Longest wait for the fence's marker, which the coordinator writes soon after its answer: longer than it takes to
@@ -41,6 +41,9 @@ class Before(NamedTuple):
     was seen."""
     final: tuple[int, int] | None = None
     """The producer id and epoch whose batches up to its fence somebody has all seen: later deletions do not matter."""
+    read_to: int = -1
+    """A marker that is written from now on stands at or behind this offset. It is behind ``end`` if something between
+    them was gone when it was looked at."""
 
     def last_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Returns the last sequence of the producer; None: not known. -1: it has written nothing in this epoch."""
@@ -52,7 +55,25 @@ class Before(NamedTuple):
         if earlier is None:
             return self
         known = [*(self.known or ()), *(earlier.known or ())]
-        return Before(self.end if earlier.complete else earlier.end, known)
+        if earlier.complete:
+            return Before(self.end, known)
+        return Before(earlier.end, known, read_to=earlier.read_to)
+
+    def of(self, own: Collection[int]) -> "Before":
+        """Returns what it says of these producer ids, in one entry for each id and epoch."""
+        return self._replace(known=_joined(one for one in self.known or () if one.producer_id in own))
+
+
+def _joined(known: Iterable[Producer]) -> list[Producer]:
+    """Returns one entry for each id and epoch, with the highest last sequence and coordinator epoch."""
+    found: dict[tuple[int, int], Producer] = {}
+    for one in known:
+        same = found.get((one.producer_id, one.epoch), one)
+        found[one.producer_id, one.epoch] = one._replace(
+            last_sequence=max(one.last_sequence, same.last_sequence),
+            coordinator_epoch=max(one.coordinator_epoch, same.coordinator_epoch),
+        )
+    return list(found.values())
 
 
 async def look_before(there: PartitionLog, log: EventLog) -> Before:
@@ -132,8 +153,17 @@ def _supersedes(before: Before, known: Remembered) -> bool:
     return last is not None and not known.fenced and known.end <= before.end
 
 
+class Looking(NamedTuple):
+    """How the log is looked at up to a marker."""
+
+    own: Collection[int]
+    """Producer ids of the flow's: what others write is passed over."""
+    keep: Callable[[Before], object]
+    """Called with what was seen so far, after each read: a try that gets no further leaves it to the next."""
+
+
 async def fence(
-    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, before: Before
+    coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, before: Before, looking: Looking
 ) -> Before | None:
     """Has a marker written under the owner's epoch, and waits until it is there.
 
@@ -150,7 +180,7 @@ async def fence(
         if error.code in NOT_PERMITTED:
             return None
         raise
-    return await _until_marked(there, owner, before)
+    return await _until_marked(there, owner, before, looking)
 
 
 def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
@@ -163,7 +193,9 @@ def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
     return found
 
 
-async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, int], log: EventLog) -> Before | None:
+async def fence_others(
+    there: PartitionLog, before: Before, old: Mapping[int, int], looking: Looking, log: EventLog
+) -> Before | None:
     """Fences each of these producer ids by a marker of its own.
 
     Returns:
@@ -189,28 +221,36 @@ async def fence_others(there: PartitionLog, before: Before, old: Mapping[int, in
                 remedy="grant the mirror's principal Alter on the destination cluster (ClusterAction before Kafka 3.9)",
             )
             return None
-        before = await _until_marked(there, marked, before)
+        before = await _until_marked(there, marked, before, looking)
     return before
 
 
-async def _until_marked(there: PartitionLog, owner: Ownership, before: Before) -> Before:
+async def _until_marked(there: PartitionLog, owner: Ownership, before: Before, looking: Looking) -> Before:
     """Waits until the owner's marker stands in the log, replicated, and looks at all before it."""
-    known, offset, complete = list(before.known or ()), before.end, True
+    offset = max(before.end, before.read_to)
+    complete = offset == before.end
     give_up_at = time.monotonic() + MARKER_WAIT_S
     while time.monotonic() < give_up_at:
         start = await there.start()
         if start > offset:
             offset, complete = start, False
-        segment = await there.read(offset, max_bytes=READ_BYTES)
+        segment = await there.read(offset, max_bytes=SCAN_BYTES)
+        seen, marked = list(before.known or ()), False
         for header, _ in segment.batches:
             # Deleted or cleaned away: nobody knows what stood there.
             complete = complete and header.base_offset <= offset
-            if header.is_control and (header.producer_id, header.producer_epoch) == owner:
-                end = header.next_offset if complete else before.end
-                return before._replace(end=end, known=known, complete=complete)
-            if not header.is_control and header.producer_id >= 0:
-                known.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
             offset = header.next_offset
+            if complete:
+                before = before._replace(end=offset)
+            marked = header.is_control and (header.producer_id, header.producer_epoch) == owner
+            if marked:
+                break
+            if not header.is_control and header.producer_id in looking.own:
+                seen.append(Producer(header.producer_id, header.producer_epoch, header.last_sequence))
+        before = before._replace(known=_joined(seen), read_to=offset)
+        if marked:
+            return before._replace(complete=complete)
+        looking.keep(before)
         if not segment.batches:
             await asyncio.sleep(POLL_S)
     raise Unreachable(f"{there.name}: the marker of producer id {owner.producer_id}, epoch {owner.epoch} did not come")

@@ -8,7 +8,7 @@ found by its producer ids and compared with the source, batch by batch.
 import asyncio
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from mirror.net.coordinator import Ownership
@@ -43,14 +43,19 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.recreated import made_anew
 
+LOOKS = 5
+"""Looks in a row at a partition whose beginning (``start.from``) is decided meanwhile. Usually the second one knows."""
+
 
 class MappedLocator(Locator):
     """Locates partitions of a flow with ``offsets: mapped``. ``Queue.copied`` has all that it learns of one."""
 
-    def __init__(self, *, state: Memory, **rest: Any) -> None:
-        """``rest``: see ``Locator``."""
+    def __init__(self, *, state: Memory, write_soon: Callable[[], None], **rest: Any) -> None:
+        """``write_soon``: has all that is yet to be written to the internal topic written now. ``rest``: see
+        ``Locator``."""
         super().__init__(**rest)
         self.state = state
+        self._write_soon = write_soon
         self.due = self._pins.due
         self.skips = self._pins.skips
         self.settings = self._settings
@@ -69,14 +74,20 @@ class MappedLocator(Locator):
             # topics themselves.
             partition.claim.own(None)
         try:
-            return await self._look(partition, takeover=takeover)
+            for _ in range(LOOKS):
+                location = await self._look(partition, takeover=takeover)
+                if location is not None:
+                    return location
+            raise Unreachable(f"{partition.name}: where the copy begins changes with each look at the source")
         except PartitionHalted as stop:
             # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
             if not await self.owners.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
 
-    async def _look(self, partition: Partition, *, takeover: bool) -> Location:
+    async def _look(self, partition: Partition, *, takeover: bool) -> Location | None:
+        """Locates the partition. Returns None if where the copy begins was decided or has changed meanwhile: everything
+        is looked at again from there."""
         self._forget_topics(partition)
         here, there = self.logs(partition)
         await self._pins.check_settings(partition, there)
@@ -84,14 +95,24 @@ class MappedLocator(Locator):
         if not takeover and partition.queue.copied is not None and not partition.claim.forgotten:
             if not await self.owners.owns(partition):
                 raise NotOurs(partition.name)
+            self._check_written(partition.queue.copied)
             location = await look.again(partition.queue.copied)
             if location is not None:
                 return location
         if not has_map(self.state.ledger, partition.subject):
             await self.flows.check_new(partition)
-        location = await look.anew()
-        # None: it was decided meanwhile where the copy begins. Everything is looked at again from there.
-        return location if location is not None else await self._look(partition, takeover=takeover)
+        return await look.anew()
+
+    def _check_written(self, copied: CopiedRuns) -> None:
+        """Checks that no more of the map waits to be written down than memory should hold. It is not written here:
+        places that others took, and ranges that were passed over, come first (``relay.durable.writer``).
+
+        Raises:
+            Unreachable: so much waits.
+        """
+        if copied.open_map.overflows and not copied.astray:
+            self._write_soon()
+            raise Unreachable(f"{copied.open_map.subject.name}: {self.state.topic} has yet to take its offset map")
 
     def _forget_topics(self, partition: Partition) -> None:
         """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal

@@ -15,12 +15,11 @@ from mirror.net.errors import Damaged, NetworkError, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.header import BatchHeader
 from mirror.relay.halts import PartitionHalted
+from mirror.relay.locate.tails import SCAN_BYTES
 from mirror.relay.mapped.copied import Between, CopiedRuns, Unwritten
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 
-SCAN_BYTES = 4 << 20
-"""Bytes per read where only headers are looked at."""
 LOOK_BYTES = 256 << 10
 """Bytes per read. Most places are small, and lie close together or far apart."""
 WIDE = 10_000

@@ -9,7 +9,7 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.locate.owners import Owners
-from mirror.relay.mapped.fence import Before, fence, fence_others, look_before, note, noted, others
+from mirror.relay.mapped.fence import Before, Looking, fence, fence_others, look_before, note, noted, others
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 
@@ -41,7 +41,10 @@ class Takeover:
         before = now.after(partition.claim.before)
         if owner is not None:
             before = await noted(state, partition.subject, before, there, end=now.end)
-        self._keep(before)
+        else:
+            await state.load()
+        # Whoever took the partition over before us, and has sent anything, is in the internal topic by now.
+        before = self._keep(before.of(self._own(owner)))
         after = await self._fence_own(before)
         fenced, complete = after is not None, after is not None and after.complete
         before = self._keep(after or before)
@@ -53,7 +56,7 @@ class Takeover:
             await self._check_owner()
             # These markers make the leader forget as well, and an account may have come since the last note.
             await note(state, partition.subject, before)
-            after = await fence_others(there, before, old, self._log)
+            after = await fence_others(there, before, old, self._looking(owner), self._log)
             fenced = fenced and after is not None
             complete = complete and after is not None and (after.complete or after is before)
             before = self._keep(after or before)
@@ -74,10 +77,18 @@ class Takeover:
         if owner is None:
             return None
         name = self._owners.name_of(self._partition)
-        after = await fence(self._owners.coordinator, name, owner, self._there, before)
+        after = await fence(self._owners.coordinator, name, owner, self._there, before, self._looking(owner))
         if after is None:
             self._partition.claim.own(None)
         return after
+
+    def _own(self, owner: Ownership | None) -> set[int]:
+        """Returns the producer ids under which the partition was ever written, or may be by us."""
+        ours = {owner.producer_id} if owner is not None else set()
+        return {self._computed, *ours, *self._state.ledger.own(self._partition.subject)}
+
+    def _looking(self, owner: Ownership | None) -> Looking:
+        return Looking(self._own(owner), self._keep)
 
     def _keep(self, before: Before, *, complete: bool = False) -> Before:
         """Keeps ``before`` for the next try, if this one gets no further. It is complete only behind the fences of all

@@ -1,4 +1,4 @@
-"""The internal topic on a real broker: what is saved is there for the next life, and for other workers."""
+"""The internal topic, mostly on a real broker: what is saved is there for the next life, and for other workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Unreachable
 from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
 from mirror.offsetmap.entries.chunks import MapChunk, Order
@@ -17,6 +18,7 @@ from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 from mirror.sandbox import SandboxCluster
+from tests.fakes.broker import FakeCluster
 from tests.net.stage.real import create, opened, records
 from tests.service.stage.kafka_side import delete_topic
 
@@ -204,3 +206,59 @@ async def test_what_is_shared_began_after_it_was_asked_for() -> None:
     failing.clear()
     await shared.run()
     assert turns == 5
+
+
+@pytest.mark.parametrize("given_up", [{"b"}, {"a"}, {"c"}, {"a", "c"}, {"b", "c"}, {"a", "b", "c"}])
+async def test_what_its_caller_gave_up_is_not_written_later(given_up: set[str]) -> None:
+    """
+    1. A pin is to be written, and two more while that waits: for a broker, or for another write.
+    2. Some callers give up (a partition that was taken away), whether it is theirs to write or not.
+    3. Only the other pins are written, also when somebody writes again: a later owner may have written another by then.
+    """
+    pins = {each: Pin(subject=Subject(each, 0, "t"), source_id="ab" * 16, destination_id=None) for each in "abcd"}
+    async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
+        topic = InternalTopic(cluster, "west->east")
+        assert await topic.open()
+        async with topic._lock:
+            puts = {each: asyncio.create_task(topic.put(pins[each])) for each in "abc"}
+            for each in "abc":
+                if each in given_up:
+                    await asyncio.sleep(0)
+                    puts[each].cancel()
+            await asyncio.sleep(0)
+        ended = await asyncio.gather(*puts.values(), return_exceptions=True)
+        assert [one is None for one in ended] == [each not in given_up for each in "abc"]
+        await topic.put(pins["d"])
+        written = {each for each in "abcd" if topic.ledger.pin(pins[each].subject)}
+        assert written == {*"abcd"} - given_up
+
+
+async def test_nor_what_is_given_up_while_it_waits_for_another_write() -> None:
+    """Two pins go together, and wait for another write. Both callers give up, first the one that does not write."""
+    pins = {each: Pin(subject=Subject(each, 0, "t"), source_id="ab" * 16, destination_id=None) for each in "abcd"}
+    async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
+        topic = InternalTopic(cluster, "west->east")
+        assert await topic.open()
+        for writes in (True, False):
+            await topic._lock.acquire()
+            first = asyncio.create_task(topic.put(pins["a"]))
+            await asyncio.sleep(0)
+            another = asyncio.create_task(topic._lock.acquire())
+            puts = {each: asyncio.create_task(topic.put(pins[each])) for each in "bc"}
+            await asyncio.sleep(0)
+            topic._lock.release()
+            await first
+            await another
+            await asyncio.sleep(0)
+            assert not topic._waiting, "they were taken together"
+            puts["c"].cancel()
+            if not writes:
+                await asyncio.sleep(0)
+                puts["b"].cancel()
+            await asyncio.sleep(0)
+            topic._lock.release()
+            await asyncio.gather(*puts.values(), return_exceptions=True)
+            await topic.put(pins["d"])
+            written = {each for each in "abcd" if topic.ledger.pin(pins[each].subject)}
+            assert written == ({*"abd"} if writes else {*"ad"})
+            await topic.save((), forget=[each.key() for each in pins.values()])

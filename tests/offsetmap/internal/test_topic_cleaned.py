@@ -3,13 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from mirror.net.cluster import Cluster
-from mirror.net.logs.log import PartitionLog
+from mirror.net.errors import Unreachable
+from mirror.net.logs.log import PartitionLog, Segment
 from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, Pin
@@ -182,6 +184,39 @@ async def test_what_was_written_here_and_lost() -> None:
         log.truncate(1)
         await one.load()
         assert (one.ledger.pin(SIDE), one.ledger.pin(FIRST.subject)) == (None, FIRST)
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_a_leader_that_cannot_show_all_yet(*, lasting: bool) -> None:
+    """
+    1. A worker reads the whole topic. In the middle, its leader's high watermark goes back: nothing comes any more.
+    2. That is not the end. What stands behind it is read with another try, or the worker knows what it knew before.
+    """
+    async with two() as (one, other, _):
+        await other.save([PIN])
+        await one.load()
+        known = one.ledger
+        await other.save([HALT])
+        await other.save([FIRST])
+        read, looks = PartitionLog.read, 0
+
+        async def reads(self: PartitionLog, offset: int, **rest: Any) -> Segment:
+            nonlocal looks
+            found = await read(self, offset, **rest)
+            if offset > 1 and (lasting or looks < 2):
+                looks += 1
+                return found._replace(batches=[], high_watermark=offset)
+            return found._replace(batches=found.batches[:1])
+
+        one._next = 0  # as after a loss: all of it is read
+        with patch.object(PartitionLog, "read", reads):
+            if lasting:
+                with pytest.raises(Unreachable, match="is to be read to 2 only"):
+                    await one.load()
+                assert one.ledger is known
+                return
+            await one.load()
+        assert (one.ledger.halt(SIDE), one.ledger.pin(FIRST.subject)) == (HALT, FIRST)
 
 
 def of(flow: str, at_ms: int) -> FlowEntry:

@@ -1,5 +1,6 @@
 """Where copies begin that do not begin where their source does (``start.from``)."""
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.fields import id_text
 from mirror.records.admit import NOT_INSIDE, Terms
 from mirror.records.header import BatchHeader
+from mirror.relay.durable.flows import LOOKED_UP_FOR_S
 from mirror.relay.durable.starts import Starts, check_kept
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate import position, resync
@@ -26,7 +28,7 @@ from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.faults import refuse
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.fakes.state import MemoryState
 from tests.relay.durable.test_due import trims  # noqa: F401 - a fixture
 from tests.relay.stage.flows import FLOW, Log, batch, batches, clusters, copies, mirroring, settings
@@ -161,6 +163,56 @@ async def test_where_a_group_stands(committed: int | None, expected: tuple[int, 
         start = await found.find(partition(), here())
         assert (start and (start.offset, start.batch)) == expected
     found._groups.committed.assert_awaited_once_with(["old"])
+
+
+@pytest.mark.parametrize("later", ["new", "made anew", "after a while", "at once"])
+async def test_what_a_group_has_committed_since(later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. The group is asked for the first topic. Later on, it has committed more.
+    2. A topic that came since, or came anew, or is located long after that: the group is asked again. (It was copied
+       from its first offset on without a word, or from where the group had been in the topic before it.)
+    """
+    found, now = starts(start_from="committed", start_group="old"), 0.0
+    monkeypatch.setattr("mirror.relay.durable.starts.time.monotonic", lambda: now)
+    answer = {("t", 0): CommittedOffset(17)}
+    found._groups = AsyncMock(committed=AsyncMock(side_effect=lambda _: {"old": dict(answer)}))
+    assert await found.find(partition(), here()) is not None
+    answer |= {("t", 0): CommittedOffset(23), ("u", 0): CommittedOffset(23)}
+    one, at = partition(), here()
+    if later == "new":
+        one = Partition("u", 0)
+        one.judge_by(Terms(rewrites=True))
+        found._source.topics["u"] = at.topic
+    if later == "made anew":
+        at.topic = found._source.topics["t"] = SimpleNamespace(topic_id=b"\2" * 16)  # type: ignore[assignment]
+    if later == "after a while":
+        now = LOOKED_UP_FOR_S
+    start = await found.find(one, at)
+    assert start is not None
+    assert start.offset == (17 if later == "at once" else 23)
+
+
+async def test_a_group_is_asked_once_at_a_time() -> None:
+    """Many partitions are located at once, and its coordinator takes a while: they share a question, and its error."""
+    found = starts(start_from="committed", start_group="old")
+    answer: Any = Unreachable("west: no coordinator")
+    asked: list[float] = []
+
+    async def committed(_: list[str]) -> dict[str, Any]:
+        asked.append(len(asking))
+        asking.append(1)
+        await some_turns()
+        asking.pop()
+        return {"old": answer}
+
+    asking: list[int] = []
+    found._groups = AsyncMock(committed=committed)
+    for expected in (Unreachable, StartingOffset):
+        twenty = [found.find(partition(), here()) for _ in range(20)]
+        assert {type(one) for one in await asyncio.gather(*twenty, return_exceptions=True)} == {expected}
+        answer = {("t", 0): CommittedOffset(17)}
+    # One by the first of them, one by all that came while it was under way.
+    assert asked == [0] * 4
 
 
 async def test_a_group_that_has_committed_nothing() -> None:

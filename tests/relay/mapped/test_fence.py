@@ -1,7 +1,9 @@
 """What the destination's leader remembers outlives a takeover that gets no further than its fence."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -20,8 +22,9 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
+from mirror.relay.locate.tails import SCAN_BYTES
 from mirror.relay.mapped import takeover
-from mirror.relay.mapped.fence import Before, _until_marked, note, noted
+from mirror.relay.mapped.fence import Before, Looking, _until_marked, note, noted
 from mirror.relay.mapped.takeover import Takeover
 from mirror.relay.partition.partition import Partition
 from tests.records.builders import raw_batch
@@ -188,8 +191,10 @@ def test_what_is_gone_before_the_marker_was_not_seen(stands_at: int | None, star
         batches.append(raw_batch(b"ours", base_offset=stands_at, last_offset_delta=0, **fields))
     batches.append(marker_batch(33, 1000, 5))
     log = cast(PartitionLog, cast(Any, Marked(*batches, start=start)))
-    found = asyncio.run(_until_marked(log, Ownership(1000, 5), SEEN))
-    assert (found.end, found.complete) == ((34, True) if complete else (SEEN.end, False))
+    kept: list[Before] = []
+    found = asyncio.run(_until_marked(log, Ownership(1000, 5), SEEN, Looking({1000}, kept.append)))
+    seen_to = SEEN.end if start else 32
+    assert (found.end, found.complete) == ((34, True) if complete else (seen_to, False))
     assert found.last_sequence(1000, 4) == (9 if complete else 8)
 
 
@@ -255,3 +260,127 @@ def test_a_try_is_complete_only_when_all_predecessors_are_fenced(*, rule: bool) 
     noted_last = topic.ledger.remembered(SIDE)
     assert noted_last is not None
     assert found.last_sequence(1000, 4) == noted_last.last_sequence == (9 if rule else 8)
+
+
+class Busy:
+    """The destination's log: others write to it all the time, in small batches of idempotent producers. A read takes
+    ten seconds, and returns ten batches."""
+
+    name = "t-0 at dest"
+    topic = SimpleNamespace(name="t")
+    index = 0
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[BatchHeader, memoryview]] = []
+        self.end = 0
+        self.now = 0.0
+        self.asked: list[int] = []
+
+    def append(self, batch: bytes) -> None:
+        """Appends a batch of one offset."""
+        self.batches.append((BatchHeader.read(batch), memoryview(batch)))
+        self.end += 1
+
+    def write(self, count: int) -> None:
+        """Appends so many batches of another producer."""
+        for _ in range(count):
+            fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": self.end}
+            self.append(raw_batch(b"others", base_offset=self.end, last_offset_delta=0, **fields))
+
+    async def start(self) -> int:
+        return 0
+
+    async def true_end(self) -> int:
+        return self.end
+
+    async def read(self, offset: int, *, max_bytes: int) -> Segment:
+        assert max_bytes == SCAN_BYTES
+        self.now += 10
+        self.asked.append(offset)
+        there = [one for one in self.batches if one[0].last_offset >= offset]
+        return Segment(there[:10], [], self.end, self.end, 0)
+
+
+async def looked_at(log: Busy, _: object) -> Before:
+    return Before(log.end, [Producer(7, 0, log.end), Producer(2000, 0, -1)])
+
+
+async def all_fenced(_: object, before: Before, *rest: object, **others: object) -> Before:
+    return before
+
+
+async def tries(log: Busy, partition: Partition, *, most: int) -> Before:
+    """Takes the partition over, with more tries if need be. Others write meanwhile."""
+    arguments: list[Any] = [Marking(log), state(CHECKPOINT), partition, log, 4711, None]
+    with (
+        patch.object(takeover, "look_before", looked_at),
+        patch.object(takeover, "fence_others", all_fenced),
+        patch("mirror.relay.mapped.fence.time.monotonic", lambda: log.now),
+    ):
+        for _ in range(most):
+            log.write(5)
+            with suppress(Unreachable):
+                return (await Takeover(*arguments).fence())[0]
+    raise Unreachable("dest: the marker was never reached")
+
+
+class Marking(Taking):
+    """The coordinator writes its marker at once."""
+
+    def __init__(self, log: Busy) -> None:
+        super().__init__()
+        self._log = log
+        self.coordinator = self
+
+    def name_of(self, _: object) -> str:
+        return "id"
+
+    async def take_over(self, partition: object) -> Ownership:
+        owner = await super().take_over(partition)
+        cast(Partition, partition).claim.own(owner)
+        return owner
+
+    async def abort_empty(self, _: str, owner: Ownership, *rest: object) -> None:
+        self._log.append(marker_batch(self._log.end, *owner))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_try_reads_on_where_the_one_before_had_to_stop(*, kept: bool) -> None:
+    """
+    1. A worker's try to take over has looked at the log up to its end, and got no further than its fence: the internal
+       topic was away, for long. Others have written more meanwhile than can be read in the time of a try.
+    2. Each of the next tries reads on, so that one reaches its marker. It knows what the predecessor wrote last; of the
+       others, who wrote most of it, it keeps nothing.
+    3. Else no try would ever get there.
+    """
+    log, partition = Busy(), Partition(*SIDE)
+    log.write(SEEN.end)
+    fields = {"producer_id": 1000, "producer_epoch": 4, "base_sequence": 9}
+    log.append(raw_batch(b"ours", base_offset=log.end, last_offset_delta=0, **fields))
+    log.write(90)
+    partition.claim.remember_before(SEEN)
+
+    def forgets(self: Takeover, before: Before, *, complete: bool = False) -> Before:
+        return before
+
+    if not kept:
+        with patch.object(Takeover, "_keep", forgets), pytest.raises(Unreachable, match="never reached"):
+            asyncio.run(tries(log, partition, most=9))
+        return
+    found = asyncio.run(tries(log, partition, most=9))
+    assert found.last_sequence(1000, 4) == 9
+    assert (found.end, found.complete) == (log.end, True)
+    assert len(log.asked) == len(set(log.asked)), "nothing is read twice"
+    assert sorted(found.known or ()) == [Producer(1000, 4, 9), Producer(2000, 0, -1)]
+
+
+def test_what_is_gone_stays_unseen_for_the_next_try() -> None:
+    """A try reads beyond offsets that are gone, and has to stop there. The next one reads on from there, and does not
+    claim that all before it was seen."""
+    log, partition = Busy(), Partition(*SIDE)
+    log.write(130)
+    del log.batches[SEEN.end + 5 : SEEN.end + 9]
+    partition.claim.remember_before(SEEN)
+    found = asyncio.run(tries(log, partition, most=9))
+    assert (found.end, found.complete) == (SEEN.end + 5, False)
+    assert len(log.asked) == len(set(log.asked)), "nothing is read twice"

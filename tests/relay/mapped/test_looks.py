@@ -1,7 +1,10 @@
 """``offsets: mapped``: what happens to the destination, or to the partition, while both logs are looked at."""
 
+import asyncio
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +18,7 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.records.restamp import restamp
 from mirror.relay.locate.owners import Owners
-from mirror.relay.mapped import fence
+from mirror.relay.mapped import copied, fence
 from mirror.relay.mapped import locate as mapped
 from mirror.relay.mapped.copied import CopiedRuns
 from mirror.relay.mapped.fence import Before
@@ -25,6 +28,7 @@ from mirror.relay.outcome import NotOurs
 from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
 from tests.relay.stage.flows import Flow, batch, clusters, fill, mirroring
 from tests.relay.stage.noting import SIDE, ledger
 
@@ -229,3 +233,75 @@ async def test_only_a_later_epoch_is_somebody_else_s(ahead: int, ours: bool) -> 
             causes = [line["cause"] for line in flow.log.of("resync")]
     assert looked[0]
     assert causes == ["test", *([] if ours else ["not_owner"])]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_map_that_cannot_be_written_holds_the_partition_up(waits: bool) -> None:
+    """
+    1. The internal topic takes no more, and the source goes on. Each range that its cleaner has taken costs a run of
+       the map: as many as may wait in memory, or more, are yet to be written down.
+    2. The partition waits. When the topic takes entries again, it goes on, and the map is whole.
+    3. Else it is located by what is in memory, and copies on until the next write fails, and so on.
+    """
+
+    def sparse(first: int, count: int) -> list[bytes]:
+        return [batch(10 * at, 3) for at in range(first, first + count)]
+
+    def all_sent_or_waiting(flow: Flow, end: int) -> bool:
+        return flow.partition().queue.acknowledged == end or bool(flow.log.of("position_unknown"))
+
+    refused = asyncio.Event()
+    save = MemoryState.save
+
+    async def maybe(self: MemoryState, *arguments: Any, **rest: Any) -> None:
+        if refused.is_set():
+            raise Refused("destination: Produce", ErrorCode.NOT_ENOUGH_REPLICAS)
+        await save(self, *arguments, **rest)
+
+    async with clusters() as (source, destination):
+        source.add_topic("t", configs={"cleanup.policy": "compact"})
+        source.store("t", 0, *sparse(0, 2))
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(copied, "CHUNK_RUNS", 2))
+            patches.enter_context(patch.object(copied, "UNWRITTEN_CHUNKS", 4))
+            patches.enter_context(patch.object(MemoryState, "save", maybe))
+            if not waits:
+                patches.enter_context(patch.object(mapped.MappedLocator, "_check_written", lambda *_: None))
+            async with mirroring(source, destination, mapped=True, checkpoint_interval_ms=50) as flow:
+                await until(lambda: flow.partition().queue.acknowledged == 13)
+                await flow.relay.durable.write_down()
+                refused.set()
+                for turn in range(1, 20):
+                    source.store("t", 0, *sparse(2 * turn, 2))
+                    await until(partial(all_sent_or_waiting, flow, 20 * turn + 13))
+                    await flow.relay.durable.write_down()
+                waiting = flow.log.of("position_unknown")
+                assert bool(waiting) is waits
+                assert all("has yet to take its offset map" in each["detail"] for each in waiting)
+                kept = flow.partition().queue.copied
+                assert kept is not None
+                assert kept.open_map.overflows
+                assert (len(kept.open_map.unwritten()) < 12) is waits
+                refused.clear()
+                await until(lambda: flow.partition().queue.acknowledged == 393)
+                await flow.relay.durable.write_down()
+        assert [run.source for chunk in ledger(destination).chunks(SIDE) for run in chunk.map][-1] == 390
+
+
+async def test_where_the_copy_begins_changes_with_each_look() -> None:
+    """The source deletes all the time, and each look finds that out: it looks a few times, and then waits. It looked
+    without an end, and fenced each time."""
+    looks = 0
+
+    async def anew(_: object) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks <= mapped.LOOKS
+
+    async with clusters() as (source, destination):
+        fill(source)
+        with patch.object(mapped._Look, "anew", anew):
+            async with mirroring(source, destination, mapped=True, backoff_ms=60_000, backoff_max_ms=60_000) as flow:
+                await until(lambda: flow.log.of("position_unknown"))
+                assert "changes with each look" in flow.log.of("position_unknown")[0]["detail"]
+                assert looks == mapped.LOOKS

@@ -136,7 +136,13 @@ async def test_halts_though_another_worker_had_it_meanwhile() -> None:
         await at.refresh()
         here, there = at.clusters
         locator = MappedLocator(
-            state=MemoryState([]), source=here, destination=there, settings=settings(), pins=at.pins, log=at.log
+            state=MemoryState([]),
+            write_soon=lambda: None,
+            source=here,
+            destination=there,
+            settings=settings(),
+            pins=at.pins,
+            log=at.log,
         )
         at.partition.claim.source_id = bytes(16)
         at.partition.claim.ownership = Ownership(1000, 3)

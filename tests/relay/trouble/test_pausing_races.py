@@ -21,7 +21,7 @@ from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
 from tests.relay.durable import test_loops as loops
 from tests.relay.holes.test_filling import ANOTHER
-from tests.relay.stage.flows import batch, batches, clusters, fill, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, fill, mirroring
 from tests.relay.stage.noting import ledger
 from tests.relay.test_pausing import paused, under_way
 from tests.service.plan import facts
@@ -286,11 +286,24 @@ async def test_a_real_halt_that_waits_for_the_last_answers() -> None:
             assert halted.reason == "corrupt"
 
 
-async def test_resumed_while_the_pause_is_still_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def stopped(flow: Flow, reason: HaltReason) -> None:
+    """The partition stops for this reason; writing that down fails now."""
+    if reason is HaltReason.PAUSED:
+        told = (await flow.relay.pause_all([FIRST]))[FIRST]
+        assert told.startswith("it has stopped, but that could not be")
+    else:
+        flow.relay.halt(flow.partition(), Halted.of(reason, "as a look would have it"))
+        await some_turns()
+
+
+@pytest.mark.parametrize("reason", [HaltReason.PAUSED, HaltReason.FOREIGN_WRITER])
+async def test_resumed_while_the_halt_is_still_being_written(
+    monkeypatch: pytest.MonkeyPatch, reason: HaltReason
+) -> None:
     """
-    1. The first try to write the pause down fails; the resume's note is next in line at the internal topic, which
-       takes one write after the other (``InternalTopic.save``).
-    2. The second try is behind it: the partition is located, and found to be paused.
+    1. The first try to write the pause down, or another halt, fails; the resume's note is next in line at the internal
+       topic, which takes one write after the other (``InternalTopic.save``).
+    2. The second try is behind it: the partition is located, and found to be halted, after every start.
     """
     monkeypatch.setattr(pausing, "WATCH_S", 0.05)
     async with clusters() as (source, destination):
@@ -313,19 +326,21 @@ async def test_resumed_while_the_pause_is_still_being_written(monkeypatch: pytes
             monkeypatch.setattr(flow.relay.pins.state, "save", saves)
             # Long enough that the resume is first.
             monkeypatch.setattr("mirror.relay.durable.due.Backoff.next_s", lambda _: 0.3)
-            assert (await flow.relay.pause_all([FIRST]))[FIRST].startswith("it has stopped, but that could not be")
+            await stopped(flow, reason)
             away = False
             resume = asyncio.create_task(flow.relay.resume(FIRST))
             await begun.wait()
+            await asyncio.sleep(0.5)  # the second try comes
             gate.set()
             assert await resume == ""
             await until(lambda: flow.partition().phase in (Phase.HALTED, Phase.ACTIVE))
-            assert not paused(flow)
+            assert not flow.partition().halted
             assert not ledger(destination).halts
 
 
-async def test_a_resume_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays paused, and what was not written down of that yet is, once it can be."""
+@pytest.mark.parametrize("reason", [HaltReason.PAUSED, HaltReason.FOREIGN_WRITER])
+async def test_a_resume_that_fails(monkeypatch: pytest.MonkeyPatch, reason: HaltReason) -> None:
+    """It stays halted, and what was not written down of that yet is, once it can be."""
     monkeypatch.setattr(pausing, "WATCH_S", 0.05)
     async with clusters() as (source, destination):
         fill(source)
@@ -344,14 +359,17 @@ async def test_a_resume_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
                 return await look()
 
             monkeypatch.setattr(flow.relay.pins.state, "save", saves)
-            assert (await flow.relay.pause_all([FIRST]))[FIRST].startswith("it has stopped, but that could not be")
+            await stopped(flow, reason)
             monkeypatch.setattr(flow.relay, "find_topics", looks)
             with pytest.raises(NetworkError):
                 await flow.relay.resume(FIRST)
-            assert paused(flow)
+            halted = flow.partition().halted
+            assert halted is not None
+            assert halted.reason == reason.slug
             away = False
-            await until(lambda: [halt.reason for halt in ledger(destination).halts] == ["paused"])
-            assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
+            await until(lambda: [halt.reason for halt in ledger(destination).halts] == [reason.slug])
+            if reason is HaltReason.PAUSED:
+                assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
             assert await flow.relay.resume(FIRST) == ""
 
 

@@ -90,7 +90,7 @@ async def _not_fenced(self: Any, before: Before) -> Before:
     return before
 
 
-async def _others_not_fenced(there: Any, before: Before, old: Any, log: Any) -> Before:
+async def _others_not_fenced(there: Any, before: Before, *rest: Any) -> Before:
     return before
 
 
