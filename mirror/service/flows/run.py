@@ -263,7 +263,8 @@ class FlowRun:
             finally:
                 await relay.close()
 
-    async def _open(self, name: str, options: ClusterOptions) -> Cluster:
+    async def _open(self, name: str, options: ClusterOptions, opened: list[Cluster]) -> Cluster:
+        """Opens a cluster, and adds it to those that were opened."""
         if name not in self._dialled:
             self._dialled.add(name)
             self._log.info("connecting", cluster=name, bootstrap_servers=options.bootstrap_servers)
@@ -279,6 +280,7 @@ class FlowRun:
         except NetworkError:
             self._watching.reached(name, None)
             raise
+        opened.append(cluster)
         self._watching.reached(name, cluster)
         return cluster
 
@@ -286,12 +288,14 @@ class FlowRun:
     async def _both(self) -> AsyncIterator[tuple[Cluster, Cluster]]:
         """Opens source and destination at the same time: if one of them is away, that says nothing about the other."""
         here, _, there = self.handover.flow.partition("->")
-        found = await asyncio.gather(
-            self._open(here, self.handover.source),
-            self._open(there, self.handover.destination),
-            return_exceptions=True,
-        )
+        opened: list[Cluster] = []
         try:
+            # Cancelled while one of them connects, this has no result: what was opened is closed all the same.
+            found = await asyncio.gather(
+                self._open(here, self.handover.source, opened),
+                self._open(there, self.handover.destination, opened),
+                return_exceptions=True,
+            )
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
@@ -301,9 +305,8 @@ class FlowRun:
             yield source, destination
         finally:
             self._watching.close()
-            for each in found:
-                if isinstance(each, Cluster):
-                    await each.close()
+            for cluster in opened:
+                await cluster.close()
 
     async def _copy(self, relay: Relay) -> None:
         """Joins the group, copies the partitions that it assigns, and leaves it."""
