@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from mirror.service import channel as say
 from mirror.service import first
 from mirror.service.channel import Message
-from mirror.service.child import Child, ending, program
+from mirror.service.child import Child, NotStarted, ending, program
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
@@ -323,27 +323,32 @@ class Supervisor:
     async def _keep(self, child: Child) -> None:
         """Runs one worker, process after process, until the supervisor stops or nobody needs it any more."""
         while True:
-            code = await child.run(self._begun)
-            if self._stop.is_set() or self._failed is not None:
-                if code and not child.killed and self._failed is None:
-                    self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
-                # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
-                self._drained = self._drained and child.stopped
-                return
-            self.processes.ended(child.number)
-            for flow in list(self.flows.values()):
-                flow.ended(child)
+            not_started = ""
+            try:
+                code = await child.run(self._begun)
+            except NotStarted as error:
+                not_started = str(error)
+            else:
+                if self._stop.is_set() or self._failed is not None:
+                    if code and not child.killed and self._failed is None:
+                        self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
+                    # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
+                    self._drained = self._drained and child.stopped
+                    return
+                self.processes.ended(child.number)
+                for flow in list(self.flows.values()):
+                    flow.ended(child)
             if child.number in self._retired:
                 self._forget(child)
                 return
             pause_s = child.pause_s()
-            self.log.warning(
-                "worker_died",
-                worker=child.number,
-                pid=child.pid,
-                detail=ending(code),
-                restart_s=round(pause_s, 3),
-            )
+            restart_s = round(pause_s, 3)
+            if not_started:
+                self.log.warning("worker_not_started", worker=child.number, detail=not_started, restart_s=restart_s)
+            else:
+                self.log.warning(
+                    "worker_died", worker=child.number, pid=child.pid, detail=ending(code), restart_s=restart_s
+                )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause_s)
             if self._stop.is_set():

@@ -25,6 +25,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "worker_started": "A worker process was started.",
         "worker_stopped": "A worker process has ended as told.",
         "worker_died": "A worker process has ended by itself. It is started again after `restart_s`, if that is there.",
+        "worker_not_started": "The machine can start no process for a worker now: too many processes or open files, or "
+        "too little memory. It is tried again after `restart_s`; the others go on.",
         "worker_killed": "A worker did not stop in time, and was killed. The next start goes on where its copies end.",
         "worker_failed": "A worker process ends because of an error; the line after it says when it is started again.",
         "failed": "The service cannot run, or not go on: the configuration, `http.listen`, or the brokers' versions.",

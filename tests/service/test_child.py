@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from mirror.service.channel import Message
 from mirror.service.child import Child
 from mirror.service.config import load
@@ -85,4 +87,20 @@ async def test_it_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
     await until(lambda: child.pid)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    assert not exists(child)
+
+
+async def test_no_thread_to_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no thread left in which to wait for the end of a process: it is killed, if it still runs."""
+
+    async def to_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+
+    def hear(started: Child, _: Message) -> None:
+        started.send("stop")
+
+    child = worker(tmp_path, hear)
+    assert await child.run(lambda _: None) in (0, -signal.SIGKILL)
     assert not exists(child)

@@ -51,8 +51,8 @@ class WorkerProcesses:
         worker.counters, worker.gauges, worker.up = {}, {}, False
 
     def retired(self, number: int) -> None:
-        """Notes that there will be no process of this number any more."""
-        del self.workers[number]
+        """Notes that there will be no process of this number any more. There may have been none."""
+        self.workers.pop(number, None)
 
     def part(self, fleet: Fleet) -> None:
         """Keeps what a flow that is removed has counted of its clusters: counters never go back."""
