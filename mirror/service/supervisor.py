@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -92,6 +94,8 @@ class Supervisor:
         """True once any flow has started: from then on, the service ends only if it is told to."""
         self._digests = False
         self._drained = True
+        self._report_failed = ""
+        """The failure of a report that was told last."""
         self._draining = Draining(())
         self.reloading = Reloading(self, manager)
         self._exporting = Exporting(self)
@@ -190,7 +194,7 @@ class Supervisor:
         flows = self.flows.values()
         for flow in flows:
             if flow.started:
-                flow.reports.progress()
+                self._report(flow.reports.progress)
         result = self._draining.over(flows, drained=self._drained)
         result.log(self.log)
         if self._control is not None:
@@ -211,16 +215,26 @@ class Supervisor:
                 self.log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
             for flow in flows:
-                flow.reports.look(started=flow.started)
+                self._report(partial(flow.reports.look, started=flow.started))
             if self._alone and not self.reloading.reads:
                 first.reap({child.pid for child in self._children.values()})
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 for flow in flows:
                     if flow.started:
-                        flow.reports.progress()
+                        self._report(flow.reports.progress)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
+
+    def _report(self, report: Callable[[], None]) -> None:
+        """Makes a report. What fails there is a mistake in the mirror: it is told, once, and copying goes on."""
+        try:
+            report()
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            if detail != self._report_failed:
+                self._report_failed = detail
+                self.log.error("report_failed", detail=detail, exception=traceback.format_exc())
 
     async def _wait_ended(self) -> None:
         """Waits until every worker has ended by itself; kills those that do not."""

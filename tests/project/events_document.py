@@ -22,6 +22,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "listening": "The HTTP server listens; with port 0 in `http.listen`, this is the address.",
         "http_failed": "An answer of the HTTP server, or the server itself, failed because of a mistake in the mirror. "
         "Copying goes on.",
+        "report_failed": "What the service tells of its flows could not be made out, because of a mistake in the "
+        "mirror. Copying goes on.",
         "worker_started": "A worker process was started.",
         "worker_stopped": "A worker process has ended as told.",
         "worker_died": "A worker process has ended by itself. It is started again after `restart_s`, if that is there.",

@@ -12,7 +12,7 @@ leave the group -> close.
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -317,7 +317,7 @@ class FlowRun:
         self._member = member = self._join(relay, handover, self._log)
         member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
         member.on_unknown_topic = relay.look_now
-        telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
+        telling = self._spawn(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
         self._sync = SyncKeeper(handover, self._log)
         self._spawn(self._sync.keep(relay))
@@ -493,10 +493,12 @@ class FlowRun:
         except NetworkError as error:
             self._log.info("member_not_expelled", member=member, detail=str(error))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Starts a task that ends with the attempt. What it raises is the flow's failure."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

@@ -16,6 +16,7 @@ from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.supervisor import Supervisor
+from mirror.service.telemetry.reports import Reports
 from tests.fakes.loop import until
 from tests.service.flows.test_flow import Lines
 from tests.service.stage.running import config_text
@@ -114,3 +115,27 @@ async def test_a_service_that_cannot_start_its_workers(tmp_path: Path, monkeypat
         assert not service.task.done()
         assert await service.stop() == 0
         assert not service.log.of("worker_died")
+
+
+async def test_a_report_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in what the supervisor logs is told once, with the trace. The workers run on and stop as told."""
+
+    tried = 0
+
+    def fail(*_: object, **__: object) -> None:
+        nonlocal tried
+        tried += 1
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Reports, "look", fail)
+    monkeypatch.setattr(Reports, "progress", fail)
+    async with running(tmp_path, monkeypatch, {}) as service:
+        await service.all_run()
+        for flow in service.supervisor.flows.values():
+            flow.started = True  # of which it makes reports of progress
+        before = tried
+        await until(lambda: tried > before + 4 or service.task.done())
+        assert await service.stop() == 0
+        (line,) = service.log.of("report_failed")
+        assert line["detail"] == "ZeroDivisionError: a bug"
+        assert "in fail" in line["exception"]

@@ -1,5 +1,7 @@
 """Every metric of ours, with the figure that belongs to it: no two of what the worker tells are alike."""
 
+import errno
+import os
 import re
 import resource
 import time
@@ -247,10 +249,26 @@ def test_every_process_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers == {"resident_memory_bytes": 60, "open_fds": 63, "max_fds": 64, "cpu_seconds_total": 54.5}
     assert found["max_fds", "supervisor"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     before = resources.open_files()
+    assert before is not None
     with open("/dev/null", "rb"):
         assert resources.open_files() == before + 1
     assert 0 < found["open_fds", "supervisor"] < found["max_fds", "supervisor"]
     assert found["resident_memory_bytes", "supervisor"] > 1_000_000
+
+
+def test_what_the_kernel_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many files are open: the supervisor's own figures are missing, and all others are there."""
+
+    def no_more_files(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = samples(exposed(monkeypatch))
+    monkeypatch.setattr("mirror.service.telemetry.usage.resources.open", no_more_files, raising=False)
+    monkeypatch.setattr("mirror.service.telemetry.usage.resources.os.listdir", no_more_files)
+    told = samples(exposed(monkeypatch))
+    assert told.keys() == before.keys()
+    for name in ("process_resident_memory_bytes", "process_open_fds"):
+        assert [labels["worker"] for labels, _ in told[name]] == ["1"]
 
 
 def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
