@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mirror.service.channel import Message
+from mirror.service.channel import Channel, Message
 from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import handover
@@ -88,6 +89,28 @@ async def test_it_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert not exists(child)
+
+
+async def test_a_channel_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said again and lines of the log are dropped and counted; what is said once waits for the reader."""
+    monkeypatch.setattr("mirror.service.channel.UNSENT_MAX", 1 << 16)
+    mine, theirs = socket.socketpair()
+    here, there = await Channel.open(mine), await Channel.open(theirs)
+    while not here.full:
+        here.send("log", text="x" * 1_000)
+    for kind in ("log", "alive", "waiting", "traced"):
+        here.send(kind)
+    assert here.dropped == 4
+    lasting = ["ready", "joined", "failed", "stopped", "reply", "join", "stop", "handover", "expel", "limit"]
+    for kind in lasting:
+        here.send(kind)
+    assert here.dropped == 4
+    closing = asyncio.get_running_loop().create_task(here.close())
+    said = []
+    while (message := await there.receive()) is not None:
+        said.append(message)
+    await asyncio.gather(closing, there.close())
+    assert [message["kind"] for message in said if message["kind"] != "log"] == lasting
 
 
 async def test_no_thread_to_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A worker in this process, between two fake clusters: what it is told, what it tells, how it ends."""
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -152,6 +153,37 @@ async def test_a_topic_that_is_gone_in_silence(tmp_path: Path, monkeypatch: pyte
             await some_turns()
             assert await worker.stop() == 0
             assert not worker.lines("topic_gone")
+
+
+async def test_a_supervisor_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. The supervisor is frozen, and the channel to it is full. A partition halts meanwhile, and a topic is let go.
+    2. Once it reads again, it learns of both, although reports have only what has changed.
+    """
+    monkeypatch.setattr("mirror.service.channel.UNSENT_MAX", 1 << 16)
+    async with clusters() as (source, destination):
+        scene(source)
+        source.add_topic("u")
+        config = config_for(source, destination, tmp_path)
+        async with running(config) as worker:
+            await until(lambda: [row.position for row in worker.rows.values()] == [30, 30, 0])
+            reading = worker.channel._writer.transport
+            assert isinstance(reading, asyncio.ReadTransport)
+            reading.pause_reading()
+            sending = worker.worker._channel
+            while not sending.dropped:
+                sending.send("log", level="info", event="filler", fields={"text": "x" * 1_000})
+            (seat,) = worker.seats
+            relay = seat._relay
+            source.store("t", 0, raw_batch(b"", base_offset=99))
+            await until(lambda: relay.partitions["t", 0].halted)
+            await seat._assignment.revoke({("u", 0)}, 0.0)
+            await asyncio.sleep(5 * config.progress_interval_ms / 1000)
+            assert worker.rows["t", 0].state == "active"
+            reading.resume_reading()
+            await until(lambda: worker.rows["t", 0].state == "halted", what=str(worker.rows))
+            await until(lambda: worker.rows.keys() == {("t", 0), ("t", 1)})
+            assert await worker.stop() == 0
 
 
 async def test_the_kernel_does_not_say_what_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

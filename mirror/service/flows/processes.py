@@ -11,7 +11,7 @@ from typing import Any
 
 from mirror.service.telemetry.fleet import Fleet, WorkerView
 
-OF_PROCESS = ("cpu_s", "gc_")
+OF_PROCESS = ("cpu_s", "gc_", "dropped_messages")
 """Beginnings of the names of counters that are the process's, and not the flow's."""
 GAUGES_OF_PROCESS = ("rss_bytes", "open_files", "most_files")
 OF_CLUSTERS = ("request_errors", "request_s", "throttled_s")

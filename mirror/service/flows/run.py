@@ -398,14 +398,14 @@ class FlowRun:
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
         while True:
-            self._send_snapshot(relay, member)
+            if not self._channel.full:  # if it is, the next one has what has changed since the last one
+                self._send_snapshot(relay, member)
             await asyncio.sleep(interval_ms / 1000)
 
     def _send_snapshot(self, relay: Relay, member: Member) -> None:
-        snapshot = self._snapshots.take(
-            relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
-        )
+        snapshot = self._snapshots.take(relay, member.committed, joined=int(member.joined))
         snapshot["counters"] |= member.counters | self._watching.counters
+        snapshot["counters"]["dropped_messages"] = self._channel.dropped
         if self._sync is not None:
             snapshot["counters"] |= self._sync.counters
             snapshot["gauges"] |= self._sync.gauges

@@ -118,6 +118,7 @@ mirror_skipped_offsets_total{{partition="3",reason="unexplained_gap",source="eas
 mirror_last_skip_timestamp_seconds{{{PARTITION}}} 1700000003
 mirror_worker_up{{worker="1"}} 1
 mirror_worker_restarts_total{{worker="1"}} 2
+mirror_worker_dropped_messages_total{{worker="1"}} 55
 mirror_assigned_partitions{{{FLOW},worker="1"}} 1
 mirror_worker_last_progress_timestamp_seconds{{worker="1"}} *
 mirror_fetched_bytes_total{{{FLOW},worker="1"}} 51
@@ -148,7 +149,7 @@ def told() -> dict[str, Any]:
             "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
             "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
             "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
-            "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,
+            "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5, "dropped_messages": 55,
             "syncs/group_offsets/failed": 71, "syncs/group_offsets/ok": 72, "syncs/topic_acls/failed": 73,
             "syncs/topic_acls/off": 74, "syncs/topic_acls/ok": 75, "synced_offsets": 76, "created_acls": 77,
         },
