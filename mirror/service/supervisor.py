@@ -113,8 +113,8 @@ class Supervisor:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions,
-        78 misconfigured."""
+        """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, or not drain everything, 2 stopped
+        with halted partitions, 78 misconfigured."""
         loop = asyncio.get_running_loop()
         for number in first.STOPPING:
             loop.add_signal_handler(number, self._signalled, number)
@@ -199,6 +199,8 @@ class Supervisor:
         result.log(self.log)
         if self._control is not None:
             self._control.ended(asdict(result))
+        if not result.drained:
+            return EXIT_FAILED
         return EXIT_HALTED if result.halted else EXIT_OK
 
     async def _watch(self, *tasks: "asyncio.Task[None]") -> None:

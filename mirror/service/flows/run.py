@@ -197,6 +197,8 @@ class FlowRun:
 
     async def pause(self, seconds: float) -> bool:
         """Waits before another attempt, which may follow then. Returns False, at once, if it is told to stop."""
+        if self._stop.is_set():
+            return False  # what was left undone when it failed is still to be told: see ``stopped``
         self._renew()
         self._may_join.clear()
         asyncio.get_running_loop().call_soon(sweep)
@@ -333,6 +335,7 @@ class FlowRun:
             await member.stop()
             self._drained, self._pending = drained, pending
         except Exception:
+            self._drained, self._pending = not relay.pending, relay.pending
             if not self._is_alone():
                 # The process goes on with its other flows: without this, the group would wait for this member, whose
                 # thread goes on sending heartbeats. If the process ends, another worker has the member leave.

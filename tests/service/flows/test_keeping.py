@@ -139,3 +139,14 @@ async def test_a_report_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
         (line,) = service.log.of("report_failed")
         assert line["detail"] == "ZeroDivisionError: a bug"
         assert "in fail" in line["exception"]
+
+
+async def test_a_worker_that_does_not_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed, what it had sent may not be acknowledged, and the exit code says so, as `mirror stop` does."""
+    monkeypatch.setattr("mirror.service.supervisor.STOP_MARGIN_S", 0.2)
+    async with running(tmp_path, monkeypatch, {"drain.timeout.ms": 10}) as service:
+        await service.all_run()
+        os.kill(service.children[1].pid, signal.SIGSTOP)
+        assert await service.stop() == 1
+        assert service.log.of("worker_killed")
+        assert service.log.of("stopped")[0]["drained"] is False
