@@ -17,12 +17,12 @@ from tests.fakes.loop import until
 from tests.service.stage.running import config_text
 
 
-def worker(folder: Path, hear: Callable[[Child, Message], None]) -> Child:
+def worker(folder: Path, hear: Callable[[Child, Message], None], **how: str) -> Child:
     """A worker for one flow, between two clusters at which nobody listens."""
     path = folder / "mirror.yaml"
     path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"]))
     config = load(path)
-    made = Child(1, hear)
+    made = Child(1, hear, **how)
     made.add(handover(config.enabled_flow(), config).of_worker(1, 1))
     return made
 
@@ -127,3 +127,18 @@ async def test_no_thread_to_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     child = worker(tmp_path, hear)
     assert await child.run(lambda _: None) in (0, -signal.SIGKILL)
     assert not exists(child)
+
+
+async def test_a_stop_while_names_are_not_resolved(tmp_path: Path) -> None:
+    """The thread that asks for a name hangs, and cannot be ended. The process ends all the same, and as told."""
+    said: list[Message] = []
+
+    def hear(child: Child, message: Message) -> None:
+        said.append(message)
+        if message["kind"] == "alive" and message["clusters"] == {}:
+            child.send("stop")
+
+    child = worker(tmp_path, hear, module="tests.service.stage.hanging_names")
+    assert await child.run(lambda _: None) == 0
+    assert child.stopped
+    assert not [message for message in said if message["kind"] == "waiting"]
