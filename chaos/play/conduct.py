@@ -6,7 +6,7 @@ A worker that crashes and is started again goes on copying, and everything may b
 from collections.abc import Mapping
 from typing import Any
 
-from mirror.service.exits import EXIT_HALTED, EXIT_OK
+from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 
 __all__ = ["BY_ITSELF", "BY_SIGKILL", "Conduct"]
 
@@ -29,6 +29,7 @@ class Conduct:
         self._ordered: dict[int, str] = {}
         self._torn = False
         self._allowed: set[str] = set()
+        self._drained = True
 
     def allow(self, event: str) -> None:
         """Allow this event from now on, though it is an error: the act may cause it for a while."""
@@ -48,7 +49,8 @@ class Conduct:
 
     def stopped(self, code: int, *, halts: int) -> None:
         """Note that it stopped as it was told to, with ``halts`` halted partitions."""
-        if code not in ((EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)):
+        right = (EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)
+        if code not in (right if self._drained else (EXIT_FAILED,)):
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
 
     def stray(self, line: str) -> None:
@@ -66,6 +68,8 @@ class Conduct:
                 del self._ordered[pid]
                 return True
             self.problems.append(f"worker {event.get('pid')} died, {event.get('detail')}: nobody ordered it")
+        elif what == "stopped":
+            self._drained = bool(event["drained"])
         elif what in ("worker_killed", "worker_failed", "failed", "killed", "log_lines_lost"):
             self.problems.append(f"{what}: {event.get('reason', '')} {event.get('detail', '')}"[:_SHOWN])
         elif event.get("reason") == "bug":

@@ -45,8 +45,8 @@ def run(path: Path, workers: int | None, fail_fast: bool, background: bool) -> N
         mirror run -c mirror.yaml
         mirror run -c mirror.yaml --workers 4
 
-    Exit codes: 0 stopped as told, 1 it could not run, 2 stopped as told, with halted partitions, 78 the configuration
-    is wrong.
+    Exit codes: 0 stopped as told, 1 it could not run, or not everything was drained, 2 stopped as told, with halted
+    partitions, 78 the configuration is wrong.
     """
     from mirror.service import first
 

@@ -289,19 +289,12 @@ class Cluster(Metadata):
 
         return await self._shared((node_id, use), dial)
 
-    async def _shared(self, key: tuple[int, Use], dial: Callable[[], Awaitable[Connection]]) -> Connection:
+    async def _shared(self, key: tuple[int, Use], dial: Callable[[], Coroutine[Any, Any, Connection]]) -> Connection:
         """Makes one attempt at a time for each connection. It goes on when a caller that waits for it is cancelled."""
         dialling = self._dialling.get(key)
-        if dialling is None:
-
-            async def attempt() -> Connection:
-                try:
-                    return await dial()
-                finally:
-                    del self._dialling[key]
-
-            dialling = self._dialling[key] = asyncio.get_running_loop().create_task(attempt())
-            dialling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if dialling is None or dialling.done():
+            dialling = self._dialling[key] = asyncio.get_running_loop().create_task(dial())
+            dialling.add_done_callback(partial(self._dialled, key))
         try:
             return await asyncio.shield(dialling)
         except asyncio.CancelledError:
@@ -309,6 +302,13 @@ class Cluster(Metadata):
             if dialling.cancelled() and not (task is not None and task.cancelling()):
                 raise ConnectionLost(f"cluster {self.name}: closed") from None
             raise
+
+    def _dialled(self, key: tuple[int, Use], dialling: asyncio.Task[Connection]) -> None:
+        """Forgets an attempt that is over. A task that is cancelled before its first step could not do so itself."""
+        if self._dialling.get(key) is dialling:
+            del self._dialling[key]
+        if not dialling.cancelled():
+            dialling.exception()  # whoever waits has it; perhaps nobody does
 
     def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
         """Returns the batcher for this key, which shares calls of one kind to one broker. Made at the first call."""
@@ -388,6 +388,10 @@ class Cluster(Metadata):
     async def _bootstrap(self, host: str, port: int) -> Connection:
         name = f"{self.name} bootstrap {address_text(host, port)}"
         connection = await self._connect(host, port, name=name, options=self.options.connection)
+        other = self._control.get(ANY_NODE)
+        if other is not None and not other.closed:  # another attempt was quicker: nobody would close that one
+            connection.close()
+            return other
         self._control[ANY_NODE] = connection
         return connection
 

@@ -2,8 +2,9 @@
 
 Almost every message is about one flow, and says which (``flow``).
 
-Neither side ever waits for the other: beyond a bound, messages to a stuck reader are dropped and counted. The end of
-the stream means that the other process ends.
+Neither side ever waits for the other. Beyond a bound, log lines to a stuck reader, and messages that are said again
+anyway, are dropped and counted. Snapshots are not made before there is room (``full``). The end of the stream means
+that the other process ends.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, Final
 LINE_MAX: Final = 256 << 20
 """Most bytes of a message: enough for a snapshot of a million partitions."""
 UNSENT_MAX: Final = 16 << 20
-"""Most bytes that may wait for a reader; a message beyond that is dropped."""
+"""Most bytes that may wait for a reader; beyond that, what ``MAY_BE_LOST`` is dropped."""
 
 # From the supervisor.
 HANDOVER: Final = "handover"
@@ -40,6 +41,9 @@ TRACED: Final = "traced"
 FAILED: Final = "failed"
 STOPPED: Final = "stopped"
 
+MAY_BE_LOST: Final = frozenset({LOG, ALIVE, WAITING, TRACE, TRACED})
+"""Kinds that are said again soon, or are only for people. What the others say would be lost for good."""
+
 Message = dict[str, Any]
 
 
@@ -58,12 +62,16 @@ class Channel:
         reader, writer = await asyncio.open_connection(sock=sock, limit=LINE_MAX)
         return cls(reader, writer)
 
+    @property
+    def full(self) -> bool:
+        """True while the other side does not read, and so much waits for it that more has to."""
+        return self._writer.transport.get_write_buffer_size() > UNSENT_MAX
+
     def send(self, kind: str, **fields: object) -> None:
         """Sends a message without waiting; values that JSON does not know become text."""
-        transport = self._writer.transport
-        if transport.is_closing():
+        if self._writer.transport.is_closing():
             return
-        if transport.get_write_buffer_size() > UNSENT_MAX:
+        if kind in MAY_BE_LOST and self.full:
             self.dropped += 1
             return
         self._writer.write(json.dumps({"kind": kind, **fields}, separators=(",", ":"), default=str).encode() + b"\n")
@@ -98,6 +106,11 @@ class FlowChannel:
     def send(self, kind: str, **fields: object) -> None:
         """Sends a message without waiting."""
         self._channel.send(kind, flow=self._flow, **fields)
+
+    @property
+    def full(self) -> bool:
+        """True while there is no room for what can wait."""
+        return self._channel.full
 
     @property
     def dropped(self) -> int:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from mirror.net.backoff import Backoff
 from mirror.service import channel as say
@@ -39,6 +39,10 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
         f"main(*map(int, sys.argv[2:-1]))"
     )
     return [sys.executable, "-P", "-X", "faulthandler", "-c", start, "\n".join(sys.path), *map(str, numbers), name]
+
+
+class NotStarted(Exception):
+    """The machine can start no process now; the message says why."""
 
 
 class Child:
@@ -72,10 +76,15 @@ class Child:
         self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
 
     async def run(self, on_start: Callable[["Child"], None]) -> int:
-        """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid."""
-        self.ready_at, self.code, self.killed = None, None, False
-        self._stopped.clear()
+        """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid.
+
+        Raises:
+            NotStarted: there is no process. What is known of the last one stays, but for its good life.
+        """
+        self.ready_at = None
         process, mine = self._start()
+        self.code, self.killed = None, False
+        self._stopped.clear()
         self._process, self.pid = process, process.pid
         on_start(self)
         channel: Channel | None = None
@@ -91,8 +100,9 @@ class Child:
                 if message["kind"] == say.READY:
                     self.ready_at = asyncio.get_running_loop().time()
                 self._hear(self, message)
-            # Its end of the channel is closed: it has ended, or is about to. If not, it is killed below.
-            with suppress(subprocess.TimeoutExpired):
+            # Its end of the channel is closed: it has ended, or is about to. If not, or if the machine has no thread
+            # left to wait in, it is killed below.
+            with suppress(subprocess.TimeoutExpired, RuntimeError):
                 await asyncio.to_thread(process.wait, END_S)
         finally:
             self._channel = None
@@ -106,18 +116,24 @@ class Child:
         return self.code
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
-        """Starts a process. Returns it, and our end of its channel."""
-        mine, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                program(self._module, theirs.fileno(), os.getpid(), name=f"{self._name}-{self.number}"),
-                stdin=subprocess.DEVNULL,
-                # A worker's output must not get among the log's lines.
-                stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # A terminal's signals are for the supervisor, which tells its workers to stop.
-                process_group=0,
-            )  # fmt: skip
+        """Starts a process. Returns it, and our end of its channel. Raises NotStarted, as ``run``."""
+        with ExitStack() as on_failure:
+            try:
+                mine, theirs = socket.socketpair()
+                on_failure.enter_context(mine)
+                with theirs:
+                    process = subprocess.Popen(
+                        program(self._module, theirs.fileno(), os.getpid(), name=f"{self._name}-{self.number}"),
+                        stdin=subprocess.DEVNULL,
+                        # A worker's output must not get among the log's lines.
+                        stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,
+                        pass_fds=[theirs.fileno()],
+                        # A terminal's signals are for the supervisor, which tells its workers to stop.
+                        process_group=0,
+                    )  # fmt: skip
+            except OSError as error:  # too many processes or files, or no memory
+                raise NotStarted(error.strerror or str(error)) from error
+            on_failure.pop_all()
         return process, mine
 
     @property

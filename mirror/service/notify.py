@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Protocol, Self
@@ -91,6 +92,8 @@ class ServiceManager:
         self._is_ready = False
         self._stopping = False
         self._status = ""
+        self._report_failed = ""
+        """What was told last of why there is no status."""
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Self:
@@ -142,11 +145,23 @@ class ServiceManager:
         late = [] if self._stopping else late_workers(served.processes.workers, time.time())
         if self._watchdog_s and not late:
             assignments.append("WATCHDOG=1")
-        status = self._status if self._stopping else _status(served, late)
+        status = self._status if self._stopping else self._present(served, late)
         if status != self._status:
             assignments.append(f"STATUS={status}")
         self._to.send(*assignments, lasting=False)
         self._status = self._status if self._to.failed else status
+
+    def _present(self, served: Served, late: list[int]) -> str:
+        """Returns the status line. A mistake in the mirror that keeps it from being made is no reason to be
+        restarted."""
+        try:
+            return _status(served, late)
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            if detail != self._report_failed:
+                self._report_failed = detail
+                served.log.error("report_failed", detail=detail, exception=traceback.format_exc())
+            return " ".join(f"the status cannot be told: {detail}".split())[:STATUS_MAX]
 
 
 def _status(served: Served, late: list[int]) -> str:

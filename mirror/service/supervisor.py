@@ -13,16 +13,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mirror.service import channel as say
 from mirror.service import first
 from mirror.service.channel import Message
-from mirror.service.child import Child, ending, program
+from mirror.service.child import Child, NotStarted, ending, program
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
@@ -92,6 +94,8 @@ class Supervisor:
         """True once any flow has started: from then on, the service ends only if it is told to."""
         self._digests = False
         self._drained = True
+        self._report_failed = ""
+        """The failure of a report that was told last."""
         self._draining = Draining(())
         self.reloading = Reloading(self, manager)
         self._exporting = Exporting(self)
@@ -109,8 +113,8 @@ class Supervisor:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, 2 stopped with halted partitions,
-        78 misconfigured."""
+        """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, or not drain everything, 2 stopped
+        with halted partitions, 78 misconfigured."""
         loop = asyncio.get_running_loop()
         for number in first.STOPPING:
             loop.add_signal_handler(number, self._signalled, number)
@@ -190,11 +194,13 @@ class Supervisor:
         flows = self.flows.values()
         for flow in flows:
             if flow.started:
-                flow.reports.progress()
+                self._report(flow.reports.progress)
         result = self._draining.over(flows, drained=self._drained)
         result.log(self.log)
         if self._control is not None:
             self._control.ended(asdict(result))
+        if not result.drained:
+            return EXIT_FAILED
         return EXIT_HALTED if result.halted else EXIT_OK
 
     async def _watch(self, *tasks: "asyncio.Task[None]") -> None:
@@ -211,16 +217,26 @@ class Supervisor:
                 self.log.error("failed", reason="all_halted", detail="every partition is halted; see the lines above")
                 return
             for flow in flows:
-                flow.reports.look(started=flow.started)
+                self._report(partial(flow.reports.look, started=flow.started))
             if self._alone and not self.reloading.reads:
                 first.reap({child.pid for child in self._children.values()})
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + interval_s
                 for flow in flows:
                     if flow.started:
-                        flow.reports.progress()
+                        self._report(flow.reports.progress)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
+
+    def _report(self, report: Callable[[], None]) -> None:
+        """Makes a report. What fails there is a mistake in the mirror: it is told, once, and copying goes on."""
+        try:
+            report()
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            if detail != self._report_failed:
+                self._report_failed = detail
+                self.log.error("report_failed", detail=detail, exception=traceback.format_exc())
 
     async def _wait_ended(self) -> None:
         """Waits until every worker has ended by itself; kills those that do not."""
@@ -323,27 +339,32 @@ class Supervisor:
     async def _keep(self, child: Child) -> None:
         """Runs one worker, process after process, until the supervisor stops or nobody needs it any more."""
         while True:
-            code = await child.run(self._begun)
-            if self._stop.is_set() or self._failed is not None:
-                if code and not child.killed and self._failed is None:
-                    self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
-                # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
-                self._drained = self._drained and child.stopped
-                return
-            self.processes.ended(child.number)
-            for flow in list(self.flows.values()):
-                flow.ended(child)
+            not_started = ""
+            try:
+                code = await child.run(self._begun)
+            except NotStarted as error:
+                not_started = str(error)
+            else:
+                if self._stop.is_set() or self._failed is not None:
+                    if code and not child.killed and self._failed is None:
+                        self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
+                    # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
+                    self._drained = self._drained and child.stopped
+                    return
+                self.processes.ended(child.number)
+                for flow in list(self.flows.values()):
+                    flow.ended(child)
             if child.number in self._retired:
                 self._forget(child)
                 return
             pause_s = child.pause_s()
-            self.log.warning(
-                "worker_died",
-                worker=child.number,
-                pid=child.pid,
-                detail=ending(code),
-                restart_s=round(pause_s, 3),
-            )
+            restart_s = round(pause_s, 3)
+            if not_started:
+                self.log.warning("worker_not_started", worker=child.number, detail=not_started, restart_s=restart_s)
+            else:
+                self.log.warning(
+                    "worker_died", worker=child.number, pid=child.pid, detail=ending(code), restart_s=restart_s
+                )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause_s)
             if self._stop.is_set():

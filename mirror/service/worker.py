@@ -13,8 +13,9 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from mirror.net.backoff import Backoff
 from mirror.parent import die_with
@@ -160,12 +161,23 @@ class Worker:
             each.broken(found)
 
 
-async def _serve(sock: socket.socket) -> int:
-    worker = Worker(await Channel.open(sock))
-    # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, worker.hung_up)
-    return await worker.run()
+async def _serve(sock: socket.socket) -> NoReturn:
+    """Runs the worker, and ends the process. It does not return, since the event loop's end would wait for its threads,
+    and one of them may wait for a name server that never answers."""
+    code = EXIT_FAILED
+    try:
+        worker = Worker(await Channel.open(sock))
+        # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, worker.hung_up)
+        code = await worker.run()
+    except Exception:
+        traceback.print_exc()
+    finally:
+        # Everything is reported and closed; whatever librdkafka still waits for is not worth waiting for.
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def main(descriptor: int, parent_pid: int) -> None:
@@ -173,8 +185,4 @@ def main(descriptor: int, parent_pid: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with(parent_pid, exit_code=EXIT_FAILED)
-    code = asyncio.run(_serve(socket.socket(fileno=descriptor)))
-    # Everything is reported and closed; whatever librdkafka still waits for is not worth waiting for.
-    with suppress(OSError, ValueError):
-        sys.stderr.flush()
-    os._exit(code)
+    asyncio.run(_serve(socket.socket(fileno=descriptor)))

@@ -193,6 +193,36 @@ async def test_one_bootstrap_connection() -> None:
         await cluster.close()
 
 
+async def test_an_attempt_that_is_called_off_before_it_begins() -> None:
+    """Whoever waits for it hears that it was; whoever asks next gets a connection."""
+    async with FakeCluster(brokers=2) as fake, await Cluster.open("source", fake.options()) as cluster:
+        asking = asyncio.create_task(cluster.control(2))
+        await asyncio.sleep(0)  # it has asked for the attempt, which has not begun
+        cluster._disconnect()
+        with pytest.raises(ConnectionLost, match="cluster source: closed"):
+            await asking
+        assert not (await cluster.control(2)).closed
+
+
+@pytest.mark.parametrize("ways", ["several addresses", "a rebootstrap beside it"])
+async def test_bootstraps_at_the_same_moment(monkeypatch: pytest.MonkeyPatch, ways: str) -> None:
+    """One connection is kept, whoever made it, and everybody has it. None is left when the cluster is closed."""
+    monkeypatch.setattr(connect, "NEXT_AFTER_S", 0.0)
+    async with FakeCluster() as fake:
+        address = ("127.0.0.1", fake.brokers[1].port)
+        several = ways == "several addresses"
+        cluster = Cluster("source", ClusterOptions(bootstrap=(address,) * (5 if several else 1)))
+        asked = (
+            [cluster.control_of_any()] if several else [cluster.control_of_any(), cluster._connection_by_bootstrap()]
+        )
+        found = await asyncio.gather(*asked)
+        assert {id(each) for each in found} == {id(cluster._control[-1])}
+        assert [each for each in cluster._open if not each.closed] == [cluster._control[-1]]
+        assert not found[0].closed
+        await cluster.close()
+        await until(lambda: not fake.brokers[1].writers)
+
+
 async def test_the_control_connection_is_opened_again() -> None:
     """
     1. A broker breaks its connections: the call under way fails with what is known of it.

@@ -22,9 +22,13 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "listening": "The HTTP server listens; with port 0 in `http.listen`, this is the address.",
         "http_failed": "An answer of the HTTP server, or the server itself, failed because of a mistake in the mirror. "
         "Copying goes on.",
+        "report_failed": "What the service tells of its flows could not be made out, because of a mistake in the "
+        "mirror. Copying goes on.",
         "worker_started": "A worker process was started.",
         "worker_stopped": "A worker process has ended as told.",
         "worker_died": "A worker process has ended by itself. It is started again after `restart_s`, if that is there.",
+        "worker_not_started": "The machine can start no process for a worker now: too many processes or open files, or "
+        "too little memory. It is tried again after `restart_s`; the others go on.",
         "worker_killed": "A worker did not stop in time, and was killed. The next start goes on where its copies end.",
         "worker_failed": "A worker process ends because of an error; the line after it says when it is started again.",
         "failed": "The service cannot run, or not go on: the configuration, `http.listen`, or the brokers' versions.",

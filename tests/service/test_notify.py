@@ -215,3 +215,22 @@ async def test_a_manager_that_cannot_be_told(tmp_path: Path) -> None:
             await until(lambda: manager.read() and manager.messages[0].get("STATUS") == HEADLINE)
             await asyncio.sleep(5 * WATCHDOG_US / 1e6)
         await until(lambda: len(lines.of("service_manager_not_told")) == 2)
+
+
+async def test_a_status_that_cannot_be_made(manager: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in the mirror: the log has it, once, and the watchdog goes on to hear of the service."""
+
+    def fail(_: object) -> str:
+        raise ZeroDivisionError("a bug\nin two lines")
+
+    monkeypatch.setattr("mirror.service.notify.headline", fail)
+    async with Kept(manager.address) as kept:
+        await until(lambda: len(manager.read()) > 4)
+        first, *more = manager.messages
+        assert first == {
+            "WATCHDOG": "1",
+            "STATUS": "the status cannot be told: ZeroDivisionError: a bug in two lines",
+        }
+        assert all(each == {"WATCHDOG": "1"} for each in more)
+        (line,) = kept.served.log.of("report_failed")
+        assert "in fail" in line["exception"]

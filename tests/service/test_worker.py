@@ -1,11 +1,15 @@
 """A worker in this process, between two fake clusters: what it is told, what it tells, how it ends."""
 
+import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.relay import Relay
+from mirror.service.telemetry.snapshot import Snapshots
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
@@ -151,7 +155,60 @@ async def test_a_topic_that_is_gone_in_silence(tmp_path: Path, monkeypatch: pyte
             assert not worker.lines("topic_gone")
 
 
+async def test_a_supervisor_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. The supervisor is frozen, and the channel to it is full. A partition halts meanwhile, and a topic is let go.
+    2. Once it reads again, it learns of both, although reports have only what has changed.
+    """
+    monkeypatch.setattr("mirror.service.channel.UNSENT_MAX", 1 << 16)
+    async with clusters() as (source, destination):
+        scene(source)
+        source.add_topic("u")
+        config = config_for(source, destination, tmp_path)
+        async with running(config) as worker:
+            await until(lambda: [row.position for row in worker.rows.values()] == [30, 30, 0])
+            reading = worker.channel._writer.transport
+            assert isinstance(reading, asyncio.ReadTransport)
+            reading.pause_reading()
+            sending = worker.worker._channel
+            while not sending.dropped:
+                sending.send("log", level="info", event="filler", fields={"text": "x" * 1_000})
+            (seat,) = worker.seats
+            relay = seat._relay
+            source.store("t", 0, raw_batch(b"", base_offset=99))
+            await until(lambda: relay.partitions["t", 0].halted)
+            await seat._assignment.revoke({("u", 0)}, 0.0)
+            await asyncio.sleep(5 * config.progress_interval_ms / 1000)
+            assert worker.rows["t", 0].state == "active"
+            reading.resume_reading()
+            await until(lambda: worker.rows["t", 0].state == "halted", what=str(worker.rows))
+            await until(lambda: worker.rows.keys() == {("t", 0), ("t", 1)})
+            assert await worker.stop() == 0
+
+
+async def test_the_kernel_does_not_say_what_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many files are open, for a while: it copies and reports on, without these figures."""
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            assert {"rss_bytes", "open_files"} <= (await worker.message("snapshot"))["gauges"].keys()
+            with monkeypatch.context() as patch:
+                patch.setattr("mirror.service.telemetry.usage.resources.open", no_more_files, raising=False)
+                patch.setattr("mirror.service.telemetry.usage.resources.os.listdir", no_more_files)
+                said = len(worker.of("snapshot"))
+                await until(lambda: len(worker.of("snapshot")) > said + 2 or worker.task.done())
+                gauges = worker.of("snapshot")[-1]["gauges"]
+                assert not {"rss_bytes", "open_files"} & gauges.keys()
+                assert gauges["most_files"] > 0
+            await until(lambda: "open_files" in worker.of("snapshot")[-1]["gauges"])
+            assert await worker.stop() == 0
+
+
 # Bugs.
+
+
+def no_more_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 async def test_a_bug_in_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +249,22 @@ async def test_a_bug_in_the_membership(tmp_path: Path) -> None:
         async with running(config_for(source, destination, tmp_path)) as worker:
             await worker.message("joined")
             worker.seats[0].failed = ZeroDivisionError("a bug")
+            assert await worker.task == 1
+            await until(lambda: worker.of("failed"))
+            assert worker.of("failed")[0]["detail"] == "ZeroDivisionError: a bug"
+
+
+async def test_a_bug_in_the_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of which nothing is heard any more would look stuck: it ends with the trace instead."""
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await worker.message("snapshot")
+
+            def take(*_: object, **__: object) -> None:
+                raise ZeroDivisionError("a bug")
+
+            monkeypatch.setattr(Snapshots, "take", take)
             assert await worker.task == 1
             await until(lambda: worker.of("failed"))
             assert worker.of("failed")[0]["detail"] == "ZeroDivisionError: a bug"

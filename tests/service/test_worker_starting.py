@@ -1,5 +1,6 @@
 """A worker that cannot start: at once, or not yet; and that is told to stop meanwhile."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,22 @@ async def test_told_to_stop_while_it_starts(tmp_path: Path, kind: str) -> None:
             await until(lambda: worker.of("stopped"))
             assert not worker.of("failed")
             assert not worker.of("ready")
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+async def test_told_to_stop_while_only_one_cluster_answers(tmp_path: Path, side: str) -> None:
+    """The connection to the other one is closed, and nothing asks over it any more."""
+    async with clusters() as (source, destination):
+        scene(source)
+        silent, other = (source, destination) if side == "source" else (destination, source)
+        silent.next("ApiVersions", faults.silence())
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await until(lambda: worker.of("alive") and worker.of("alive")[-1]["clusters"] == {other.name: True})
+            assert await worker.stop() == 0
+            async with asyncio.timeout(10):
+                await until(lambda: not other.brokers[1].writers, what="the end of the connection")
+            left = [task for task in asyncio.all_tasks() if "Pulse" in repr(task.get_coro())]
+            assert not left
 
 
 async def test_told_to_stop_before_it_may_join(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mirror.service.telemetry.fleet import Fleet, WorkerView
 
-OF_PROCESS = ("cpu_s", "gc_")
+OF_PROCESS = ("cpu_s", "gc_", "dropped_messages")
 """Beginnings of the names of counters that are the process's, and not the flow's."""
 GAUGES_OF_PROCESS = ("rss_bytes", "open_files", "most_files")
 OF_CLUSTERS = ("request_errors", "request_s", "throttled_s")
@@ -51,8 +51,8 @@ class WorkerProcesses:
         worker.counters, worker.gauges, worker.up = {}, {}, False
 
     def retired(self, number: int) -> None:
-        """Notes that there will be no process of this number any more."""
-        del self.workers[number]
+        """Notes that there will be no process of this number any more. There may have been none."""
+        self.workers.pop(number, None)
 
     def part(self, fleet: Fleet) -> None:
         """Keeps what a flow that is removed has counted of its clusters: counters never go back."""

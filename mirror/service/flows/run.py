@@ -12,7 +12,7 @@ leave the group -> close.
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -197,6 +197,8 @@ class FlowRun:
 
     async def pause(self, seconds: float) -> bool:
         """Waits before another attempt, which may follow then. Returns False, at once, if it is told to stop."""
+        if self._stop.is_set():
+            return False  # what was left undone when it failed is still to be told: see ``stopped``
         self._renew()
         self._may_join.clear()
         asyncio.get_running_loop().call_soon(sweep)
@@ -263,7 +265,8 @@ class FlowRun:
             finally:
                 await relay.close()
 
-    async def _open(self, name: str, options: ClusterOptions) -> Cluster:
+    async def _open(self, name: str, options: ClusterOptions, opened: list[Cluster]) -> Cluster:
+        """Opens a cluster, and adds it to those that were opened."""
         if name not in self._dialled:
             self._dialled.add(name)
             self._log.info("connecting", cluster=name, bootstrap_servers=options.bootstrap_servers)
@@ -279,6 +282,7 @@ class FlowRun:
         except NetworkError:
             self._watching.reached(name, None)
             raise
+        opened.append(cluster)
         self._watching.reached(name, cluster)
         return cluster
 
@@ -286,12 +290,14 @@ class FlowRun:
     async def _both(self) -> AsyncIterator[tuple[Cluster, Cluster]]:
         """Opens source and destination at the same time: if one of them is away, that says nothing about the other."""
         here, _, there = self.handover.flow.partition("->")
-        found = await asyncio.gather(
-            self._open(here, self.handover.source),
-            self._open(there, self.handover.destination),
-            return_exceptions=True,
-        )
+        opened: list[Cluster] = []
         try:
+            # Cancelled while one of them connects, this has no result: what was opened is closed all the same.
+            found = await asyncio.gather(
+                self._open(here, self.handover.source, opened),
+                self._open(there, self.handover.destination, opened),
+                return_exceptions=True,
+            )
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
@@ -301,9 +307,8 @@ class FlowRun:
             yield source, destination
         finally:
             self._watching.close()
-            for each in found:
-                if isinstance(each, Cluster):
-                    await each.close()
+            for cluster in opened:
+                await cluster.close()
 
     async def _copy(self, relay: Relay) -> None:
         """Joins the group, copies the partitions that it assigns, and leaves it."""
@@ -314,7 +319,7 @@ class FlowRun:
         self._member = member = self._join(relay, handover, self._log)
         member.on_joined = lambda member_id: self._channel.send(say.JOINED, member=member_id)
         member.on_unknown_topic = relay.look_now
-        telling = asyncio.get_running_loop().create_task(self._tell(relay, member, handover.snapshot_interval_ms))
+        telling = self._spawn(self._tell(relay, member, handover.snapshot_interval_ms))
         member.start(relay.pairs)
         self._sync = SyncKeeper(handover, self._log)
         self._spawn(self._sync.keep(relay))
@@ -330,6 +335,7 @@ class FlowRun:
             await member.stop()
             self._drained, self._pending = drained, pending
         except Exception:
+            self._drained, self._pending = not relay.pending, relay.pending
             if not self._is_alone():
                 # The process goes on with its other flows: without this, the group would wait for this member, whose
                 # thread goes on sending heartbeats. If the process ends, another worker has the member leave.
@@ -395,14 +401,14 @@ class FlowRun:
 
     async def _tell(self, relay: Relay, member: Member, interval_ms: int) -> None:
         while True:
-            self._send_snapshot(relay, member)
+            if not self._channel.full:  # if it is, the next one has what has changed since the last one
+                self._send_snapshot(relay, member)
             await asyncio.sleep(interval_ms / 1000)
 
     def _send_snapshot(self, relay: Relay, member: Member) -> None:
-        snapshot = self._snapshots.take(
-            relay, member.committed, joined=int(member.joined), dropped_messages=self._channel.dropped
-        )
+        snapshot = self._snapshots.take(relay, member.committed, joined=int(member.joined))
         snapshot["counters"] |= member.counters | self._watching.counters
+        snapshot["counters"]["dropped_messages"] = self._channel.dropped
         if self._sync is not None:
             snapshot["counters"] |= self._sync.counters
             snapshot["gauges"] |= self._sync.gauges
@@ -490,10 +496,12 @@ class FlowRun:
         except NetworkError as error:
             self._log.info("member_not_expelled", member=member, detail=str(error))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Starts a task that ends with the attempt. What it raises is the flow's failure."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

@@ -7,14 +7,18 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, Self
 
+from mirror.service.instance.announcing import announced
 from mirror.service.instance.place import Place
 
 State = dict[str, Any]
 """What it tells. ``address``: of the HTTP server. ``phase``: starting, running or stopping. ``ready``: as for
 ``mirror status``. ``settled``: it is ready, or has said what it waits for. ``status``: in a line, as systemd shows it.
 ``within_s``: in so many seconds it ends, if it stops. Or only ``ended``: how it ended."""
+LOOK_EVERY_S = 0.05
+"""How often a process that cannot be held is looked for."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
 
@@ -26,14 +30,21 @@ class Asked:
         pid: its process id, as the kernel has it.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, config: Path) -> None:
+        """``config``: the configuration file of which it runs the mirror."""
         self._connection = connection
+        self._config = config
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid, _, _ = _CREDENTIALS.unpack(credentials)
         self._process = -1
-        with suppress(OSError):
+        self._had_ended = False
+        try:
             # Opened while it is connected, this is that process, and stays it: no other one can take its place.
             self._process = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            self._had_ended = True
+        except OSError:
+            pass  # an old kernel, or a sandbox that forbids it: its announcement says as much
         self._unread = b""
 
     @classmethod
@@ -47,7 +58,7 @@ class Asked:
         except OSError:
             connection.close()
             return None
-        return cls(connection)
+        return cls(connection, place.config)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +100,14 @@ class Asked:
 
     def wait_ended(self, timeout_s: float) -> bool:
         """Waits for the end of the process. Returns False if it still runs after so many seconds."""
-        if self._process < 0:
-            return True  # it had ended before we looked
-        found, _, _ = select.select([self._process], [], [], max(0.0, timeout_s))
-        return bool(found)
+        if self._had_ended:
+            return True
+        if self._process >= 0:
+            found, _, _ = select.select([self._process], [], [], max(0.0, timeout_s))
+            return bool(found)
+        deadline = time.monotonic() + timeout_s
+        while self.pid in announced(self._config):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True

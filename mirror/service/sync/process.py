@@ -105,7 +105,8 @@ class Syncing:
             self._count(f"syncs/{part}/{result}")
             if result == OK:
                 self._gauges[f"synced_at_s/{part}"] = time.time()
-            self._channel.send(say.SNAPSHOT, counters=self._counters, gauges=self._gauges)
+            if not self._channel.full:
+                self._channel.send(say.SNAPSHOT, counters=self._counters, gauges=self._gauges)
             await asyncio.sleep(max(0.0, began_at + every_s - loop.time()))
 
     async def _opened(self) -> Sync:

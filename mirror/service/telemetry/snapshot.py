@@ -57,9 +57,7 @@ class Snapshots:
             "at": time.time(),
             "counters": self._counters(relay),
             "gauges": {
-                "rss_bytes": resident_bytes(),
-                "open_files": open_files(),
-                "most_files": most_files(),
+                **_used(),
                 "buffer_bytes": relay.pool.used,
                 "buffer_limit_bytes": relay.pool.budget,
                 **gauges,
@@ -174,3 +172,9 @@ class Snapshots:
             **stats.request_batches.counters("produce_request_batches"),
             **self._pauses.counters(),
         }
+
+
+def _used() -> dict[str, float]:
+    """Returns what this process uses, by name, as far as it is known."""
+    found = {"rss_bytes": resident_bytes(), "open_files": open_files(), "most_files": most_files()}
+    return {name: value for name, value in found.items() if value is not None}

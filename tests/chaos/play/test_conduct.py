@@ -82,6 +82,15 @@ def test_an_ordered_kill_does_not_excuse_another_death() -> None:
     assert len(conduct.problems) == 1
 
 
+@pytest.mark.parametrize(("code", "drained", "right"), [(0, True, True), (1, True, False), (1, False, True), (0, False, False), (2, False, False)])  # fmt: skip  # noqa: E501
+def test_a_stop_that_did_not_drain(code: int, drained: bool, right: bool) -> None:
+    """Brokers that do not answer may keep it from that. It says so in two ways, and both have to agree."""
+    conduct = Conduct()
+    conduct.event({"event": "stopped", "level": "info", "drained": drained})
+    conduct.stopped(code, halts=0)
+    assert (not conduct.problems) is right
+
+
 @pytest.mark.parametrize(("code", "halts", "right"), [(0, 0, True), (2, 1, True), (0, 1, True), (2, 0, False), (1, 0, False), (-11, 0, False)])  # fmt: skip  # noqa: E501
 def test_exit_codes(code: int, halts: int, right: bool) -> None:
     conduct = Conduct()

@@ -1,11 +1,14 @@
 """``mirror start``, ``stop`` and ``restart`` of a process in the background."""
 
+import errno
 import json
 import os
 import re
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +20,21 @@ from mirror.cli import main
 from mirror.cli.lifecycle.verbs import drain_text
 from mirror.sandbox import SandboxCluster
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from mirror.service.instance.place import STATE_HOME
+from mirror.service.instance.asking import Asked
+from mirror.service.instance.place import STATE_HOME, Place
 from tests.cli.lifecycle.verbs import Verbs, children, session, until, verbs
 from tests.service.stage.kafka_side import assert_identical, create_topic, produce
 from tests.service.stage.running import PATIENCE_S, config_text
+
+UNHELD = """
+import os
+def pidfd_open(pid, flags=0):
+    raise OSError({error}, os.strerror({error}))
+os.pidfd_open = pidfd_open
+from mirror.cli import main
+main(prog_name="mirror")
+"""
+"""The command line where no process can be held."""
 
 
 @pytest.fixture
@@ -193,6 +207,36 @@ def test_restart(mirror: Verbs) -> None:
     assert (second["outcome"], second["drained"]["drained"]) == ("restarted", True)
     assert mirror.processes() == [second["pid"]] != [first["pid"]]
     until(lambda: len(children(second["pid"])) == 2)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM, errno.EMFILE], ids=errno.errorcode.get)
+def test_restart_where_no_process_can_be_held(mirror: Verbs, error: int) -> None:
+    """An old kernel, or a sandbox that forbids pidfd_open: the end of the former process is waited for all the same."""
+    first = mirror.told("start")["pid"]
+    command = [sys.executable, "-c", UNHELD.format(error=error), "restart", "-c", str(mirror.config)]
+    ran = subprocess.run(
+        [*command, "--format", "json"], env=mirror.environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (ran.returncode, ran.stderr) == (EXIT_OK, "")
+    told = json.loads(ran.stdout)
+    assert (told["outcome"], told["drained"]["drained"]) == ("restarted", True)
+    assert mirror.processes() == [told["pid"]] != [first]
+
+
+def test_a_process_that_is_not_held_and_does_not_end(mirror: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It announces itself for as long as it runs."""
+
+    def pidfd_open(_: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    mirror.told("start")
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
+    found = Asked.of(Place(mirror.config, mirror.folder))
+    assert found is not None
+    with found as asked:
+        assert not asked.wait_ended(0.2)
+        os.kill(asked.pid, signal.SIGKILL)
+        assert asked.wait_ended(PATIENCE_S)
 
 
 def test_one_that_does_not_answer(mirror: Verbs) -> None:

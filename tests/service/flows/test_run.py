@@ -20,6 +20,7 @@ from mirror.service.channel import Channel, Message
 from mirror.service.config import Config, load
 from mirror.service.config.resolve import handover
 from mirror.service.flows.run import FlowRun
+from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.relay.stage.flows import clusters
@@ -279,3 +280,45 @@ async def test_told_to_stop_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert await worker.task == 0
             await until(lambda: len(worker.of("stopped")) == 2)
             assert closed == [FIRST]
+
+
+async def test_told_to_stop_while_a_flow_fails(tmp_path: Path) -> None:
+    """
+    1. A flow's seat ends by a bug while the destination owes it answers. While it leaves its group, the worker is told
+       to stop. The other flow takes longer for that.
+    2. It has not drained, and says so, with the number of batches.
+    """
+    leaving = {FIRST: asyncio.Event(), SECOND: asyncio.Event()}
+    may_leave = {FIRST: asyncio.Event(), SECOND: asyncio.Event()}
+
+    class Slow(Seat):
+        flow = ""
+
+        async def stop(self) -> None:
+            leaving[self.flow].set()
+            await may_leave[self.flow].wait()
+            await super().stop()
+
+    def seat(flow: str, relay: Relay) -> Seat:
+        made = Slow(relay)
+        made.flow = flow
+        return made
+
+    async with clusters() as (source, destination), clusters() as (_, other):
+        scene(source)
+        stuck = other.next("Produce", faults.Fault(silent=True, only=("t", 0)))
+        async with both(config_of(tmp_path, source, destination, address(other)), seat=seat) as worker:
+            await stuck.came.wait()
+            worker.seats_of[SECOND][0].failed = ZeroDivisionError("a bug")
+            await leaving[SECOND].wait()
+            worker.channel.send("stop")
+            await leaving[FIRST].wait()
+            may_leave[SECOND].set()
+            await until(lambda: worker.said_of(SECOND, "stopped"))
+            (stopped,) = worker.said_of(SECOND, "stopped")
+            assert stopped["drained"] is False
+            assert stopped["pending"] > 0
+            may_leave[FIRST].set()
+            assert await worker.task == 0
+            await until(lambda: worker.said_of(FIRST, "stopped"))
+            assert worker.said_of(FIRST, "stopped")[0]["drained"] is True

@@ -1,5 +1,7 @@
 """Every metric of ours, with the figure that belongs to it: no two of what the worker tells are alike."""
 
+import errno
+import os
 import re
 import resource
 import time
@@ -116,6 +118,7 @@ mirror_skipped_offsets_total{{partition="3",reason="unexplained_gap",source="eas
 mirror_last_skip_timestamp_seconds{{{PARTITION}}} 1700000003
 mirror_worker_up{{worker="1"}} 1
 mirror_worker_restarts_total{{worker="1"}} 2
+mirror_worker_dropped_messages_total{{worker="1"}} 55
 mirror_assigned_partitions{{{FLOW},worker="1"}} 1
 mirror_worker_last_progress_timestamp_seconds{{worker="1"}} *
 mirror_fetched_bytes_total{{{FLOW},worker="1"}} 51
@@ -146,7 +149,7 @@ def told() -> dict[str, Any]:
             "built_batches": 7, "split_batches": 8, "unproven": 22, "oversize_frames": 23,
             "resyncs/timeout": 25, "halts/corrupt": 26, "rebalances/assigned": 27, "rebalances/lost": 28,
             "rebalances/revoked": 29, "commits/failed": 30, "commits/ok": 31, "throttled_s/west": 32.5,
-            "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5,
+            "fetched_bytes": 51, "fetch_requests": 52, "produce_requests": 53, "cpu_s": 54.5, "dropped_messages": 55,
             "syncs/group_offsets/failed": 71, "syncs/group_offsets/ok": 72, "syncs/topic_acls/failed": 73,
             "syncs/topic_acls/off": 74, "syncs/topic_acls/ok": 75, "synced_offsets": 76, "created_acls": 77,
         },
@@ -247,10 +250,26 @@ def test_every_process_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers == {"resident_memory_bytes": 60, "open_fds": 63, "max_fds": 64, "cpu_seconds_total": 54.5}
     assert found["max_fds", "supervisor"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     before = resources.open_files()
+    assert before is not None
     with open("/dev/null", "rb"):
         assert resources.open_files() == before + 1
     assert 0 < found["open_fds", "supervisor"] < found["max_fds", "supervisor"]
     assert found["resident_memory_bytes", "supervisor"] > 1_000_000
+
+
+def test_what_the_kernel_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many files are open: the supervisor's own figures are missing, and all others are there."""
+
+    def no_more_files(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = samples(exposed(monkeypatch))
+    monkeypatch.setattr("mirror.service.telemetry.usage.resources.open", no_more_files, raising=False)
+    monkeypatch.setattr("mirror.service.telemetry.usage.resources.os.listdir", no_more_files)
+    told = samples(exposed(monkeypatch))
+    assert told.keys() == before.keys()
+    for name in ("process_resident_memory_bytes", "process_open_fds"):
+        assert [labels["worker"] for labels, _ in told[name]] == ["1"]
 
 
 def test_every_family_is_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,16 +41,22 @@ def workers(flows: Labelled, processes: "WorkerProcesses") -> Iterator[Metric]:
         "Time of the last report from the worker's event loop, idle or not.",
         labels=["worker"],
     )
+    dropped = CounterMetricFamily(
+        "mirror_worker_dropped_messages",
+        "Log lines and signs of life of the worker that were lost because the supervisor did not read.",
+        labels=["worker"],
+    )
     for worker in processes.workers.values():
         name = str(worker.number)
         up.add_metric([name], int(worker.up))
         restarts.add_metric([name], worker.restarts)
         heard.add_metric([name], worker.heard_at)
+        dropped.add_metric([name], worker.counter("dropped_messages"))
     shares = [(labels, worker) for fleet, labels in flows for worker in fleet.workers.values()]
     for labels, worker in shares:
         if worker.up:
             assigned.add_metric([*labels, str(worker.number)], len(worker.rows))
-    yield from (up, restarts, assigned, heard)
+    yield from (up, restarts, assigned, heard, dropped)
     for metric, counter, text in _WORKER_COUNTERS:
         family = CounterMetricFamily(metric, text, labels=[*OF_FLOW, "worker"])
         for labels, worker in shares:

@@ -14,7 +14,7 @@ from mirror.service.telemetry.usage.resources import most_files, open_files, res
 SUPERVISOR = "supervisor"
 """The value of ``worker`` for the supervisor's own process."""
 
-_GAUGES: tuple[tuple[str, str, str, Callable[[], float]], ...] = (
+_GAUGES: tuple[tuple[str, str, str, Callable[[], float | None]], ...] = (
     ("process_resident_memory_bytes", "rss_bytes", "Resident memory of the process.", resident_bytes),
     ("process_open_fds", "open_files", "Open file descriptors of the process.", open_files),
     ("process_max_fds", "most_files", "File descriptors that the process may have open.", most_files),
@@ -34,7 +34,8 @@ def processes(workers: Collection[WorkerView]) -> Iterator[Metric]:
         for worker in workers:
             if name in worker.gauges:
                 family.add_metric([str(worker.number)], worker.gauges[name])
-        family.add_metric([SUPERVISOR], own())
+        if (value := own()) is not None:
+            family.add_metric([SUPERVISOR], value)
         yield family
     cpu = CounterMetricFamily("process_cpu_seconds", "User and system time of the process.", labels=["worker"])
     for worker in workers:

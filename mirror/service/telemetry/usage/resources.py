@@ -1,21 +1,27 @@
-"""What this process uses, as the kernel has it."""
+"""What this process uses, as the kernel has it. Where that needs a file and none can be opened (too many are open), it
+is not known: a report is made without it.
+"""
 
 import os
 import resource
+from contextlib import suppress
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
-def resident_bytes() -> int:
-    """Returns the resident memory of this process, in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
+def resident_bytes() -> int | None:
+    """Returns the resident memory of this process, in bytes; None: not known."""
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * PAGE_SIZE
+    return None
 
 
-def open_files() -> int:
-    """Returns the number of open file descriptors of this process."""
-    # Without the one by which they are listed.
-    return len(os.listdir("/proc/self/fd")) - 1
+def open_files() -> int | None:
+    """Returns the number of open file descriptors of this process; None: not known."""
+    with suppress(OSError):
+        # Without the one by which they are listed.
+        return len(os.listdir("/proc/self/fd")) - 1
+    return None
 
 
 def most_files() -> int:
