@@ -125,7 +125,7 @@ def cutover(
         raise click.UsageError("--group is not for --reverse: groups move when the flow back is cut over")
     commands = replace(Commands.of(path), at=at or "", flow=flow.name)
     folder = out or Path(f"cutover-{flow.id.replace('->', '-')}")
-    options = Options(window_s=window, timeout_s=timeout, version=_version(), **decided)
+    options = Options(window_s=window, timeout_s=timeout, groups=groups, version=_version(), **decided)
     run = _Run(
         path=path, at=at, config=config, flow=flow, commands=commands, groups=groups, folder=folder, options=options
     )

@@ -11,9 +11,9 @@ from mirror.service.cutover.adopting import Adopting, Adoption
 from mirror.service.cutover.certificate import SKIPPED, Audit
 from mirror.service.cutover.command import Refused
 from mirror.service.cutover.state import Subject
-from mirror.service.cutover.still import some
 from mirror.service.cutover.world import Found
 from mirror.service.offsets.ends import Key, PartitionEnds
+from mirror.service.texts import some
 
 _WHY = "docs/OPERATING.md says what to do then (Moving over)"
 

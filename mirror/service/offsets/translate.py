@@ -20,7 +20,7 @@ from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.service.offsets.sides import FlowSides
-from mirror.service.texts import aligned
+from mirror.service.texts import aligned, some
 from mirror.wire.errors import ErrorCode, error_name
 
 NAMED = 5
@@ -297,7 +297,8 @@ class Translator:
             _, count = (await groups.described([group]))[group]
             if count:
                 return f"{count} member{'s' if count > 1 else ''}"
-            listed = (await groups.listed()).get(group)
+            # One that no broker lists, and that has members all the same, is refused at the commit.
+            listed = (await groups.listed()).groups.get(group)
         except NetworkError as error:
             raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
         return "members" if listed is not None and listed.state not in EMPTY else ""
@@ -342,9 +343,9 @@ class Translator:
         found += aligned(commits)
         behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
         if behind:
-            found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
+            found.append(f"without an offset at {self._alias}, so none is committed: {some(behind, NAMED)}")
         if moved.others:
-            found.append(f"not of this flow, so not translated: {_some(moved.others)}")
+            found.append(f"not of this flow, so not translated: {some(moved.others, NAMED)}")
         return found
 
 
@@ -400,8 +401,3 @@ async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Cal
             return "nothing was committed; --apply commits this"
         await translator.apply(group, moved.commits)
         return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -126,7 +126,8 @@ class Syncing:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     async def _groups(self, sync: Sync) -> str:
-        plans = await sync.groups(apply=True)
+        found = await sync.groups(apply=True)
+        plans = found.groups
         moved = [plan for plan in plans if plan.carried]
         self._count("synced_offsets", sum(plan.carried for plan in moved))
         for state in GroupState:
@@ -138,12 +139,15 @@ class Syncing:
                 offsets=sum(plan.carried for plan in moved),
                 groups=[plan.group for plan in moved[:NAMED]],
             )
-        if not plans and not self._none_told:
+        none = not plans and not found.failed
+        if none and not self._none_told:
             self._log.info("group_offsets_none", detail=NO_GROUP)
-        self._none_told = not plans
-        failed = [plan for plan in plans if plan.state is GroupState.FAILED]
-        self._group_trouble.look(_told(failed))
-        return FAILED if failed else OK
+        self._none_told = none
+        told = _told([plan for plan in plans if plan.state is GroupState.FAILED])
+        if found.failed:
+            told.append(("unlisted", found.failed, found.remedy))
+        self._group_trouble.look(told)
+        return FAILED if told else OK
 
     # -- ACLs ----------------------------------------------------------------------------------------------------------
 

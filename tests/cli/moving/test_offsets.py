@@ -69,6 +69,9 @@ def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     assert call(config).exit_code == 1
     found["data"] = shown([row()], [], missing=["gone"])
     assert call(config).exit_code == 1
+    found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
+    assert call(config).exit_code == 1
+    assert "\nbroker 2 of west: no answer; see to it\n" in call(config).stdout
     found["error"] = Unreachable("cluster west: nobody answers")
     result = call(config)
     assert (result.exit_code, result.stderr) == (1, "cluster west: nobody answers\n")
