@@ -104,6 +104,8 @@ class Fleet:
         self._left_halted: dict[Key, PartitionRow] = {}
         """The last row of each partition that was halted when it was let go here."""
         self._ended_skipped: list[GivenUp] = []
+        self._shallow_batches = 0
+        """The most that was told of them."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -205,6 +207,15 @@ class Fleet:
     def replicated(self) -> Totals:
         """The sum of ``totals``: the one account of what was copied, for metrics, status and log."""
         return reduce(Totals.plus, self.totals().values(), Totals())
+
+    def shallow_batches(self) -> int:
+        """Returns how many batches were copied as they are, as far as is known; never less than before.
+
+        Batches that are built here are counted when they are built, not once the destination has them, and again if
+        they are built again. So the difference may fall for a while: it is told again once it is larger."""
+        known = self.replicated.batches - round(self.counter("built_batches"))
+        self._shallow_batches = max(self._shallow_batches, known)
+        return self._shallow_batches
 
     @property
     def states(self) -> dict[str, int]:

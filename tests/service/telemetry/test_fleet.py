@@ -1,5 +1,7 @@
 """What the supervisor makes of its workers' words: sums, survival of counters, metrics, lag."""
 
+import inspect
+import re
 import time
 from typing import Any, cast
 
@@ -7,7 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.typing import FilteringBoundLogger
 
-from mirror.reasons import REASONS
+from mirror.reasons import REASONS, HaltReason
+from mirror.records import admit
+from mirror.relay.hot import forward
 from mirror.relay.stats import GivenUp
 from mirror.service.flows.overview import late_workers
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
@@ -95,6 +99,28 @@ def test_a_partition_that_moves_is_counted_once() -> None:
     found.heard(2, snapshot(gone=(Gone("t", 0, stint(53, 64, records=10, filled=1)),)))
     found.heard(1, snapshot(row(stint=stint(64, 94, number=2))))
     assert found.totals() == {("t", 0): (90, 9, 940, 4)}
+
+
+def test_shallow_batches_never_go_back() -> None:
+    """Batches are counted when they are built, and once more when they are built again, before the destination has
+    them: a counter that falls looks as if it had begun anew, and ``rate()`` adds it all."""
+    found, shallow = fleet(), "mirror_batches_total"
+    found.heard(1, snapshot(row(stint=stint(50, 60, batches=10)), built_batches=2))
+    assert sample(found, shallow, path="shallow") == 8
+    found.heard(1, snapshot(row(stint=stint(50, 60, batches=10)), built_batches=6))
+    assert sample(found, shallow, path="shallow") == 8
+    found.heard(1, snapshot(row(stint=stint(50, 70, batches=15)), built_batches=6))
+    assert sample(found, shallow, path="shallow") == 9
+
+
+def test_reasons_to_rewrite_begin_at_0() -> None:
+    """All for which ``Rewriter`` counts: a rate does not see a counter that begins with 1."""
+    refused = re.findall(r"HaltReason\.(\w+)", inspect.getsource(admit._refused))
+    counted = re.findall(r"count\(HaltReason\.(\w+)", inspect.getsource(forward))
+    assert len(refused) > 3
+    assert counted == ["OLD_FORMAT"]
+    slugs = {HaltReason[name].slug for name in (*refused, *counted)} | {each.slug for each in admit.RewriteWish}
+    assert {slug for slug in slugs if sample(fleet(), "mirror_batches_total", path="deep", reason=slug) == 0} == slugs
 
 
 def test_caught_up() -> None:
