@@ -21,6 +21,7 @@ from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.look import Sync
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState
+from mirror.service.sync.settings import ACLS, GROUPS
 from mirror.service.worker_settings import Handover
 
 AGAIN_S = 600.0
@@ -29,8 +30,6 @@ NAMED = 5
 """Most groups that a line names."""
 OK, FAILED, OFF = "ok", "failed", "off"
 """The results of a look. off: a cluster has no ACLs."""
-GROUPS, ACLS = "group_offsets", "topic_acls"
-"""The two parts, as counters name them."""
 
 
 class Trouble:
@@ -94,7 +93,6 @@ class Syncing:
 
     async def _keep(self, part: str, look: Callable[[Sync], Awaitable[str]], trouble: Trouble, every_s: float) -> None:
         loop = asyncio.get_running_loop()
-        self._gauges[f"synced_at_s/{part}"] = time.time()
         while True:
             began_at = loop.time()
             try:
