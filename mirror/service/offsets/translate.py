@@ -59,6 +59,11 @@ class Commit(NamedTuple):
     now: int
     of: int
 
+    @property
+    def is_rewind(self) -> bool:
+        """True if the group has read further there."""
+        return self.offset < self.now
+
 
 class MovedGroup(NamedTuple):
     """A group's offsets at the source, and those that it gets at the destination."""
@@ -257,10 +262,10 @@ class Translator:
                     found.append((topic.name, partition, shared))
         return sorted(found)
 
-    async def check(self, moved: MovedGroup) -> None:
+    async def check(self, moved: MovedGroup, *, allow_rewind: bool = False) -> None:
         """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
         without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
-        its records.
+        its records. ``allow_rewind``: it may take the group back at the destination.
 
         Raises:
             NotTranslated: it may not; the message says why and what to do.
@@ -281,6 +286,15 @@ class Translator:
                 f"into the same destination partition as what the group has read. Say at {self._alias} from where the "
                 "group reads it (--to-latest skips what is there now), then apply again: "
                 f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
+            )
+        back = [
+            f"{one.topic}-{one.partition} ({one.now}, back to {one.offset})" for one in moved.commits if one.is_rewind
+        ]
+        if back and not allow_rewind:
+            raise NotTranslated(
+                f"group {moved.group} has read further at {self._alias_there}: {some(back, NAMED)}. It has moved "
+                "already; --allow-rewind commits the lower offsets all the same, and the group reads these records "
+                "again"
             )
         there = await self._members(moved.group)
         if there:
@@ -337,9 +351,11 @@ class Translator:
         found += ["", f"for group {moved.group} at {self._alias_there}:"]
         commits = [("topic", "partition", "commit", "committed now", "")]
         for one in moved.commits:
-            note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
+            notes = ["it would go back"] if one.is_rewind else []
+            if one.of > 1:
+                notes.append(f"the least of {one.of} topics: some records of the others are read again")
             now = str(one.now) if one.now >= 0 else "-"
-            commits.append((one.topic, str(one.partition), str(one.offset), now, note))
+            commits.append((one.topic, str(one.partition), str(one.offset), now, "; ".join(notes)))
         found += aligned(commits)
         behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
         if behind:
@@ -377,8 +393,11 @@ def _told(place: MappedOffset, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 
-async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+async def translate_group(
+    flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None], allow_rewind: bool = False
+) -> str:
     """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
+    ``allow_rewind``: also lower ones than the group has there.
 
     Returns:
         What was done, in words.
@@ -392,7 +411,7 @@ async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Cal
         moved = await translator.group(group)
         tell("\n".join(translator.told(moved)))
         try:
-            await translator.check(moved)
+            await translator.check(moved, allow_rewind=allow_rewind)
         except (NotTranslated, GroupError) as error:
             if apply:
                 raise NotTranslated(f"nothing was committed: {error}") from error
