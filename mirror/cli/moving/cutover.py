@@ -218,7 +218,7 @@ class _Run:
                 adopting,
                 name,
                 given,
-                configure=lambda flow_id: configuration.write_reversed(self._path, into, flow.name, flow_id),
+                configure=lambda flow_id: configuration.prepared(self._path, into, flow.name, flow_id),
                 tell=self._tell,
                 dry_run=dry_run,
                 begun=begun,
