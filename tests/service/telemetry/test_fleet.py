@@ -14,6 +14,7 @@ from mirror.records import admit
 from mirror.relay.hot import forward
 from mirror.relay.stats import GivenUp
 from mirror.service.flows.overview import late_workers
+from mirror.service.telemetry import fleet as module
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
 from mirror.service.telemetry.families import flows
 from mirror.service.telemetry.fleet import Fleet
@@ -121,6 +122,42 @@ def test_reasons_to_rewrite_begin_at_0() -> None:
     assert counted == ["OLD_FORMAT"]
     slugs = {HaltReason[name].slug for name in (*refused, *counted)} | {each.slug for each in admit.RewriteWish}
     assert {slug for slug in slugs if sample(fleet(), "mirror_batches_total", path="deep", reason=slug) == 0} == slugs
+
+
+def test_partitions_that_are_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Topics come and go. What was counted of them stays in the flow's account, and nothing is kept of each.
+    2. Not while somebody here has the partition, nor while the group does not say that every partition has an owner: a
+       source that is away for hours is no topic that is gone.
+    3. One that comes back is counted on.
+    """
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    found = fleet(1)
+    found.heard(1, snapshot(row("old"), row("new")))
+    before = found.replicated
+    monkeypatch.setattr(module, "FORGET_S", -1.0)
+    found.heard(1, snapshot())
+    assert found.totals().keys() == {("old", 0), ("new", 0)}
+    found.heard(1, snapshot(gone=(Gone("old", 0, stint()),)))
+    for unassigned, kept in ((None, True), (1, True), (0, False)):
+        found.heard(1, snapshot() | {"unassigned": unassigned})
+        assert (("old", 0) in found.totals()) is kept
+        assert (("old", 0) in found._backlogs) is kept
+        assert found.replicated == before
+    assert found.totals().keys() == {("new", 0)}
+    assert found._away_since == {}
+    found.heard(1, snapshot(row("old", stint=stint(50, 57, number=2))))
+    assert found.replicated == before.plus(stint(50, 57).totals)
+
+
+def test_partitions_that_are_gone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, before the hour is over."""
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    found = fleet(1)
+    found.heard(1, snapshot(row("old")))
+    for _ in range(3):
+        found.heard(1, snapshot(gone=(Gone("old", 0, stint()),)) | {"unassigned": 0})
+    assert found.totals().keys() == {("old", 0)}
 
 
 def test_caught_up() -> None:
