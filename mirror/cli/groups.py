@@ -51,6 +51,10 @@ offsets.add_command(take_over)
 @click.option(
     "--apply", is_flag=True, help="With --group: commit them at the destination, for a group that is idle there."
 )
+@click.option(
+    "--allow-rewind", is_flag=True,
+    help="With --group: also lower offsets than the group has at the destination. It reads records again.",
+)  # fmt: skip
 def translate(
     path: Path,
     name: str,
@@ -60,10 +64,12 @@ def translate(
     direction: str | None,
     group: str | None,
     apply: bool,
+    allow_rewind: bool,
 ) -> None:
     """Translate one offset, or those of a consumer group.
 
     An offset without a record on the other side becomes that of the next record, as a consumer would find it.
+    Nothing is committed for a group that has read further at the destination, as one that has moved already.
 
     \b
         mirror offsets translate -c mirror.yaml --topic orders --partition 3 --offset 12345
@@ -82,14 +88,14 @@ def translate(
 
     flow = resolve.flow_sides(chosen(load(path), name)).under("-offsets")
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
-        work = offsets.translate_group(flow, group, apply=apply, tell=click.echo)
-    elif group is None and topic is not None and offset is not None and not apply:
+        work = offsets.translate_group(flow, group, apply=apply, tell=click.echo, allow_rewind=allow_rewind)
+    elif group is None and topic is not None and offset is not None and not (apply or allow_rewind):
         back = direction == "destination-to-source"
         work = offsets.translate_offset(flow, topic, partition, offset, to_source=back)
     else:
         raise click.UsageError(
-            "give --topic and --offset (and --partition, --direction), or --group (and --apply), whose offsets are "
-            "translated from the source to the destination"
+            "give --topic and --offset (and --partition, --direction), or --group (and --apply, --allow-rewind), whose "
+            "offsets are translated from the source to the destination"
         )
     try:
         click.echo(asyncio.run(work))

@@ -1,4 +1,4 @@
-"""Texts for people: rows in columns, durations."""
+"""Texts for people: rows in columns, durations, enumerations."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,17 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the rows as lines, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def many(count: int, what: str) -> str:
+    """Returns a number of things in words. ``what``: one of them."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def some(texts: Sequence[str], most: int = 10, *, between: str = ", ") -> str:
+    """Returns texts for a message, at most so many of them, and the number of those that are left out."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def duration_text(seconds: float) -> str:

@@ -172,7 +172,6 @@ COVERED = {
     "service/offsets/ends.py": "service/offsets/test_show.py",
     "service/offsets/sides.py": "service/offsets/test_translate.py",
     "service/sync/copies.py": "service/sync/test_plan.py",
-    "service/sync/look.py": "service/sync/test_offsets.py",
     "service/sync/settings.py": "service/sync/test_plan.py",
     "service/plan/ask/deadletters.py": "service/plan/checks/test_deadletters.py",
     "service/plan/ask/copies.py": "service/plan/test_command.py",

@@ -2,11 +2,18 @@
 
 import pytest
 
-from mirror.service.texts import aligned, duration_text
+from mirror.service.texts import aligned, duration_text, many, some
 
 
 def test_columns() -> None:
     assert aligned([("a", "bb", ""), ("ccc", "d", "e")]) == ["a    bb", "ccc  d   e"]
+
+
+def test_enumerations() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert some([str(number) for number in range(12)]).endswith("8, 9 and 2 more")
+    assert some(["a", "b", "c"], 2, between="; ") == "a; b and 1 more"
+    assert [many(count, "group") for count in (0, 1, 1_000)] == ["0 groups", "1 group", "1,000 groups"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def cutover(
         raise click.UsageError("--group is not for --reverse: groups move when the flow back is cut over")
     commands = replace(Commands.of(path), at=at or "", flow=flow.name)
     folder = out or Path(f"cutover-{flow.id.replace('->', '-')}")
-    options = Options(window_s=window, timeout_s=timeout, version=_version(), **decided)
+    options = Options(window_s=window, timeout_s=timeout, groups=groups, version=_version(), **decided)
     run = _Run(
         path=path, at=at, config=config, flow=flow, commands=commands, groups=groups, folder=folder, options=options
     )
@@ -218,7 +218,7 @@ class _Run:
                 adopting,
                 name,
                 given,
-                configure=lambda flow_id: configuration.write_reversed(self._path, into, flow.name, flow_id),
+                configure=lambda flow_id: configuration.prepared(self._path, into, flow.name, flow_id),
                 tell=self._tell,
                 dry_run=dry_run,
                 begun=begun,

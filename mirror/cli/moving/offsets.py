@@ -46,7 +46,7 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     except NetworkError as error:
         fail(commands.rendered(str(error)), EXIT_FAILED)
     show(shape, found, lambda _: commands.rendered(as_text(found)))
-    unknown = any(row["why"] for row in found["partitions"]) or found["missing"]
+    unknown = any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
     absent = sorted(set(groups) - {group["group"] for group in found["groups"]})
     if absent:
         fail(f"no offsets of these topics at the source: group {', '.join(absent)}", EXIT_FAILED)

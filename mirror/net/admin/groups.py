@@ -13,14 +13,18 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import GROUP, find_coordinators
-from mirror.net.errors import ConnectionLost, NetworkError, Refused
-from mirror.wire.errors import ErrorCode
+from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable
+from mirror.wire.errors import ErrorCode, error_name
 
 PATIENCE_S = 30.0
 """How long a coordinator that is not ready is asked again."""
 PAUSE_S = 0.2
 LIST_PATIENCE_S = 10.0
 """How long brokers may take to list their groups, if one of them has."""
+READY_S = 5.0
+"""How long a broker that still loads groups is asked for its list again."""
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Where the brokers keep groups. Who leads a partition of it lists the groups there."""
 MOST_GROUPS = 50
 """Groups in one OffsetFetch request."""
 BY_NAME = 9
@@ -66,6 +70,19 @@ class Listed(NamedTuple):
         return not self.is_share and (self.kind not in ("", "classic") or self.protocol_type in (CONSUMER, ""))
 
 
+class Listing(NamedTuple):
+    """The groups that the brokers list.
+
+    Attributes:
+        groups: by name.
+        lacking: why groups may be missing, for each broker that has not listed all of its own, and for each partition
+            of ``OFFSETS_TOPIC`` that nobody leads; empty: they are all.
+    """
+
+    groups: dict[str, Listed]
+    lacking: tuple[str, ...]
+
+
 class CommittedOffset(NamedTuple):
     """An offset, and the text that was committed with it."""
 
@@ -83,32 +100,57 @@ class Groups:
         self._cluster = cluster
         self._nodes: dict[str, int] = {}
 
-    async def listed(self) -> dict[str, Listed]:
-        """Returns the groups that the brokers list, by name. Without the right to describe the cluster, they list those
-        that may be described. A broker that is away, or still loads, leaves its groups out.
+    async def listed(self) -> Listing:
+        """Returns the groups that the brokers list. Without the right to describe the cluster, they list those that may
+        be described.
 
         Raises:
             NetworkError: no broker answers.
         """
+        name, until = self._cluster.name, asyncio.get_running_loop().time() + READY_S
+        answers: dict[int, Any] = {}
+        lacking = {node_id: f"broker {node_id} of {name}: no answer" for node_id in self._cluster.nodes}
 
-        async def ask(node_id: int) -> Any:
-            request = ListGroupsRequest(states_filter=[], types_filter=[])
-            answer = await self._cluster.call(request, node_id=node_id)
-            if answer.error_code and answer.error_code not in NOT_READY:
-                raise Refused(f"{self._cluster.name}: ListGroups", answer.error_code)
-            return answer
+        async def ask(node_id: int) -> None:
+            try:
+                while True:
+                    answer = await self._cluster.call(
+                        ListGroupsRequest(states_filter=[], types_filter=[]), node_id=node_id
+                    )
+                    if answer.error_code and answer.error_code not in NOT_READY:
+                        raise Refused(f"broker {node_id} of {name}: ListGroups", answer.error_code)
+                    answers[node_id] = answer
+                    if not answer.error_code:
+                        lacking.pop(node_id, None)
+                        return
+                    lacking[node_id] = f"broker {node_id} of {name}: {error_name(answer.error_code)}"
+                    if asyncio.get_running_loop().time() >= until:
+                        return
+                    await asyncio.sleep(PAUSE_S)
+            except NetworkError as error:
+                lacking[node_id] = str(error)
+                raise
 
-        answers = await self._cluster.ask_all(ask, patience_s=LIST_PATIENCE_S)
-        return {
+        await self._cluster.ask_all(ask, patience_s=LIST_PATIENCE_S)
+        listed = {
             group.group_id: Listed(
                 group.group_id,
                 group.protocol_type,
                 (group.group_state or "") if answer.version >= STATE_SINCE else "",
                 (group.group_type or "").lower() if answer.version >= KIND_SINCE else "",
             )
-            for answer in answers
+            for answer in answers.values()
             for group in answer.groups
         }
+        return Listing(listed, (*(why for _, why in sorted(lacking.items())), *self._leaderless()))
+
+    def _leaderless(self) -> list[str]:
+        """Returns the partitions of ``OFFSETS_TOPIC`` without a leader, as far as the metadata tells: no broker lists
+        their groups, and none answers with an error for it."""
+        known = self._cluster.topics.get(OFFSETS_TOPIC)
+        leaders = known.leaders if known is not None else {}
+        name = self._cluster.name
+        return [f"{name}: {OFFSETS_TOPIC}-{index} has no leader" for index, at in leaders.items() if at.node_id < 0]
 
     async def states(self, listed: Mapping[str, Listed], groups: Collection[str]) -> dict[str, str]:
         """Returns the state of each of these groups that is among the ``listed``. One in a state of ``EMPTY`` has no
@@ -125,8 +167,20 @@ class Groups:
         return states
 
     async def in_use(self, groups: Collection[str]) -> set[str]:
-        """Returns those of the groups that have members. Raises as ``listed`` and ``states``."""
-        states = await self.states(await self.listed(), groups)
+        """Returns those of the groups that have members.
+
+        Raises:
+            NetworkError: as ``listed`` and ``states``; or one of the groups is not listed, and not all brokers have
+                listed theirs.
+        """
+        listed, lacking = await self.listed()
+        absent = [name for name in groups if name not in listed]
+        if absent and lacking:
+            raise Unreachable(
+                f"{self._cluster.name}: not known whether group {absent[0]} is in use: {lacking[0]}. Try again once "
+                "all brokers list their groups"
+            )
+        states = await self.states(listed, groups)
         return {name for name, state in states.items() if state not in EMPTY}
 
     async def described(self, groups: Collection[str]) -> dict[str, tuple[str, int]]:

@@ -8,12 +8,14 @@ import importlib.util
 import random
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Protocol, cast
 
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirror.net.connection import Connection
-from mirror.net.errors import AuthenticationFailed, NetworkError, Unsupported
+from mirror.net.errors import AuthenticationFailed, NetworkError, RequestTimedOut, Unsupported
 from mirror.net.security.options import GSSAPI, OAUTHBEARER, SCRAM, SaslOptions, SecurityOptions
 from mirror.net.security.tokens import tokens_of
 from mirror.wire.errors import ErrorCode, error_name
@@ -27,6 +29,11 @@ LEAST_LEFT_S = 1.0
 """With less left of its session, a connection is given up."""
 LEAST_ITERATIONS = 4096
 """Of SCRAM's hash: what Kafka's clients accept, and brokers use."""
+MOST_ITERATIONS = 1_000_000
+"""More than anybody advises (OWASP: 600,000), and what kafka-python takes at most: some seconds of hashes, where the 32
+bits of the field are an hour."""
+THREADS = 4
+"""For the steps of one mechanism."""
 MOST_ROUNDS = 16
 """More messages than any mechanism exchanges."""
 
@@ -152,9 +159,20 @@ class Session:
         return _Bearer(token.value, self._options.tokens.extensions)
 
     async def _step(self, work: Any, *arguments: Any) -> Any:
-        """Runs a part of the mechanism. A thread does it: SCRAM computes thousands of hashes, GSSAPI asks a server."""
+        """Runs a part of the mechanism. A thread does it: SCRAM computes thousands of hashes, GSSAPI asks a server. Not
+        one of those that resolve names: if that server hangs, each waits for it, and nothing else could be reached."""
+        mechanism, within_s = self._options.mechanism, self._connection.options.setup_timeout_s
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.to_thread(work, *arguments)
+            async with asyncio.timeout(within_s):
+                return await loop.run_in_executor(_threads(mechanism), work, *arguments)
+        except TimeoutError as error:
+            why = "it waits for Kerberos, whose server (KDC) may not answer; see krb5.conf, or"
+            raise RequestTimedOut(
+                f"{self._connection.name}: {mechanism} was not done within {within_s:g} s: "
+                f"{why if mechanism == GSSAPI else 'this machine is overloaded;'} raise "
+                "socket.connection.setup.timeout.ms"
+            ) from error
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
         except Exception as error:  # whatever a mechanism makes of an answer that it does not expect
@@ -174,6 +192,12 @@ class Session:
         if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
             return AuthenticationFailed(f"{name}: {mechanism} is refused: {told or error_name(code)}")
         return AuthenticationFailed(f"{name}: {mechanism}: {error_name(code)}" + (f", {told}" if told else ""))
+
+
+@cache
+def _threads(mechanism: str) -> ThreadPoolExecutor:
+    """Returns the threads for a mechanism: one that hangs does not hold up the others."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix=f"sasl {mechanism}")
 
 
 def _failed(connection: Connection, error: Exception) -> NetworkError:
@@ -211,6 +235,11 @@ class _Scram:
                 raise AuthenticationFailed("SCRAM: the broker's nonce does not continue ours")
             if not fields.get("s") or int(fields.get("i", "0")) < LEAST_ITERATIONS:
                 raise AuthenticationFailed(f"SCRAM: the broker asks for less than {LEAST_ITERATIONS} iterations")
+            if int(fields["i"]) > MOST_ITERATIONS:
+                raise AuthenticationFailed(
+                    f"SCRAM: the broker asks for {int(fields['i']):,} iterations, more than {MOST_ITERATIONS:,}; "
+                    "create the user's credentials anew with fewer"
+                )
         self._answers += 1
         return self._inner.receive(auth_bytes)
 

@@ -21,9 +21,9 @@ from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, passes, state_t
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.identity import producer_id, same_owner
 from mirror.relay.durable.loops import trace
-from mirror.service.cutover.still import some
 from mirror.service.offsets.ends import Key, PartitionEnds
 from mirror.service.offsets.translate import NotTranslated, Translator
+from mirror.service.texts import some
 
 MOST_IDS = 99
 

@@ -15,12 +15,12 @@ from mirror.service.cutover.certificate import FILE, MOVED, SKIPPED, Audit, cert
 from mirror.service.cutover.files import as_json, write_whole
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import State
-from mirror.service.cutover.still import ends_of, moved, some, unstable, written
+from mirror.service.cutover.still import ends_of, moved, unstable, written
 from mirror.service.cutover.world import Found, World
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.offsets.ends import PartitionEnds
-from mirror.service.sync.plan import GroupPlan, GroupState
-from mirror.service.texts import duration_text
+from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState
+from mirror.service.texts import duration_text, many, some
 
 POLL_S = 0.5
 """Pause between two looks while the copy catches up."""
@@ -49,6 +49,7 @@ class Options:
         timeout_s: the longest wait for the copy.
         skip_audit: there is no audit; the certificate says so.
         accept_unproven: goes on if the audit found no difference, but could not prove everything.
+        groups: the names of the groups to move, if only these; each has to be there.
         version: the mirror's, for the certificate.
     """
 
@@ -56,6 +57,7 @@ class Options:
     timeout_s: float = 600.0
     skip_audit: bool = False
     accept_unproven: bool = False
+    groups: tuple[str, ...] = ()
     version: str = ""
 
 
@@ -98,6 +100,8 @@ class Cutover:
         if "certified" not in state.done:
             self._check(found)
             self._uncovered(found)
+            if self._options.groups and "audited" not in state.done:
+                self._check_known(await self._world.groups(apply=False))  # the audit may take hours
             found = await self._stopped(state, found)
             found = await self._drained(state, found)
             self._audited(state)
@@ -151,13 +155,14 @@ class Cutover:
         would("2 drained", lambda: self._check_running(found), waits)
         audit = "would be skipped" if self._options.skip_audit else "would compare both clusters"
         self._tell(f"3 audited: {'done before' if 'audited' in done else audit}")
-        plans = await self._world.groups(apply=False)
+        seen = await self._world.groups(apply=False)
+        plans = seen.groups
         members = await self._world.members([plan.group for plan in plans])
         due = sum(len(plan.due) for plan in plans)
         would(
             "4 groups",
-            lambda: self._check_groups(plans, members, behind_too=not behind),
-            f"would commit {_many(due, 'offset')} of {_many(len(plans), 'group')}",
+            lambda: self._check_groups(seen, members, behind_too=not behind),
+            f"would commit {many(due, 'offset')} of {many(len(plans), 'group')}",
         )
         self._tell(f"5 certificate: would be written to {self._folder / FILE}")
         self._tell("nothing was changed")
@@ -271,14 +276,14 @@ class Cutover:
                     "again, or with a longer --timeout"
                 )
             if self._clock() - told_at >= TOLD_EVERY_S:
-                self._tell(f"2 drained: {lag:,} records of {_many(len(behind), 'partition')} to go")
+                self._tell(f"2 drained: {lag:,} records of {many(len(behind), 'partition')} to go")
                 told_at = self._clock()
             await self._rest(POLL_S)
             found = await self._look()
             self._check(found)
             self._check_unmoved(state, found)
         self._note(state, "drained")
-        self._tell(f"2 drained: {_COPIED}, {_many(len(found.rows), 'partition')}")
+        self._tell(f"2 drained: {_COPIED}, {many(len(found.rows), 'partition')}")
         return found
 
     @staticmethod
@@ -287,7 +292,7 @@ class Cutover:
         if behind and found.running:
             lag = sum(row.lag or 0 for row in behind)
             raise Refused(
-                f"{lag:,} records of {_many(len(behind), 'partition')} are to be copied, and no mirror does that: "
+                f"{lag:,} records of {many(len(behind), 'partition')} are to be copied, and no mirror does that: "
                 f"{found.running}"
             )
 
@@ -344,23 +349,35 @@ class Cutover:
 
     async def _carried(self, state: State) -> list[GroupPlan]:
         """Commits the groups' offsets. Done with each run until there is a certificate: once more does no harm."""
-        before = await self._world.groups(apply=False)
-        self._check_groups(before, await self._world.members([plan.group for plan in before]))
-        plans = await self._world.groups(apply=True)
-        self._check_groups(plans, await self._world.members([plan.group for plan in plans]))
+        for apply in (False, True):
+            seen = await self._world.groups(apply=apply)
+            plans = seen.groups
+            self._check_groups(seen, await self._world.members([plan.group for plan in plans]))
         carried = sum(plan.carried for plan in plans)
         self._note(state, "groups", groups=[plan.group for plan in plans])
         ahead = [plan.group for plan in plans if plan.state is GroupState.AHEAD]
         if ahead:
             self._tell(f"4 groups: left alone, since they have read further at the destination: {some(ahead)}")
-        self._tell(f"4 groups: {_many(carried, 'offset')} of {_many(len(plans), 'group')} committed at the destination")
+        self._tell(f"4 groups: {many(carried, 'offset')} of {many(len(plans), 'group')} committed at the destination")
         return plans
 
-    @staticmethod
-    def _check_groups(plans: Sequence[GroupPlan], members: Sequence[str], *, behind_too: bool = True) -> None:
+    def _check_known(self, seen: GroupsPlan) -> None:
+        """Refuses if a group may be missing: nobody would move it, and the certificate would not have it."""
+        if seen.failed:
+            raise Refused(f"{seen.failed}, so groups may be left behind; {seen.remedy}, then run this again")
+        known = {plan.group for plan in seen.groups}
+        absent = [name for name in self._options.groups if name not in known]
+        if absent:
+            raise Refused(
+                f"group {some(absent)} has no committed offsets of this flow's topics at the source, or the mirror's "
+                "principal may not describe it: check --group, then run this again"
+            )
+
+    def _check_groups(self, seen: GroupsPlan, members: Sequence[str], *, behind_too: bool = True) -> None:
+        self._check_known(seen)
         stuck = [
             f"group {plan.group}: {plan.why}" + (f"; {plan.remedy}" if plan.remedy else "")
-            for plan in plans
+            for plan in seen.groups
             if plan.state not in MOVED and (behind_too or plan.state is not GroupState.BEHIND)
         ]
         stuck += [
@@ -401,8 +418,4 @@ class Cutover:
 
 
 def _topics(rows: Sequence[PartitionEnds]) -> str:
-    return _many(len({row.topic for row in rows}), "topic")
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return many(len({row.topic for row in rows}), "topic")

@@ -1,7 +1,9 @@
 """The configuration of the flow that leads back: the same file, with the flow turned round."""
 
 import io
+import os
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -60,22 +62,49 @@ def reversed_text(text: str, flow: str, flow_id: str) -> str:
     return out.getvalue()
 
 
-def write_reversed(path: Path, into: Path, flow: str, flow_id: str) -> str:
-    """Writes the configuration of the flow back, readable for its owner only.
+def prepared(path: Path, into: Path, flow: str, flow_id: str) -> Callable[[], str]:
+    """Makes and checks the configuration of the flow back, and leaves no file.
 
     Returns:
-        Where it is.
+        What writes it, readable for its owner only, and returns where it is; raises NotConfigured, too.
 
     Raises:
-        NotConfigured: it cannot be made, would be wrong, or cannot be written.
+        NotConfigured: it cannot be made, would be wrong, cannot be written, or would replace another one.
     """
     if into.absolute() == path.absolute():
         raise NotConfigured(f"{into} is the configuration that is read: name another file with --config-out")
+    checked = into.with_name(f".{into.name}.checked.{os.getpid()}")  # beside it: relative paths in it hold
     try:
-        write_whole(into, reversed_text(path.read_text(encoding="utf-8"), flow, flow_id))
-        load(into)
+        text = reversed_text(path.read_text(encoding="utf-8"), flow, flow_id)
+        _check_place(into, text)
+        try:
+            write_whole(checked, text)
+            load(checked)
+        finally:
+            checked.unlink(missing_ok=True)
     except OSError as error:
         raise NotConfigured(f"{into} cannot be written: {error.strerror}") from error
     except ConfigError as error:
-        raise NotConfigured(f"{into} was written, and is wrong: {error}") from error
-    return str(into)
+        why = str(error).replace(str(checked), str(into))
+        raise NotConfigured(
+            f"the configuration of the flow back would be wrong, so it is not written: {why}"
+        ) from error
+
+    def write() -> str:
+        try:
+            _check_place(into, text)
+            write_whole(into, text)
+        except OSError as error:
+            raise NotConfigured(f"{into} cannot be written: {error.strerror}") from error
+        return str(into)
+
+    return write
+
+
+def _check_place(into: Path, text: str) -> None:
+    """Refuses to replace a file that somebody has edited."""
+    if into.exists() and into.read_bytes() != text.encode():
+        raise NotConfigured(
+            f"{into} is there, and is not what would be written: it was edited, or is of another cutover. Move it "
+            "away, or name another file with --config-out"
+        )

@@ -11,9 +11,9 @@ from mirror.service.cutover.adopting import Adopting, Adoption
 from mirror.service.cutover.certificate import SKIPPED, Audit
 from mirror.service.cutover.command import Refused
 from mirror.service.cutover.state import Subject
-from mirror.service.cutover.still import some
 from mirror.service.cutover.world import Found
 from mirror.service.offsets.ends import Key, PartitionEnds
+from mirror.service.texts import some
 
 _WHY = "docs/OPERATING.md says what to do then (Moving over)"
 
@@ -124,7 +124,7 @@ async def prepare(
     name: str,
     given: Certified,
     *,
-    configure: Callable[[str], str],
+    configure: Callable[[str], Callable[[], str]],
     tell: Callable[[str], object],
     dry_run: bool,
     begun: Mapping[Key, str] = MappingProxyType({}),
@@ -135,13 +135,14 @@ async def prepare(
         adopting: of the flow back.
         name: of the flow back.
         given: the certificate.
-        configure: writes the configuration for a flow id, and returns its path; not called in a dry run.
+        configure: makes the configuration for a flow id; returns what writes it and returns its path.
         tell: gets lines of text.
         dry_run: only says so.
         begun: see ``Adopting.begun``.
 
     Raises:
         NotAdopted, NetworkError: see ``Adopting``.
+        NotConfigured: the configuration cannot be written; nothing is written down then.
     """
     rows: Sequence[PartitionEnds] = [given.rows[key] for key in sorted(given.rows)]
     adoption = await adopting.plan(name, rows, begun)
@@ -149,10 +150,11 @@ async def prepare(
         tell(f"{row.name}: the same up to offset {row.source_end}; what comes from there on is copied back")
     if adoption.begun:
         tell(f"begun before, and left as it is: {some(adoption.begun)}")
+    write = configure(adoption.flow_id)
     if dry_run:
         tell(f"would write down the beginning of flow {name} (flow.id {adoption.flow_id}); nothing was changed")
         return adoption
     await adopting.write(adoption)
     tell(f"written down: flow {name} (flow.id {adoption.flow_id}) begins there")
-    tell(f"configuration: {configure(adoption.flow_id)}")
+    tell(f"configuration: {write()}")
     return adoption

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mirror.service.commands import Commands
-from mirror.service.cutover.still import some
+from mirror.service.texts import some
 
 
 def after_cutover(data: Mapping[str, Any], commands: Commands, bootstrap: str, folder: Path) -> list[str]:

@@ -1,12 +1,9 @@
 """Whether producers have stopped, by two looks at the source's ends. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mirror.service.offsets.ends import Key, PartitionEnds
-
-MOST_NAMED = 10
-"""Most partitions that a message names."""
 
 Ends = dict[str, dict[str, int]]
 """topic -> partition, as text -> the source's log end: as JSON has it."""
@@ -64,9 +61,3 @@ def moved(before: Ends, after: Ends) -> list[str]:
 
 def _told(end: int | None) -> str:
     return "nothing" if end is None else str(end)
-
-
-def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """Returns names for a message, with the number of those that are left out."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

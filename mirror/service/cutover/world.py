@@ -16,7 +16,7 @@ from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.selection import Selection
 from mirror.service.sync.look import Sync
-from mirror.service.sync.plan import GroupPlan
+from mirror.service.sync.plan import GroupsPlan
 from mirror.service.sync.settings import SyncSettings
 
 SUFFIX = "-cutover"
@@ -55,7 +55,7 @@ class World(Protocol):
     async def look(self) -> Found:
         """Looks at all partitions."""
 
-    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+    async def groups(self, *, apply: bool) -> GroupsPlan:
         """Looks at the groups. ``apply``: commits their offsets at the destination."""
 
     async def members(self, groups: Collection[str]) -> list[str]:
@@ -131,7 +131,7 @@ class RealWorld:
             running=running,
         )
 
-    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+    async def groups(self, *, apply: bool) -> GroupsPlan:
         """See ``World.groups``."""
         async with Sync(self._flow, self._settings) as sync:
             return await sync.groups(apply=apply)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ONCE = frozenset({"topic_unknown", "topic_gone"})
 """Events that every worker finds out by itself, and that are logged once."""
+MOST_TOLD = 1_000
+"""Most of them that are remembered."""
 
 
 class _Line:
@@ -76,7 +78,8 @@ class RunningFlow:
         """Numbers of workers in which it has failed at least once: the others do not wait for them."""
         self._waits: dict[str, float] = {}
         """Reason why workers wait -> since when (monotonic). Each is logged once, until no worker waits any more."""
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
+        """Lines that were logged once and for all, the last ones: the oldest first."""
         self._digest: Digest | None = None
         self._orphans: list[str] = []
         """Members whose process died while no worker could have them leave the group."""
@@ -261,7 +264,9 @@ class RunningFlow:
             told = f"{event} {fields}"
             if told in self._told:
                 return
-            self._told.add(told)
+            self._told[told] = None
+            if len(self._told) > MOST_TOLD:
+                del self._told[next(iter(self._told))]
         write = getattr(self._digest or self.log, message["level"])
         write(event, worker=child.number, **self.commands.line(fields))
 

@@ -166,8 +166,10 @@ class Pages:
     async def _metrics(self, _: Request) -> Response:
         # Loaded at the first request, so that the start need not wait for it.
         from mirror.service.telemetry import metrics
+        from mirror.service.telemetry.usage import files
 
         served = self._served
+        await files.look_at(protection(served.flows.values()))
         flows = list(served.flows.values())
         text = metrics.render(
             flows, served.processes, self._version, reloads=served.reloading, clusters=protection(flows)

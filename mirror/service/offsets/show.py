@@ -34,9 +34,12 @@ async def offsets(flow: FlowSides, settings: SyncSettings) -> dict[str, Any]:
         ends = FlowEnds(flow.selection, translator)
         rows = await ends.look()
         async with Sync(flow, settings) as sync:
-            plans = await sync.groups(apply=False)
+            seen = await sync.groups(apply=False)
+        plans = seen.groups
         members = await Groups(translator.source).in_use([plan.group for plan in plans])
-        return as_data(flow, rows, plans, members, not_covered=ends.not_covered(), missing=ends.missing())
+        unlisted = f"{seen.failed}; {seen.remedy}" if seen.failed else ""
+        uncovered, missing = ends.not_covered(), ends.missing()
+        return as_data(flow, rows, plans, members, not_covered=uncovered, missing=missing, unlisted=unlisted)
 
 
 def as_data(
@@ -47,8 +50,10 @@ def as_data(
     *,
     not_covered: Sequence[str] = (),
     missing: Sequence[str] = (),
+    unlisted: str = "",
 ) -> dict[str, Any]:
-    """Returns the object for JSON. ``members``: groups that have members at the source. Pure."""
+    """Returns the object for JSON. ``members``: groups that have members at the source; ``unlisted``: why groups may be
+    missing. Pure."""
     return {
         "flow": flow.name,
         "flow_id": flow.id,
@@ -57,6 +62,7 @@ def as_data(
         "groups": [_group(plan, in_use=plan.group in members) for plan in plans],
         "not_covered": list(not_covered),
         "missing": list(missing),
+        "unlisted": unlisted,
     }
 
 
@@ -129,6 +135,8 @@ def as_text(data: dict[str, Any]) -> str:
         lines += [f"{group['group']}: {group['remedy']}" for group in data["groups"] if group["remedy"]]
     else:
         lines += ["", "no group of the source that is selected has offsets of these topics"]
+    if data["unlisted"]:
+        lines += ["", data["unlisted"]]
     if data["missing"]:
         lines += ["", f"not at the source, or not to be described there: {', '.join(data['missing'])}"]
     if data["not_covered"]:

@@ -20,7 +20,7 @@ from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
 from mirror.service.offsets.sides import FlowSides
-from mirror.service.texts import aligned
+from mirror.service.texts import aligned, some
 from mirror.wire.errors import ErrorCode, error_name
 
 NAMED = 5
@@ -58,6 +58,11 @@ class Commit(NamedTuple):
     offset: int
     now: int
     of: int
+
+    @property
+    def is_rewind(self) -> bool:
+        """True if the group has read further there."""
+        return self.offset < self.now
 
 
 class MovedGroup(NamedTuple):
@@ -257,10 +262,10 @@ class Translator:
                     found.append((topic.name, partition, shared))
         return sorted(found)
 
-    async def check(self, moved: MovedGroup) -> None:
+    async def check(self, moved: MovedGroup, *, allow_rewind: bool = False) -> None:
         """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
         without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
-        its records.
+        its records. ``allow_rewind``: it may take the group back at the destination.
 
         Raises:
             NotTranslated: it may not; the message says why and what to do.
@@ -282,6 +287,15 @@ class Translator:
                 "group reads it (--to-latest skips what is there now), then apply again: "
                 f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
             )
+        back = [
+            f"{one.topic}-{one.partition} ({one.now}, back to {one.offset})" for one in moved.commits if one.is_rewind
+        ]
+        if back and not allow_rewind:
+            raise NotTranslated(
+                f"group {moved.group} has read further at {self._alias_there}: {some(back, NAMED)}. It has moved "
+                "already; --allow-rewind commits the lower offsets all the same, and the group reads these records "
+                "again"
+            )
         there = await self._members(moved.group)
         if there:
             raise NotTranslated(
@@ -297,7 +311,8 @@ class Translator:
             _, count = (await groups.described([group]))[group]
             if count:
                 return f"{count} member{'s' if count > 1 else ''}"
-            listed = (await groups.listed()).get(group)
+            # One that no broker lists, and that has members all the same, is refused at the commit.
+            listed = (await groups.listed()).groups.get(group)
         except NetworkError as error:
             raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
         return "members" if listed is not None and listed.state not in EMPTY else ""
@@ -336,15 +351,17 @@ class Translator:
         found += ["", f"for group {moved.group} at {self._alias_there}:"]
         commits = [("topic", "partition", "commit", "committed now", "")]
         for one in moved.commits:
-            note = f"the least of {one.of} topics: some records of the others are read again" if one.of > 1 else ""
+            notes = ["it would go back"] if one.is_rewind else []
+            if one.of > 1:
+                notes.append(f"the least of {one.of} topics: some records of the others are read again")
             now = str(one.now) if one.now >= 0 else "-"
-            commits.append((one.topic, str(one.partition), str(one.offset), now, note))
+            commits.append((one.topic, str(one.partition), str(one.offset), now, "; ".join(notes)))
         found += aligned(commits)
         behind = [f"{topic}:{partition}" for topic, partition, shared in moved.unread if not shared or self.exact]
         if behind:
-            found.append(f"without an offset at {self._alias}, so none is committed: {_some(behind)}")
+            found.append(f"without an offset at {self._alias}, so none is committed: {some(behind, NAMED)}")
         if moved.others:
-            found.append(f"not of this flow, so not translated: {_some(moved.others)}")
+            found.append(f"not of this flow, so not translated: {some(moved.others, NAMED)}")
         return found
 
 
@@ -376,8 +393,11 @@ def _told(place: MappedOffset, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
 
 
-async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None]) -> str:
+async def translate_group(
+    flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None], allow_rewind: bool = False
+) -> str:
     """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
+    ``allow_rewind``: also lower ones than the group has there.
 
     Returns:
         What was done, in words.
@@ -391,7 +411,7 @@ async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Cal
         moved = await translator.group(group)
         tell("\n".join(translator.told(moved)))
         try:
-            await translator.check(moved)
+            await translator.check(moved, allow_rewind=allow_rewind)
         except (NotTranslated, GroupError) as error:
             if apply:
                 raise NotTranslated(f"nothing was committed: {error}") from error
@@ -400,8 +420,3 @@ async def translate_group(flow: FlowSides, group: str, *, apply: bool, tell: Cal
             return "nothing was committed; --apply commits this"
         await translator.apply(group, moved.commits)
         return f"committed {len(moved.commits)} offset{'s' if len(moved.commits) > 1 else ''} for group {group}"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

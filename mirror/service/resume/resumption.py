@@ -22,6 +22,8 @@ ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
 RECREATED = HaltReason.RECREATED.slug
 ANSWER_S = 60.0
 """Longest wait for a worker's answer; after that, the request counts as not answered."""
+KEYS_S = 10.0
+"""The same where any worker can tell: then the next one is asked."""
 
 _LOOK = "; `mirror status` shows what is copied here, and `mirror plan` what would be"
 
@@ -149,7 +151,7 @@ class Resumption:
 
     async def _one(self, kind: str, number: int, keys: list[Key], wish: Mapping[str, list[str]]) -> list[ResumeOutcome]:
         try:
-            answer = await self._ask(number, kind, keys=keys, **wish)
+            answer = await self._ask(number, kind, ANSWER_S, keys=keys, **wish)
         except NotAsked as error:
             return [ResumeOutcome(*key, str(error)) for key in keys]
         return [ResumeOutcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
@@ -160,23 +162,33 @@ class Resumption:
         return any(name == topic for name, _ in flow) or any(row.topic == topic for _, row in self._fleet.rows)
 
     async def _flow_keys(self) -> set[Key]:
-        """Returns every partition of the flow, as the first worker that is ready reports them."""
-        for worker in self._fleet.workers.values():
-            if worker.ready:
-                answer = await self._ask(worker.number, say.KEYS)
-                return {(topic, index) for topic, indices in answer["keys"].items() for index in indices}
-        raise NotAsked("no worker is ready; see `mirror status`, and try again")
+        """Returns every partition of the flow, as the first worker that is ready and answers reports them."""
+        ready = [worker for worker in self._fleet.workers.values() if worker.ready]
+        why = NotAsked("no worker is ready; see `mirror status`, and try again")
+        if ready:
+            least_s = min(worker.quiet_s for worker in ready)
+            why = NotAsked(f"no worker was heard of for {least_s:.0f} s; see `mirror status`, and try again")
+        for worker in ready:
+            if worker.quiet_s:  # stopped or stuck: it would be waited for in vain
+                continue
+            try:
+                answer = await self._ask(worker.number, say.KEYS, KEYS_S)
+            except NotAsked as error:
+                why = error
+                continue
+            return {(topic, index) for topic, indices in answer["keys"].items() for index in indices}
+        raise why
 
-    async def _ask(self, number: int, kind: str, **fields: object) -> Message:
+    async def _ask(self, number: int, kind: str, within_s: float, **fields: object) -> Message:
         self._asked += 1
         asked = self._asked
         answer = self._answers[asked] = asyncio.get_running_loop().create_future()
         try:
             if not self._children[number].send(kind, id=asked, **fields):
                 raise NotAsked("the worker is not running at the moment; try again")
-            return await asyncio.wait_for(answer, ANSWER_S)
+            return await asyncio.wait_for(answer, within_s)
         except TimeoutError:
-            raise NotAsked(f"the worker did not answer within {ANSWER_S:.0f} s") from None
+            raise NotAsked(f"the worker did not answer within {within_s:.0f} s") from None
         finally:
             self._answers.pop(asked, None)
 

@@ -5,13 +5,14 @@ partition changes hands, two may run for a moment, or none: neither does harm.
 """
 
 import asyncio
+import time
 from collections.abc import Collection
 from typing import Protocol
 
 from mirror.relay.assignment import Key
 from mirror.service import channel as say
 from mirror.service.channel import ChannelLog, Message
-from mirror.service.child import Child
+from mirror.service.child import Child, ending
 from mirror.service.worker_settings import Handover
 
 MODULE, NAME = "mirror.service.sync.process", "mirror-sync"
@@ -35,14 +36,18 @@ class SyncKeeper:
     """Runs the process while this worker is the one to do so, and starts it again if it dies.
 
     Attributes:
-        counters, gauges: the process's own, for the worker's snapshots; counters include those of former processes.
-            Without a process, there are no gauges.
+        counters, gauges: the process's own, for the worker's snapshots; counters include those of former processes, and
+            a failure for each that died. From one process to the next, the only gauge is when something was last in
+            step: a process that dies again and again before it has looked is one that fails.
     """
 
     def __init__(self, handover: Handover, log: ChannelLog) -> None:
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
         self._base: dict[str, float] = {}
+        self._synced_at_s: dict[str, float] = {}
+        """As gauges: when each part was last in step; at first, when the first process was started."""
+        self._parts = handover.sync.parts
         self._log = log
         self._child = Child(handover.number, self._hear, module=MODULE, name=NAME)
         self._child.add(handover)
@@ -70,18 +75,22 @@ class SyncKeeper:
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        self.gauges = {}
+        self.gauges = {}  # from now on, another worker's process does it
 
     async def _run(self) -> None:
         """Runs one process after the other. Cancelled, it kills the one that runs: there is nothing to finish."""
+        self._synced_at_s = {f"synced_at_s/{part}": time.time() for part in self._parts}
+        self.gauges = dict(self._synced_at_s)
         while True:
             self._base = dict(self.counters)
             try:
-                detail = f"its process ended with exit code {await self._child.run(self._begun)}"
+                detail = f"its process {ending(await self._child.run(self._begun))}"
             except Exception as error:
                 # Copying goes on, whatever this is.
                 detail = f"{type(error).__name__}: {error}"
-            self.gauges = {}
+            self.gauges = dict(self._synced_at_s)
+            for name in (f"syncs/{part}/failed" for part in self._parts):
+                self.counters[name] = self.counters.get(name, 0) + 1
             pause_s = self._child.pause_s()
             self._log.warning("sync_died", detail=detail, restart_s=round(pause_s, 3))
             await asyncio.sleep(pause_s)
@@ -94,7 +103,8 @@ class SyncKeeper:
         if kind == say.LOG:
             getattr(self._log, message["level"])(message["event"], **message["fields"])
         elif kind == say.SNAPSHOT:
-            self.gauges = message["gauges"]
+            self._synced_at_s |= {name: at for name, at in message["gauges"].items() if name in self._synced_at_s}
+            self.gauges = message["gauges"] | self._synced_at_s
             self.counters = {
                 name: self._base.get(name, 0) + message["counters"].get(name, 0)
                 for name in {**self._base, **message["counters"]}

@@ -7,7 +7,7 @@ from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.sync.acls import AclsPlan, sync_acls
 from mirror.service.sync.offsets import OffsetsSync
-from mirror.service.sync.plan import GroupPlan
+from mirror.service.sync.plan import GroupsPlan
 from mirror.service.sync.settings import SyncSettings
 
 SUFFIX = "-sync"
@@ -30,7 +30,7 @@ class Sync:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+    async def groups(self, *, apply: bool) -> GroupsPlan:
         """Looks at the groups, see ``OffsetsSync.look``."""
         return await self._offsets.look(apply=apply)
 
@@ -43,7 +43,7 @@ class Sync:
 
 async def look_once(
     flow: FlowSides, settings: SyncSettings, *, dry_run: bool
-) -> tuple[list[GroupPlan] | None, AclsPlan | None]:
+) -> tuple[GroupsPlan | None, AclsPlan | None]:
     """Looks once, and does what ``settings`` say; with ``dry_run``, does nothing, and looks at both groups and ACLs.
 
     Returns:

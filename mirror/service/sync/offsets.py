@@ -16,8 +16,9 @@ from mirror.relay.partition.claim import Committed
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.sync.copies import DestinationPlace, FlowCopies
-from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
+from mirror.service.sync.plan import NAMED, GroupPlan, GroupsPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
+from mirror.service.texts import some
 from mirror.wire.errors import ErrorCode
 
 AT_ONCE = 20
@@ -60,15 +61,16 @@ class OffsetsSync:
         self._share_here = ShareGroups(translator.source)
         self._share_there = ShareGroups(translator.destination)
 
-    async def look(self, *, apply: bool) -> list[GroupPlan]:
-        """Looks at every selected group that has offsets of mirrored topics. ``apply``: also commits what is due.
+    async def look(self, *, apply: bool) -> GroupsPlan:
+        """Looks at every selected group that has offsets of mirrored topics. ``apply``: also commits what is due. If a
+        broker of the source does not list its groups, those that are known are looked at, and ``failed`` says so.
 
         Raises:
             NetworkError: a cluster does not answer.
         """
         await self._copies.renew()
-        listed = {name: one for name, one in (await self._here.listed()).items() if self._settings.selects(name)}
-        plans = await self._read(listed)
+        listed, lacking = await self._here.listed()
+        plans = await self._read({name: one for name, one in listed.items() if self._settings.selects(name)})
         await self._copies.look((row.topic, row.partition) for plan in plans for row in plan.rows)
         for plan in plans:
             plan.rows = [self._placed(row) for row in plan.rows]
@@ -77,7 +79,12 @@ class OffsetsSync:
         waiting = [plan for plan in plans if plan.state is GroupState.IN_STEP]
         for at in range(0, len(waiting), AT_ONCE):
             await self._carry(waiting[at : at + AT_ONCE], sources, apply=apply)
-        return plans
+        found = GroupsPlan(groups=plans)
+        if lacking:
+            why = some(lacking, NAMED, between="; ")
+            found.failed = f"not all groups of {self._aliases[0]} are known: {why}"
+            found.remedy = "see that these brokers run, and have read their groups"
+        return found
 
     # -- the source ----------------------------------------------------------------------------------------------------
 
@@ -118,7 +125,7 @@ class OffsetsSync:
         return self._flow.aliases
 
     async def _skip_active(self, plans: list[GroupPlan]) -> None:
-        listed = await self._there.listed()
+        listed, _ = await self._there.listed()  # a group that is not known to be in use is refused at the commit
         states = await self._there.states(listed, [plan.group for plan in plans])
         for plan in plans:
             if plan.group in listed and listed[plan.group].is_share is not plan.is_share:

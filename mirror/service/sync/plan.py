@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mirror.net.admin.groups import SHARE, CommittedOffset
 from mirror.service.sync.copies import DestinationPlace
+from mirror.service.texts import some
 
 NO_GROUP = (
     "no group of the source has offsets of mirrored topics, or none is selected (groups, groups.exclude), or the "
@@ -95,6 +96,16 @@ class GroupPlan:
         return [move for move in self.moves if move.is_due]
 
 
+@dataclass(slots=True, kw_only=True)
+class GroupsPlan:
+    """What a look at the groups of a flow has found. ``failed``: why groups may be missing; empty: they are all.
+    ``remedy``: what to do about it."""
+
+    groups: list[GroupPlan]
+    failed: str = ""
+    remedy: str = ""
+
+
 def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping[Key, Collection[Key]]) -> None:
     """Fills in moves and state of a plan with rows.
 
@@ -122,9 +133,9 @@ def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping
         there = now[key].offset if key in now else -1
         plan.moves.append(Move(*key, CommittedOffset(least.spot.offset, metadata), there, len(rows)))
     if failed:
-        plan.stop(GroupState.FAILED, _some(failed))
+        plan.stop(GroupState.FAILED, some(failed, NAMED, between="; "))
     elif held:
-        plan.stop(GroupState.HELD, _some(held))
+        plan.stop(GroupState.HELD, some(held, NAMED, between="; "))
     elif any(row.spot.behind for row in plan.rows):
         plan.stop(GroupState.BEHIND, "not all that it has read is copied yet")
     elif any(move.to.offset < move.now for move in plan.moves):
@@ -138,9 +149,4 @@ NAMED = 3
 
 
 def _names(keys: Iterable[Key]) -> str:
-    return _some([f"{topic}-{partition}" for topic, partition in keys])
-
-
-def _some(texts: list[str]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return "; ".join(texts[:NAMED]) + more
+    return some([f"{topic}-{partition}" for topic, partition in keys], NAMED, between="; ")

@@ -21,6 +21,7 @@ from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.look import Sync
 from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState
+from mirror.service.sync.settings import ACLS, GROUPS
 from mirror.service.worker_settings import Handover
 
 AGAIN_S = 600.0
@@ -29,8 +30,6 @@ NAMED = 5
 """Most groups that a line names."""
 OK, FAILED, OFF = "ok", "failed", "off"
 """The results of a look. off: a cluster has no ACLs."""
-GROUPS, ACLS = "group_offsets", "topic_acls"
-"""The two parts, as counters name them."""
 
 
 class Trouble:
@@ -94,7 +93,6 @@ class Syncing:
 
     async def _keep(self, part: str, look: Callable[[Sync], Awaitable[str]], trouble: Trouble, every_s: float) -> None:
         loop = asyncio.get_running_loop()
-        self._gauges[f"synced_at_s/{part}"] = time.time()
         while True:
             began_at = loop.time()
             try:
@@ -127,7 +125,8 @@ class Syncing:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     async def _groups(self, sync: Sync) -> str:
-        plans = await sync.groups(apply=True)
+        found = await sync.groups(apply=True)
+        plans = found.groups
         moved = [plan for plan in plans if plan.carried]
         self._count("synced_offsets", sum(plan.carried for plan in moved))
         for state in GroupState:
@@ -139,12 +138,15 @@ class Syncing:
                 offsets=sum(plan.carried for plan in moved),
                 groups=[plan.group for plan in moved[:NAMED]],
             )
-        if not plans and not self._none_told:
+        none = not plans and not found.failed
+        if none and not self._none_told:
             self._log.info("group_offsets_none", detail=NO_GROUP)
-        self._none_told = not plans
-        failed = [plan for plan in plans if plan.state is GroupState.FAILED]
-        self._group_trouble.look(_told(failed))
-        return FAILED if failed else OK
+        self._none_told = none
+        told = _told([plan for plan in plans if plan.state is GroupState.FAILED])
+        if found.failed:
+            told.append(("unlisted", found.failed, found.remedy))
+        self._group_trouble.look(told)
+        return FAILED if told else OK
 
     # -- ACLs ----------------------------------------------------------------------------------------------------------
 

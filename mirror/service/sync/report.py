@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from mirror.service.sync.acls import AclsPlan
-from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, WantedOffset
-from mirror.service.texts import aligned
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupsPlan, GroupState, Move, WantedOffset
+from mirror.service.texts import aligned, many
 
 TO_MOVE, IN_STEP = "to_move", GroupState.IN_STEP.value
 """A group whose offsets would be committed (``--dry-run``); one whose offsets are there."""
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 
 
-def as_text(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applied: bool) -> str:
+def as_text(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) -> str:
     """Returns tables and a summary. None: that part was not looked at."""
     lines: list[str] = []
     if groups is not None:
@@ -23,11 +23,12 @@ def as_text(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applie
     return "\n".join(lines)
 
 
-def as_data(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applied: bool) -> dict[str, Any]:
+def as_data(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) -> dict[str, Any]:
     """Returns the same for JSON."""
     found: dict[str, Any] = {"applied": applied}
     if groups is not None:
-        found["groups"] = [_group_data(plan, applied=applied) for plan in groups]
+        found["groups"] = [_group_data(plan, applied=applied) for plan in groups.groups]
+        found["groups_failed"] = groups.failed
     if acls is not None:
         found["acls"] = {
             "wanted": len(acls.wanted),
@@ -40,18 +41,22 @@ def as_data(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None, *, applie
     return found
 
 
-def failed(groups: Sequence[GroupPlan] | None, acls: AclsPlan | None) -> bool:
+def failed(groups: GroupsPlan | None, acls: AclsPlan | None) -> bool:
     """Returns True if something could not be done."""
-    of_groups = any(plan.state is GroupState.FAILED for plan in groups or ())
+    of_groups = groups is not None and (
+        bool(groups.failed) or any(plan.state is GroupState.FAILED for plan in groups.groups)
+    )
     return of_groups or (acls is not None and bool(acls.failed) and not acls.off)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
+def _groups(found: GroupsPlan, *, applied: bool) -> list[str]:
+    plans = found.groups
+    more = [f"{found.failed}; {found.remedy}"] if found.failed else []
     if not plans:
-        return [NO_GROUP]
+        return more or [NO_GROUP]
     table: list[Sequence[str]] = [_TITLES]
     for plan in plans:
         moves = {(move.topic, move.partition): move for move in plan.moves}
@@ -66,20 +71,16 @@ def _groups(plans: Sequence[GroupPlan], *, applied: bool) -> list[str]:
         f"{counts[state]} {state.replace('_', ' ')}" for state in (*order, TO_MOVE, IN_STEP) if counts[state]
     )
     offsets = sum(plan.carried if applied else len(plan.due) for plan in plans)
-    done = f"{_many(offsets, 'offset')} committed"
+    done = f"{many(offsets, 'offset')} committed"
     if not applied:
-        done = f"nothing was committed; {_many(offsets, 'offset')} would be"
-    lines.append(f"{_many(len(plans), 'group')} ({told}): {done}")
-    return lines
+        done = f"nothing was committed; {many(offsets, 'offset')} would be"
+    lines.append(f"{many(len(plans), 'group')} ({told}): {done}")
+    return lines + more
 
 
 def _state(plan: GroupPlan, *, applied: bool) -> str:
     """Returns the group's state. One whose offsets are yet to be committed is not in step before that is done."""
     return TO_MOVE if plan.state is GroupState.IN_STEP and plan.due and not applied else plan.state.value
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _row(plan: GroupPlan, row: WantedOffset, move: Move | None, *, applied: bool) -> tuple[str, ...]:
@@ -138,5 +139,5 @@ def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
         lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
     if not plan.off and (plan.wanted or not plan.failed):
         done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
-        lines.append(f"{_many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
+        lines.append(f"{many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
     return lines

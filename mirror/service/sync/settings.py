@@ -6,6 +6,9 @@ from typing import Any, Self
 
 from mirror.service.selection import topic_pattern
 
+GROUPS, ACLS = "group_offsets", "topic_acls"
+"""The two parts, as counters name them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncSettings:
@@ -31,6 +34,11 @@ class SyncSettings:
     def anything(self) -> bool:
         """True if there is something to keep in step."""
         return self.offsets or self.acls
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that are kept in step."""
+        return (*([GROUPS] if self.offsets else []), *([ACLS] if self.acls else []))
 
     def selects(self, group: str) -> bool:
         """Returns True if this group's offsets are to be carried over."""

@@ -2,16 +2,16 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Protocol
 
 from mirror.audited import Look
 from mirror.service.telemetry.fleet import Fleet
+from mirror.service.telemetry.usage.files import Beside
 
 LOOK_S = 5.0
 Stamp = tuple[int, int, int]
+Seen = tuple[Stamp | None, Look]
 
 
 class Audited(Protocol):
@@ -47,7 +47,7 @@ class Audits:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._seen: dict[str, tuple[Stamp | None, Look]] = {}
+        self._looks: Beside[str, Seen] = Beside(_looked, _not_looked, name="audits")
 
     async def keep(self) -> None:
         """Looks again and again, until cancelled."""
@@ -56,13 +56,16 @@ class Audits:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Looks at the files of all flows once. Those that have not changed are not read."""
+        """Looks at the files of all flows once. Those that have not changed are not read. Of one whose volume hangs,
+        what was seen stays."""
         files = self._service.settings.audit_files
-        if files:
-            known = {path: self._seen.get(path) for path in files.values()}
-            self._seen = await _beside(known)
+        await self._looks.look(files.values())
         for name, flow in self._service.flows.items():
-            flow.fleet.audit = self._seen[files[name]][1] if name in files else None
+            path = files.get(name)
+            flow.fleet.audit = None if path is None else self._seen(path)[1]
+
+    def _seen(self, path: str) -> Seen:
+        return self._looks.known.get(path) or _not_looked(path, "its volume does not answer")
 
 
 def _stamp(path: str) -> Stamp | None:
@@ -75,31 +78,10 @@ def _stamp(path: str) -> Stamp | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-Known = Mapping[str, tuple[Stamp | None, Look] | None]
+def _looked(path: str, before: Seen | None) -> Seen:
+    stamp = _stamp(path)
+    return before if before and stamp and before[0] == stamp else (stamp, Look.at(path))
 
 
-def _looked(known: Known) -> dict[str, tuple[Stamp | None, Look]]:
-    made = {}
-    for path, before in known.items():
-        stamp = _stamp(path)
-        made[path] = before if before and stamp and before[0] == stamp else (stamp, Look.at(path))
-    return made
-
-
-async def _beside(known: Known) -> dict[str, tuple[Stamp | None, Look]]:
-    """Looks in a thread that nobody waits for at the end: a volume that hangs must keep nothing from its work, nor from
-    its end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[dict[str, tuple[Stamp | None, Look]]] = loop.create_future()
-
-    def tell(found: dict[str, tuple[Stamp | None, Look]]) -> None:
-        if not done.done():
-            done.set_result(found)
-
-    def work() -> None:
-        found = _looked(known)
-        with suppress(RuntimeError):  # the loop is closed by now
-            loop.call_soon_threadsafe(tell, found)
-
-    threading.Thread(target=work, name="audits", daemon=True).start()
-    return await done
+def _not_looked(path: str, why: object) -> Seen:
+    return None, Look(path, None, f"{path} cannot be looked at: {why}")

@@ -26,6 +26,11 @@ RESTING = {"halted", "paused"}
 QUIET_S = 10.0
 """A worker reports once a second. One that was not heard of for this long is stopped or stuck, and its last report may
 not be true any more."""
+FORGET_S = 3_600.0
+"""A partition that no worker here has had for this long, while each of the flow has an owner, is of a topic that is
+gone, or another machine's: what was counted of it is kept in one sum."""
+LOOK_EVERY_S = 60.0
+"""How often such partitions are looked for."""
 
 
 @dataclass(slots=True)
@@ -101,9 +106,16 @@ class Fleet:
         """Number of partitions of the whole flow, whoever copies them."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
         self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
+        self._forgotten = Totals()
+        """What was counted of partitions that are forgotten."""
+        self._away_since: dict[Key, float] = {}
+        """Partitions with an account that no worker here has -> when that was first seen (monotonic)."""
+        self._looked_at = 0.0
         self._left_halted: dict[Key, PartitionRow] = {}
         """The last row of each partition that was halted when it was let go here."""
         self._ended_skipped: list[GivenUp] = []
+        self._shallow_batches = 0
+        """The most that was told of them."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -148,6 +160,23 @@ class Fleet:
             self._accounts[row.key].told(process, row.stint)
             self._backlogs[row.key].seen(row.source_end, row.position, worker.heard_at)
             worker.rows[row.key] = row
+        if (now := time.monotonic()) - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Adds up what was counted of partitions that are long gone, and keeps nothing else of them: topics may come
+        and go for years. While nobody has some of the flow's partitions, as when the source is away, they may be
+        back."""
+        here = {key for worker in self.workers.values() for key in worker.rows}
+        self._away_since = {key: self._away_since.get(key, now) for key in self._accounts if key not in here}
+        if self.unassigned != 0:
+            return
+        for key in [key for key, since in self._away_since.items() if now - since > FORGET_S]:
+            self._forgotten = self._forgotten.plus(self._accounts.pop(key).totals)
+            self._backlogs.pop(key, None)
+            self._left_halted.pop(key, None)
+            del self._away_since[key]
 
     def alive(self, number: int, message: Mapping[str, Any]) -> None:
         """Takes a worker's report from before it has anything to copy."""
@@ -198,13 +227,24 @@ class Fleet:
                     yield worker, row._replace(lag_records=row.lag_records or None)
 
     def totals(self) -> dict[Key, Totals]:
-        """Returns records, batches, bytes and filled offsets of every partition that was ever copied here."""
+        """Returns records, batches, bytes and filled offsets of every partition that was copied here, but for those
+        that are forgotten (``FORGET_S``)."""
         return {key: account.totals for key, account in self._accounts.items()}
 
     @property
     def replicated(self) -> Totals:
-        """The sum of ``totals``: the one account of what was copied, for metrics, status and log."""
-        return reduce(Totals.plus, self.totals().values(), Totals())
+        """The sum of ``totals``, and of what is forgotten: the one account of what was copied, for metrics, status and
+        log."""
+        return reduce(Totals.plus, self.totals().values(), self._forgotten)
+
+    def shallow_batches(self) -> int:
+        """Returns how many batches were copied as they are, as far as is known; never less than before.
+
+        Batches that are built here are counted when they are built, not once the destination has them, and again if
+        they are built again. So the difference may fall for a while: it is told again once it is larger."""
+        known = self.replicated.batches - round(self.counter("built_batches"))
+        self._shallow_batches = max(self._shallow_batches, known)
+        return self._shallow_batches
 
     @property
     def states(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from mirror.cli import main
 from mirror.net.errors import Unreachable
-from mirror.service.offsets import show
+from mirror.service.offsets import show, translate
 from mirror.service.sync.settings import SyncSettings
 from tests.service.config.loading import base
 from tests.service.cutover.worlds import group, row
@@ -69,9 +69,28 @@ def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     assert call(config).exit_code == 1
     found["data"] = shown([row()], [], missing=["gone"])
     assert call(config).exit_code == 1
+    found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
+    assert call(config).exit_code == 1
+    assert "\nbroker 2 of west: no answer; see to it\n" in call(config).stdout
     found["error"] = Unreachable("cluster west: nobody answers")
     result = call(config)
     assert (result.exit_code, result.stderr) == (1, "cluster west: nobody answers\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--apply",), ("--apply", "--allow-rewind"), ("--allow-rewind",)])
+def test_translating_a_group(config: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options go as far as what commits; those for groups are refused with a single offset."""
+    asked: list[dict[str, Any]] = []
+
+    async def translate_group(_: object, group: str, *, tell: object, **how: bool) -> str:
+        asked.append(how)
+        return "done"
+
+    monkeypatch.setattr(translate, "translate_group", translate_group)
+    assert call(config, "--group", "billing", *options, words=("translate",)).stdout == "done\n"
+    assert asked == [{"apply": "--apply" in options, "allow_rewind": "--allow-rewind" in options}]
+    if options:
+        assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 64
 
 
 def test_a_flow_that_is_not_there(config: Path) -> None:

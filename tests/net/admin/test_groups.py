@@ -1,9 +1,12 @@
 """Groups of real brokers of several versions, and coordinators that are not ready."""
 
+import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -11,10 +14,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from mirror.net.admin import groups as module
 from mirror.net.admin.groups import NOT_READY, CommittedOffset, Groups, Listed, Offsets
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Refused
+from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ClusterOptions
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
+from mirror.wire.fetch import Node
 from tests.service.stage.kafka_side import create_topic, produce
 
 KEY = ("t", 0)
@@ -51,6 +56,83 @@ async def test_a_refusal_is_told_at_once() -> None:
     (found,) = (await groups.committed(["g"])).values()
     assert isinstance(found, Refused)
     assert groups.asked == 1
+
+
+class Brokers(Cluster):
+    """A cluster whose brokers list these groups, or answer with an error: the next of theirs, the last one again and
+    again."""
+
+    def __init__(self, **brokers: list[list[str] | int | NetworkError]) -> None:
+        super().__init__("west", ClusterOptions(bootstrap=()))
+        self.script = {int(name.removeprefix("b")): script for name, script in brokers.items()}
+        self.nodes = {node_id: Node(node_id, f"b{node_id}", 9092) for node_id in self.script}
+
+    async def call(self, request: Any, *, node_id: int = -1, **_: Any) -> Any:
+        script = self.script[node_id]
+        said = script.pop(0) if len(script) > 1 else script[0]
+        if isinstance(said, NetworkError):
+            raise said
+        code, names = (said, list[str]()) if isinstance(said, int) else (0, said)
+        rows = [
+            SimpleNamespace(group_id=each, protocol_type="consumer", group_state="Empty", group_type="classic")
+            for each in names
+        ]
+        return SimpleNamespace(error_code=code, groups=rows, version=5)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READY_S", 0.05)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+
+
+async def test_all_brokers_list_their_groups(impatient: None) -> None:
+    """One that still loads is asked again: then nothing is lacking."""
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    found = await Groups(Brokers(b1=[["a"]], b2=[loading, loading, ["b"]])).listed()
+    assert (set(found.groups), found.lacking) == ({"a", "b"}, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (Unreachable("west broker 2 at b2:9092: refused"), "west broker 2 at b2:9092: refused"),
+        (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "broker 2 of west: COORDINATOR_LOAD_IN_PROGRESS (14)"),
+        (int(ErrorCode.COORDINATOR_NOT_AVAILABLE), "broker 2 of west: COORDINATOR_NOT_AVAILABLE (15)"),
+    ],
+)
+async def test_a_broker_that_does_not_list_its_groups(said: int | NetworkError, why: str, impatient: None) -> None:
+    """Those of the others are listed, and which one does not answer is told: its groups are not known. So nobody can
+    say that a group is not in use that no broker lists."""
+    groups = Groups(Brokers(b1=[["a"]], b2=[said]))
+    found = await groups.listed()
+    assert (set(found.groups), found.lacking) == ({"a"}, (why,))
+    assert await groups.in_use(["a"]) == set()
+    with pytest.raises(Unreachable, match=r"west: not known whether group b is in use: .*broker 2"):
+        await groups.in_use(["a", "b"])
+
+
+async def test_a_broker_that_hangs(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIST_PATIENCE_S", 0.05)
+    brokers = Brokers(b1=[["a"]], b2=[["b"]])
+    answered = brokers.call
+
+    async def call(request: Any, *, node_id: int = -1, **more: Any) -> Any:
+        await asyncio.sleep(60 if node_id == 2 else 0)
+        return await answered(request, node_id=node_id, **more)
+
+    monkeypatch.setattr(brokers, "call", call)
+    found = await Groups(brokers).listed()
+    assert (set(found.groups), found.lacking) == ({"a"}, ("broker 2 of west: no answer",))
+
+
+async def test_a_log_of_groups_that_nobody_leads(impatient: None) -> None:
+    """No broker has an error to tell, and its groups are in no list."""
+    brokers = Brokers(b1=[["a"]])
+    brokers.topics["__consumer_offsets"] = Topic(
+        name="__consumer_offsets", topic_id=None, internal=True, leaders={0: Leader(1, 0), 1: Leader(-1, 0)}
+    )
+    assert (await Groups(brokers).listed()).lacking == ("west: __consumer_offsets-1 has no leader",)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +212,8 @@ async def test_each_version(version: str, topic_name: str) -> None:
                 # confluent-kafka 2.16 sends the end of a C string as well.
                 assert used_offset[key]._replace(metadata=used_offset[key].metadata.rstrip("\0")) == (3, "noted")
                 assert (found["idle"], found["nobody"]) == ({key: CommittedOffset(7, "ours")}, {})
-                listed = await groups.listed()
+                listed, lacking = await groups.listed()
+                assert lacking == ()
                 assert set(listed) == {"used", "idle"}
                 told = version != "0.11.0.3" and version >= "2.6"
                 assert [listed[name].state for name in ("used", "idle")] == (["Stable", "Empty"] if told else ["", ""])

@@ -14,7 +14,7 @@ import pytest
 import mirror.net.cluster
 from mirror.net.cluster import Cluster
 from mirror.net.connection import Connection
-from mirror.net.errors import AuthenticationFailed
+from mirror.net.errors import AuthenticationFailed, RequestTimedOut
 from mirror.net.health import pulse
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.security import sasl, tokens
@@ -71,6 +71,48 @@ async def test_a_session_that_is_renewed_without_a_token(hanging: TokenOptions, 
         await session._task
         assert bool(connection.closed) == (lasts_s < 1)
         connection.close()
+
+
+class Hangs:
+    """Kerberos, whose server does not answer."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.asked = 0
+
+    def auth_bytes(self) -> bytes:
+        self.asked += 1
+        self.over.wait(30)
+        return b""
+
+
+async def test_kerberos_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections wait for it: each ends within its time, names are resolved meanwhile, and clusters with
+    another mechanism are reached. Whoever has given up is not asked for later."""
+    kerberos, quick = Hangs(), types.SimpleNamespace()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    monkeypatch.setattr(sasl, "_mechanism", lambda options, _: kerberos if options.mechanism == "GSSAPI" else quick)
+
+    def session(mechanism: str) -> sasl.Session:
+        connection = Connection(ours, name="west broker 1", options=ConnectionOptions(setup_timeout_s=0.3))
+        return sasl.Session(connection, SecurityOptions(sasl=SaslOptions(mechanism=mechanism)), "h")
+
+    with ours, theirs:
+        waiting = [asyncio.create_task(session("GSSAPI")._step(kerberos.auth_bytes)) for _ in range(40)]
+        await until(lambda: kerberos.asked == sasl.THREADS)
+        assert await asyncio.wait_for(session("PLAIN")._begun(), 5) is quick
+        await asyncio.wait_for(asyncio.get_running_loop().getaddrinfo("127.0.0.1", 9092), 5)
+        for found in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(found, RequestTimedOut)
+            assert str(found) == (
+                "west broker 1: GSSAPI was not done within 0.3 s: it waits for Kerberos, whose server (KDC) may not "
+                "answer; see krb5.conf, or raise socket.connection.setup.timeout.ms"
+            )
+        assert kerberos.asked == sasl.THREADS
+        kerberos.over.set()
+        await asyncio.wait_for(session("GSSAPI")._step(kerberos.auth_bytes), 5)
+        assert kerberos.asked == sasl.THREADS + 1
 
 
 def test_a_server_that_drips_gets_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:

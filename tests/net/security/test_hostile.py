@@ -188,6 +188,7 @@ async def test_host_names_that_cannot_be() -> None:
     [
         ("r={nonce}more,s=c2FsdA==,i=4095", "less than 4096 iterations"),
         ("r={nonce}more,s=,i=4096", "less than 4096 iterations"),
+        ("r={nonce}more,s=c2FsdA==,i=2147483647", "asks for 2,147,483,647 iterations, more than 1,000,000"),
         ("r={nonce},s=c2FsdA==,i=4096", "does not continue ours"),
         ("r=another,s=c2FsdA==,i=4096", "does not continue ours"),
         ("e=unknown-user", "unknown-user"),

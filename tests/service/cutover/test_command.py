@@ -12,7 +12,7 @@ from mirror.service.cutover.command import Cutover, Options, Refused
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import StateUnreadable
 from mirror.service.cutover.world import Found
-from mirror.service.sync.plan import GroupState
+from mirror.service.sync.plan import GroupsPlan, GroupState
 from tests.service.cutover.worlds import SUBJECT, Fake, group, row
 
 
@@ -189,6 +189,59 @@ async def test_groups_that_cannot_move(run: Run, state: GroupState) -> None:
     assert await run(world) == 0
     assert world.did == ["audit", "commit"]
     assert [each["offsets"][0]["destination"] for each in run.certificate()["groups"]] == [7, 9]
+
+
+async def test_groups_that_are_not_known(run: Run) -> None:
+    """A broker does not list its groups: they would be missing in the certificate. Nothing is committed."""
+    world = Fake(unlisted="broker 2 of west: no answer")
+    told = str(await run.refused(world))
+    assert told == "broker 2 of west: no answer, so groups may be left behind; start it, then run this again"
+    assert world.did == ["audit"]
+    assert await run.of(world).foresee() == 1
+    assert [line[0] for line in run.told if "would refuse: broker 2" in line] == ["4"]
+    world.unlisted = ""
+    assert await run(world) == 0
+
+
+@dataclass
+class Failing(Fake):
+    """A broker fails when the offsets are committed."""
+
+    async def groups(self, *, apply: bool) -> GroupsPlan:
+        self.unlisted = "broker 2 of west: no answer" if apply else ""
+        return await super().groups(apply=apply)
+
+
+async def test_a_broker_that_fails_before_the_commit(run: Run) -> None:
+    assert "groups may be left behind" in str(await run.refused(Failing()))
+    assert not (run.folder / "certificate.json").exists()
+
+
+async def test_a_group_that_is_named_and_not_there(run: Run) -> None:
+    """A typo: the groups that were meant would stay behind. It is told before there is an audit, and by a dry run."""
+    world = Fake()
+    told = str(await run.refused(world, groups=("billing", "biling")))
+    assert told == (
+        "group biling has no committed offsets of this flow's topics at the source, or the mirror's principal may not "
+        "describe it: check --group, then run this again"
+    )
+    assert world.did == []
+    assert await run.of(world, groups=("biling",)).foresee() == 1
+    assert [line[0] for line in run.told if "would refuse: group biling" in line] == ["4"]
+    assert await run(world, groups=("billing",)) == 0
+    assert await run(Fake(plans=[]), groups=("billing",)) == 0  # certified before: only what is next is told
+
+
+async def test_a_named_group_that_vanishes(run: Run) -> None:
+    """It was deleted while the audit ran."""
+
+    @dataclass
+    class Vanishing(Fake):
+        def audit(self, out: Path) -> Audit:
+            self.plans = []
+            return super().audit(out)
+
+    assert "group billing has no committed offsets" in str(await run.refused(Vanishing(), groups=("billing",)))
 
 
 async def test_a_group_that_still_reads_at_the_source(run: Run) -> None:

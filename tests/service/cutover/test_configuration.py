@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mirror.service.config import load
-from mirror.service.cutover.configuration import NotConfigured, reverse_path, reversed_text, write_reversed
+from mirror.service.cutover.configuration import NotConfigured, prepared, reverse_path, reversed_text
 
 TEXT = """\
 clusters:
@@ -37,7 +37,7 @@ def test_turned_round(path: Path) -> None:
     """Settings go with it, ids do not; the flow of before is disabled. References and comments stay, paths hold."""
     into = reverse_path(path)
     assert into.name == "m.reverse.yaml"
-    assert write_reversed(path, into, "west->east", "east->west") == str(into)
+    assert prepared(path, into, "west->east", "east->west")() == str(into)
     (back,) = load(into).enabled_flows()
     (forth,) = load(path).enabled_flows()
     assert (back.name, back.id, back.settings.group_id) == ("east->west", "east->west", "")
@@ -60,10 +60,43 @@ def test_and_round_again(path: Path) -> None:
 
 def test_what_cannot_be_turned(path: Path) -> None:
     with pytest.raises(NotConfigured, match="is the configuration that is read"):
-        write_reversed(path, path, "west->east", "east->west")
+        prepared(path, path, "west->east", "east->west")
     with pytest.raises(NotConfigured, match="a->b cannot be found"):
         reversed_text(TEXT, "a->b", "b->a")
     with pytest.raises(NotConfigured, match=r"no/x\.yaml cannot be written"):
-        write_reversed(path, path.parent / "no" / "x.yaml", "west->east", "east->west")
-    with pytest.raises(NotConfigured, match=r"was written, and is wrong: .*flow\.id"):
-        write_reversed(path, path.parent / "x.yaml", "west->east", "a b c")
+        prepared(path, path.parent / "no" / "x.yaml", "west->east", "east->west")
+
+
+def test_one_that_would_be_wrong(path: Path) -> None:
+    """Nothing is written, and what was there stays. Lines are told by the name that the file would have."""
+    into = path.parent / "x.yaml"
+    with pytest.raises(NotConfigured) as caught:
+        prepared(path, into, "west->east", "a b c")
+    assert str(caught.value).startswith(
+        f"the configuration of the flow back would be wrong, so it is not written: {into}:"
+    )
+    assert "flow.id" in str(caught.value)
+    assert {each.name for each in path.parent.iterdir()} == {"m.yaml", "secret"}
+
+
+def test_a_file_that_is_there(path: Path) -> None:
+    """The same once more is fine; one that somebody has edited stays as it is, until it is moved away."""
+    into = reverse_path(path)
+    for _ in range(2):
+        write = prepared(path, into, "west->east", "east->west")
+        assert write() == str(into)
+    edited = into.read_text().replace("16MiB", "32MiB")
+    into.write_text(edited)
+    told = (
+        f"{into} is there, and is not what would be written: it was edited, or is of another cutover. Move it away, or "
+        "name another file with --config-out"
+    )
+    with pytest.raises(NotConfigured) as caught:
+        prepared(path, into, "west->east", "east->west")
+    assert str(caught.value) == told
+    into.unlink()
+    write = prepared(path, into, "west->east", "east->west")
+    into.write_text(edited)  # while the beginning is written down
+    with pytest.raises(NotConfigured, match="is there, and is not what would be written"):
+        write()
+    assert into.read_text() == edited

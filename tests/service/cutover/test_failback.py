@@ -1,13 +1,16 @@
 """What has to be true before the way back is prepared."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mirror.service.cutover.adopting import Adopting, Adoption
 from mirror.service.cutover.certificate import SKIPPED, Audit
 from mirror.service.cutover.command import Refused
-from mirror.service.cutover.failback import Certified, check_at_rest, check_certificate, check_logs
+from mirror.service.cutover.configuration import NotConfigured
+from mirror.service.cutover.failback import Certified, check_at_rest, check_certificate, check_logs, prepare
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.world import Found
 from mirror.service.offsets.ends import PartitionEnds
@@ -26,6 +29,40 @@ def test_the_certificate() -> None:
     with pytest.raises(Refused, match="the audit was skipped"):
         check_certificate(unproven, SUBJECT, skip_audit=False)
     check_certificate(unproven, SUBJECT, skip_audit=True)
+
+
+class Written(Adopting):
+    """What is written down, without a cluster."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    async def plan(self, name: str, rows: object, begun: object) -> Adoption:
+        return Adoption(flow_id=f"{name}.2", pins=[], loops=[], begun=[])
+
+    async def write(self, adoption: Adoption) -> None:
+        self.written.append(adoption.flow_id)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_the_configuration_comes_first(dry_run: bool) -> None:
+    """If it cannot be written, nothing is written down at the former source; a dry run says so as well."""
+
+    def refuse(_: str) -> Callable[[], str]:
+        raise NotConfigured("it is there")
+
+    def configure(flow_id: str) -> Callable[[], str]:
+        told.append(f"prepared {flow_id}")
+        return lambda: "x.yaml"
+
+    adopting, told = Written(), list[str]()
+    with pytest.raises(NotConfigured, match="it is there"):
+        await prepare(adopting, "b->a", GIVEN, configure=refuse, tell=told.append, dry_run=dry_run)
+    assert adopting.written == []
+    await prepare(adopting, "b->a", GIVEN, configure=configure, tell=told.append, dry_run=dry_run)
+    assert adopting.written == ([] if dry_run else ["b->a.2"])
+    assert "prepared b->a.2" in told
+    assert ("configuration: x.yaml" in told) != dry_run
 
 
 def test_the_logs() -> None:

@@ -1,6 +1,6 @@
 """Whether the source's ends stand still, by two looks."""
 
-from mirror.service.cutover.still import ends_of, moved, some, unstable, written
+from mirror.service.cutover.still import ends_of, moved, unstable, written
 from tests.service.cutover.worlds import row
 
 
@@ -26,8 +26,3 @@ def test_moved() -> None:
     assert moved(was, now) == [
         "orders-2: from 10 to 11", "orders-3: from 10 to nothing", "orders-4: from nothing to 10",
     ]  # fmt: skip
-
-
-def test_some() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some([str(number) for number in range(12)]).endswith("8, 9 and 2 more")

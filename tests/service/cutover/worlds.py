@@ -11,7 +11,7 @@ from mirror.service.cutover.state import Subject
 from mirror.service.cutover.world import Found
 from mirror.service.offsets.ends import PartitionEnds
 from mirror.service.sync.copies import DestinationPlace
-from mirror.service.sync.plan import GroupPlan, GroupState, Move, WantedOffset
+from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState, Move, WantedOffset
 
 SUBJECT = Subject(flow="west->east", flow_id="west->east", source_cluster="WEST", destination_cluster="EAST")
 
@@ -56,6 +56,7 @@ class Fake:
     obstacles: list[Obstacle] = field(default_factory=list)
     running: str = ""
     plans: list[GroupPlan] = field(default_factory=lambda: [group()])
+    unlisted: str = ""
     at_source: list[str] = field(default_factory=list)
     verdict: Audit = field(default_factory=lambda: Audit("identical", 0))
     did: list[str] = field(default_factory=list)
@@ -70,11 +71,11 @@ class Fake:
             running=self.running,
         )
 
-    async def groups(self, *, apply: bool) -> list[GroupPlan]:
+    async def groups(self, *, apply: bool) -> GroupsPlan:
         self.did += ["commit"] if apply else []
         for plan in self.plans:
             plan.carried = len(plan.due) if apply else 0
-        return self.plans
+        return GroupsPlan(groups=self.plans, failed=self.unlisted, remedy="start it" if self.unlisted else "")
 
     async def members(self, groups: Collection[str]) -> list[str]:
         return [name for name in self.at_source if name in groups]

@@ -11,6 +11,7 @@ import pytest
 from mirror.reasons import DELETE
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
+from mirror.service.flows import flow as flow_module
 from mirror.service.flows.changes import changes
 from mirror.service.flows.overview import not_ready
 from mirror.service.supervisor import Supervisor
@@ -134,6 +135,20 @@ async def test_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert service.told == [(1, "join", HUB)]
     assert (views[1].counter("fetch_requests"), views[1].counter("cpu_s")) == (7, 0)
     assert service.supervisor._failed is None
+
+
+async def test_what_each_worker_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is logged once; of topics that come and go for years, the last ones are remembered."""
+    monkeypatch.setattr(flow_module, "MOST_TOLD", 2)
+    service = Service(tmp_path, monkeypatch, {EAST: {}, HUB: {}}, workers=2)
+
+    def gone(topic: str) -> int:
+        for number in (1, 2):
+            service.say(number, "log", EAST, level="info", event="topic_gone", fields={"topic": topic})
+        return len([line for line in service.log.of("topic_gone") if line["topic"] == topic])
+
+    assert [gone(topic) for topic in ("a", "a", "b", "c", "c", "a")] == [1, 1, 1, 1, 1, 2]
+    assert len(service.flows[EAST]._told) == 2
 
 
 async def test_when_it_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

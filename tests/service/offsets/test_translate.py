@@ -1,17 +1,21 @@
 """``mirror offsets translate``: two source topics in one destination topic, and a group that moves over."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from mirror.offsetmap.runs import MappedOffset
 from mirror.sandbox import SandboxCluster
+from mirror.service.offsets.sides import FlowSides
+from mirror.service.offsets.translate import MovedGroup, NotTranslated, TranslatedRow, Translator
 from tests.audit.clusters import delete_before
 from tests.service.runs.test_mapped import FLOW, consumer, read_from, translate
 from tests.service.stage.kafka_side import create_topic, end_of, produce
 from tests.service.stage.running import Mirror, config_text, mirror
 
-pytestmark = pytest.mark.broker
 RECORDS = 10
 
 
@@ -28,6 +32,7 @@ def committed(cluster: SandboxCluster, group: str, topic: str) -> int:
     return int(found.offset)
 
 
+@pytest.mark.broker
 def test_two_topics_in_one(
     source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -103,10 +108,45 @@ def test_two_topics_in_one(
     assert committed(destination_cluster, f"{group}-2", merged) < 0
 
 
+def moved(*now: int) -> MovedGroup:
+    """A group that gets offset 7 of each partition, and has these there now; -1: none."""
+    rows = [TranslatedRow("t", index, 5, "t", MappedOffset(7, exact=True)) for index in range(len(now))]
+    return MovedGroup("g", rows, [], [], {("t", index): each for index, each in enumerate(now) if each >= 0})
+
+
+class Alone(Translator):
+    """Of a group that nobody is in."""
+
+    async def _members(self, group: str) -> str:
+        return ""
+
+
+def translator() -> Translator:
+    flow = SimpleNamespace(aliases=("west", "east"), exact=True, name="west->east")
+    return Alone(cast(FlowSides, flow))
+
+
+async def test_a_group_that_has_read_further_there() -> None:
+    """It moved, and somebody runs the command once more: that would take it back. Refused, unless it is accepted."""
+    one = translator()
+    for now in ((-1,), (7,), (3, 7)):
+        await one.check(moved(*now))
+        assert "it would go back" not in "\n".join(one.told(moved(*now)))
+    with pytest.raises(NotTranslated) as caught:
+        await one.check(moved(7, 8, 30))
+    assert str(caught.value) == (
+        "group g has read further at east: t-1 (8, back to 7), t-2 (30, back to 7). It has moved already; "
+        "--allow-rewind commits the lower offsets all the same, and the group reads these records again"
+    )
+    assert "\n".join(one.told(moved(7, 8, 30))).count("it would go back") == 2
+    await one.check(moved(7, 8, 30), allow_rewind=True)
+
+
 def _wait_for_records(process: Mirror, cluster: SandboxCluster, topic: str, count: int) -> None:
     process.wait_for(lambda: len(read_from(cluster, topic, 0)) == count, f"{count} records")
 
 
+@pytest.mark.broker
 def test_an_exact_offset_that_is_not_copied_yet(
     source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -128,5 +168,7 @@ def test_an_exact_offset_that_is_not_copied_yet(
     delete_before(destination_cluster, topic_name, RECORDS - 2)
     commit(source_cluster, group, **{topic_name: 1})
     code, told = translate(config, "--group", group, "--apply")
+    assert (code, committed(destination_cluster, group, topic_name)) == (1, RECORDS), told
+    code, told = translate(config, "--group", group, "--apply", "--allow-rewind")
     assert (code, committed(destination_cluster, group, topic_name)) == (0, RECORDS - 2), told
     assert "deleted before there" in told

@@ -145,6 +145,29 @@ async def test_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.why_not.startswith("the worker did not answer within")
 
 
+async def test_a_worker_that_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one says what the flow has. One that was not heard of is not even asked."""
+    monkeypatch.setattr(resumption, "KEYS_S", 0.01)
+    workers = spread()
+    workers.deaf.add(1)
+    assert (await workers.resumption.resume("orders", 1, ())).outcomes == [ResumeOutcome("orders", 1, "")]
+    workers.asked.clear()
+    workers.fleet.workers[1].heard_at -= 11
+    assert (await workers.resumption.resume("orders", 1, ())).outcomes == [ResumeOutcome("orders", 1, "")]
+    assert [number for number, *_ in workers.asked] == [2, 2]
+    workers.deaf.add(2)
+    with pytest.raises(NotAsked, match="the worker did not answer within"):
+        await workers.resumption.resume("orders", 1, ())
+    workers.fleet.workers[2].heard_at -= 11
+    with pytest.raises(NotAsked, match=r"no worker was heard of for 11 s; see `mirror status`, and try again"):
+        await workers.resumption.resume("orders", 1, ())
+    workers.gone.add(1)
+    workers.deaf.clear()
+    workers.fleet.workers[2].heard_at += 11
+    workers.fleet.workers[1].heard_at += 11
+    assert (await workers.resumption.resume("orders", 1, ())).outcomes == [ResumeOutcome("orders", 1, "")]
+
+
 @pytest.mark.parametrize(
     ("path", "query", "stays", "code", "resumed"),
     [

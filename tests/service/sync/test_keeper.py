@@ -1,18 +1,108 @@
 """Which process carries groups over, and what becomes of it: one at a time, started again, ended with its worker."""
 
+import asyncio
+import contextlib
 import os
 import signal
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import psutil
 import pytest
 
 from mirror.sandbox import SandboxCluster
+from mirror.service import channel as say
+from mirror.service.channel import ChannelLog
+from mirror.service.child import Child
+from mirror.service.config import resolve
+from mirror.service.sync.keeper import SyncKeeper
+from tests.relay.stage.flows import Log
+from tests.service.config.loading import Load, base
 from tests.service.stage.kafka_side import create_topic, produce
 from tests.service.stage.running import Mirror, config_text, get, mirror, status
 from tests.service.sync.sides import SYNC, commit, wait_committed
 
-pytestmark = pytest.mark.broker
+
+class Processes:
+    """Stands for the keeper's child: each process tells these snapshots and ends with SIGKILL; the last one goes on."""
+
+    def __init__(self, *lives: list[dict[str, Any]]) -> None:
+        self.lives = list(lives)
+        self.pid = 1
+        self.last = asyncio.Event()
+        self.hear: Any = None
+
+    async def run(self, on_start: Any) -> int:
+        on_start(self)
+        for snapshot in self.lives.pop(0):
+            self.hear(self, {"kind": say.SNAPSHOT, **snapshot})
+        if self.lives:
+            return -signal.SIGKILL
+        self.last.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    @staticmethod
+    def pause_s() -> float:
+        return 0.0
+
+
+class First:
+    """A relay that has the flow's first partition."""
+
+    keys: ClassVar = [("t", 0)]
+    partitions: ClassVar = {("t", 0)}
+
+
+@contextlib.asynccontextmanager
+async def kept(folder: Path, log: Log, *lives: list[dict[str, Any]]) -> AsyncIterator[SyncKeeper]:
+    """The keeper, once the last of these processes goes on."""
+    config = Load(folder)(base(flow="sync.group.offsets.enabled: true"))
+    processes = Processes(*lives)
+    keeper = SyncKeeper(resolve.handover(config.enabled_flow(), config), cast(ChannelLog, log))
+    processes.hear, keeper._child = keeper._hear, cast(Child, processes)
+    keeping = asyncio.get_running_loop().create_task(keeper.keep(First()))
+    try:
+        await asyncio.wait_for(processes.last.wait(), 10)
+        yield keeper
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    assert keeper.gauges == {}
+
+
+async def test_a_process_that_dies_again_and_again(tmp_path: Path) -> None:
+    """Its last success is told as long as no other one follows, and each death counts as a failure: else nobody would
+    be alerted."""
+    told = {
+        "counters": {"syncs/group_offsets/ok": 1},
+        "gauges": {"synced_at_s/group_offsets": 1_000.0, "synced_groups/active": 1},
+    }
+    log = Log()
+    async with kept(tmp_path, log, [told], [], []) as keeper:
+        assert keeper.gauges == {"synced_at_s/group_offsets": 1_000.0}
+        assert keeper.counters == {"syncs/group_offsets/ok": 1, "syncs/group_offsets/failed": 2}
+    assert [each["detail"] for each in log.of("sync_died")] == ["its process ended by SIGKILL"] * 2
+
+
+async def test_a_process_that_hangs_in_its_first_look(tmp_path: Path) -> None:
+    async with kept(tmp_path, Log(), []) as keeper:
+        assert keeper.gauges.keys() == {"synced_at_s/group_offsets"}
+
+
+async def test_a_process_that_dies_before_its_first_look(tmp_path: Path) -> None:
+    """What is told as the last success is when the first one was started. It stays so while others follow."""
+    began = time.time()
+    failed = {"counters": {"syncs/group_offsets/failed": 1}, "gauges": {"synced_groups/active": 0}}
+    async with kept(tmp_path, Log(), [], []) as keeper:
+        first = keeper.gauges["synced_at_s/group_offsets"]
+        assert began <= first <= time.time()
+        assert keeper.gauges.keys() == {"synced_at_s/group_offsets"}
+        keeper._hear(keeper._child, {"kind": say.SNAPSHOT, **failed})
+        assert keeper.gauges == {"synced_at_s/group_offsets": first, "synced_groups/active": 0}
+        assert keeper.counters == {"syncs/group_offsets/failed": 2}
 
 
 def alive(pid: int) -> bool:
@@ -27,6 +117,7 @@ def syncing(process: Mirror) -> list[int]:
     return [line["pid"] for line in process.of("sync_started") if alive(line["pid"])]
 
 
+@pytest.mark.broker
 def test_one_of_all_workers(
     source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -55,7 +146,7 @@ def test_one_of_all_workers(
         os.kill(first, signal.SIGKILL)
         commit(source_cluster, topic_name, topic_name, 2)
         wait_committed(destination_cluster, topic_name, topic_name, 2)
-        assert process.wait_event("sync_died")["detail"] == "its process ended with exit code -9"
+        assert process.wait_event("sync_died")["detail"] == "its process ended by SIGKILL"
         (second,) = syncing(process)
         counted(process, "mirror_synced_group_offsets_total", 2)
         os.kill(psutil.Process(second).ppid(), signal.SIGKILL)
@@ -94,6 +185,7 @@ def counted(process: Mirror, series: str, value: float) -> None:
     process.wait_for(found, f"{series} {value}")
 
 
+@pytest.mark.broker
 def test_a_destination_that_is_away(source_cluster: SandboxCluster, topic_name: str, tmp_path: Path) -> None:
     """
     1. The destination ends while groups are carried over: said once, however often it is tried, and counted.

@@ -72,7 +72,7 @@ async def look(config: Path, *, blind: bool = False) -> list[GroupPlan]:
     async with syncing(config) as found:
         if blind:
             setattr(found._offsets, "_skip_active", nothing)  # noqa: B010 (a method)
-        return await found.groups(apply=True)
+        return (await found.groups(apply=True)).groups
 
 
 async def nothing(_: list[GroupPlan]) -> None:
@@ -338,7 +338,7 @@ async def test_two_at_once(
             for group in groups:
                 assert await here.commit(group, {key: CommittedOffset(offset)}) == {key: 0}
             both = await asyncio.gather(one.groups(apply=True), other.groups(apply=True))
-            assert {plan.state for plans in both for plan in plans} == {GroupState.IN_STEP}
+            assert {plan.state for seen in both for plan in seen.groups} == {GroupState.IN_STEP}
             assert await stand(offset)
 
         async def advance(offset: int) -> None:
@@ -361,7 +361,7 @@ async def test_two_at_once(
 
         monkeypatch.setattr(here, "committed", held_up)
         monkeypatch.setattr(offsets, "FRESH_S", 1.0)
-        late = await one.groups(apply=True)
+        late = (await one.groups(apply=True)).groups
         assert [plan.state for plan in late] == [GroupState.FAILED] * 20 + [GroupState.IN_STEP] * 5
         assert await stand(10)
 

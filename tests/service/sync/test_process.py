@@ -1,13 +1,17 @@
 """What the process says: what is in the way once, and now and then; what it has done as a number."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from mirror.service.channel import Channel, ChannelLog
 from mirror.service.commands import Commands
-from mirror.service.sync.plan import GroupPlan, GroupState
-from mirror.service.sync.process import AGAIN_S, NAMED, Trouble, _told
+from mirror.service.config import resolve
+from mirror.service.sync.look import Sync
+from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState
+from mirror.service.sync.process import AGAIN_S, FAILED, NAMED, OK, Syncing, Trouble, _told
+from tests.service.config.loading import Load, base
 
 
 class Said(Channel):
@@ -59,3 +63,26 @@ def test_many_groups_are_a_few_lines() -> None:
     assert len(_told(plans[:NAMED])) == NAMED
     shown = Commands(config="/etc/mirror.yaml").rendered(told[NAMED][1])
     assert shown == "2 more groups; `mirror sync -c /etc/mirror.yaml --dry-run` shows them all"
+
+
+class Found:
+    """A look that finds these groups."""
+
+    def __init__(self, plan: GroupsPlan) -> None:
+        self.plan = plan
+
+    async def groups(self, *, apply: bool) -> GroupsPlan:
+        assert apply
+        return self.plan
+
+
+async def test_groups_that_are_not_known(said: Said, tmp_path: Path) -> None:
+    """What is known was carried over, and the look has failed: some group may not have been looked at. That nobody has
+    committed anything is not said then."""
+    config = Load(tmp_path)(base())
+    syncing = Syncing(resolve.handover(config.enabled_flow(), config), said)
+    unlisted = GroupsPlan(groups=[], failed="broker 2 of west: no answer", remedy="start it")
+    assert await syncing._groups(cast(Sync, Found(unlisted))) == FAILED
+    assert said.taken() == [("group_offsets_not_synced", "broker 2 of west: no answer", "start it")]
+    assert await syncing._groups(cast(Sync, Found(GroupsPlan(groups=[GroupPlan(group="g")])))) == OK
+    assert said.taken() == [("sync_back", None, None)]

@@ -9,7 +9,7 @@ from mirror.net.admin.acls import ALLOW, LITERAL, TopicAcl
 from mirror.net.admin.groups import CommittedOffset
 from mirror.service.sync.acls import AclsPlan
 from mirror.service.sync.copies import DestinationPlace
-from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupState, Move, WantedOffset
+from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupsPlan, GroupState, Move, WantedOffset
 from mirror.service.sync.report import as_data, as_text, failed
 from tests.service.config.loading import base
 
@@ -51,9 +51,9 @@ def acl(name: str) -> TopicAcl:
 
 
 def test_groups() -> None:
-    assert as_text(PLANS, None, applied=False) == TEXT
-    assert as_text([], None, applied=False) == NO_GROUP
-    done = as_text([moved("forward", 9, 4, committed=1)], None, applied=True)
+    assert as_text(GroupsPlan(groups=PLANS), None, applied=False) == TEXT
+    assert as_text(GroupsPlan(groups=[]), None, applied=False) == NO_GROUP
+    done = as_text(GroupsPlan(groups=[moved("forward", 9, 4, committed=1)]), None, applied=True)
     assert done.endswith("4          committed\n1 group (1 in step): 1 offset committed")
 
 
@@ -67,7 +67,7 @@ def test_acls() -> None:
 
 
 def test_both_for_programs() -> None:
-    found = as_data(PLANS, AclsPlan(wanted=[acl("b")], lacking=[acl("b")]), applied=False)
+    found = as_data(GroupsPlan(groups=PLANS), AclsPlan(wanted=[acl("b")], lacking=[acl("b")]), applied=False)
     assert [each["state"] for each in found["groups"]] == [
         "to_move", "in_step", "in_step", "to_move", "to_move", "active", "failed",
     ]  # fmt: skip
@@ -85,9 +85,20 @@ def test_both_for_programs() -> None:
 
 
 def test_what_fails() -> None:
-    assert failed(PLANS, None)
-    assert not failed(PLANS[:-1], AclsPlan(failed="no authorizer", off=True))
+    assert failed(GroupsPlan(groups=PLANS), None)
+    assert not failed(GroupsPlan(groups=PLANS[:-1]), AclsPlan(failed="no authorizer", off=True))
     assert failed(None, AclsPlan(failed="no"))
+
+
+def test_groups_that_are_not_known() -> None:
+    """What is known is shown, and that it is not all."""
+    found = GroupsPlan(groups=[moved("forward", 9, 4)], failed="broker 2 of west: no answer", remedy="see to it")
+    assert failed(found, None)
+    assert as_text(found, None, applied=False).endswith("\nbroker 2 of west: no answer; see to it")
+    assert as_data(found, None, applied=False)["groups_failed"] == "broker 2 of west: no answer"
+    assert as_data(GroupsPlan(groups=PLANS), None, applied=False)["groups_failed"] == ""
+    nothing = GroupsPlan(groups=[], failed="broker 2 of west: no answer", remedy="see to it")
+    assert as_text(nothing, None, applied=False) == "broker 2 of west: no answer; see to it"
 
 
 def test_nothing_is_enabled(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mirror.service.telemetry import audits
 from mirror.service.telemetry.audits import Audits
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.status import as_html, as_text
+from mirror.service.telemetry.usage import files
 from tests.service.telemetry.stage.fleets import fleet, sample, told
 
 PASS = LastAudit(
@@ -179,5 +180,37 @@ def test_a_volume_that_hangs_keeps_nothing(file: Path, monkeypatch: pytest.Monke
         asyncio.run(asyncio.wait_for(cut(), 10))
         assert [each.daemon for each in threading.enumerate() if each.name == "audits"] == [True]
         assert found.audit == Look(str(file), PASS)
+    finally:
+        hangs.set()
+
+
+def test_each_file_by_itself(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hangs, one ends in an error that nobody expects: they say so, and the third one's is read."""
+    monkeypatch.setattr(files, "DEADLINE_S", 0.2)
+    hangs, at = threading.Event(), Look.at
+    write(PASS, file)
+
+    def look(path: str) -> Look:
+        if path == "hangs":
+            hangs.wait(60)
+        if path == "odd":
+            raise ValueError("odd")
+        return at(path)
+
+    monkeypatch.setattr(Look, "at", look)
+    fleets = {name: fleet() for name in ("good", "hangs", "odd")}
+    names = {"good": str(file), "hangs": "hangs", "odd": "odd"}
+    told: Any = SimpleNamespace(
+        settings=SimpleNamespace(audit_files=names),
+        flows={name: SimpleNamespace(fleet=each) for name, each in fleets.items()},
+    )
+    made = Audits(told)
+    try:
+        for _ in range(2):
+            asyncio.run(made.look())
+            looks = {name: each.audit for name, each in fleets.items()}
+            assert looks["good"] == Look(str(file), PASS)
+            assert looks["hangs"] == Look("hangs", None, "hangs cannot be looked at: its volume does not answer")
+            assert looks["odd"] == Look("odd", None, "odd cannot be looked at: odd")
     finally:
         hangs.set()

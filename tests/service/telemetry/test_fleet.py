@@ -1,5 +1,7 @@
 """What the supervisor makes of its workers' words: sums, survival of counters, metrics, lag."""
 
+import inspect
+import re
 import time
 from typing import Any, cast
 
@@ -7,9 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.typing import FilteringBoundLogger
 
-from mirror.reasons import REASONS
+from mirror.reasons import REASONS, HaltReason
+from mirror.records import admit
+from mirror.relay.hot import forward
 from mirror.relay.stats import GivenUp
 from mirror.service.flows.overview import late_workers
+from mirror.service.telemetry import fleet as module
 from mirror.service.telemetry.backlog import MOST_ENDS, Backlog
 from mirror.service.telemetry.families import flows
 from mirror.service.telemetry.fleet import Fleet
@@ -95,6 +100,64 @@ def test_a_partition_that_moves_is_counted_once() -> None:
     found.heard(2, snapshot(gone=(Gone("t", 0, stint(53, 64, records=10, filled=1)),)))
     found.heard(1, snapshot(row(stint=stint(64, 94, number=2))))
     assert found.totals() == {("t", 0): (90, 9, 940, 4)}
+
+
+def test_shallow_batches_never_go_back() -> None:
+    """Batches are counted when they are built, and once more when they are built again, before the destination has
+    them: a counter that falls looks as if it had begun anew, and ``rate()`` adds it all."""
+    found, shallow = fleet(), "mirror_batches_total"
+    found.heard(1, snapshot(row(stint=stint(50, 60, batches=10)), built_batches=2))
+    assert sample(found, shallow, path="shallow") == 8
+    found.heard(1, snapshot(row(stint=stint(50, 60, batches=10)), built_batches=6))
+    assert sample(found, shallow, path="shallow") == 8
+    found.heard(1, snapshot(row(stint=stint(50, 70, batches=15)), built_batches=6))
+    assert sample(found, shallow, path="shallow") == 9
+
+
+def test_reasons_to_rewrite_begin_at_0() -> None:
+    """All for which ``Rewriter`` counts: a rate does not see a counter that begins with 1."""
+    refused = re.findall(r"HaltReason\.(\w+)", inspect.getsource(admit._refused))
+    counted = re.findall(r"count\(HaltReason\.(\w+)", inspect.getsource(forward))
+    assert len(refused) > 3
+    assert counted == ["OLD_FORMAT"]
+    slugs = {HaltReason[name].slug for name in (*refused, *counted)} | {each.slug for each in admit.RewriteWish}
+    assert {slug for slug in slugs if sample(fleet(), "mirror_batches_total", path="deep", reason=slug) == 0} == slugs
+
+
+def test_partitions_that_are_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Topics come and go. What was counted of them stays in the flow's account, and nothing is kept of each.
+    2. Not while somebody here has the partition, nor while the group does not say that every partition has an owner: a
+       source that is away for hours is no topic that is gone.
+    3. One that comes back is counted on.
+    """
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    found = fleet(1)
+    found.heard(1, snapshot(row("old"), row("new")))
+    before = found.replicated
+    monkeypatch.setattr(module, "FORGET_S", -1.0)
+    found.heard(1, snapshot())
+    assert found.totals().keys() == {("old", 0), ("new", 0)}
+    found.heard(1, snapshot(gone=(Gone("old", 0, stint()),)))
+    for unassigned, kept in ((None, True), (1, True), (0, False)):
+        found.heard(1, snapshot() | {"unassigned": unassigned})
+        assert (("old", 0) in found.totals()) is kept
+        assert (("old", 0) in found._backlogs) is kept
+        assert found.replicated == before
+    assert found.totals().keys() == {("new", 0)}
+    assert found._away_since == {}
+    found.heard(1, snapshot(row("old", stint=stint(50, 57, number=2))))
+    assert found.replicated == before.plus(stint(50, 57).totals)
+
+
+def test_partitions_that_are_gone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, before the hour is over."""
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    found = fleet(1)
+    found.heard(1, snapshot(row("old")))
+    for _ in range(3):
+        found.heard(1, snapshot(gone=(Gone("old", 0, stint()),)) | {"unassigned": 0})
+    assert found.totals().keys() == {("old", 0)}
 
 
 def test_caught_up() -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from mirror.net.health.histogram import REQUEST_BOUNDS_S
-from mirror.net.security.certificates import certificates_of
 from mirror.net.security.options import TlsOptions
 from mirror.service.telemetry.families.labels import Labelled
+from mirror.service.telemetry.usage.files import tls_of
 from mirror.service.telemetry.usage.histograms import add_histogram
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def clusters(flows: Labelled, processes: "WorkerProcesses") -> Iterator[Metric]:
 
 
 def certificates(protected: Mapping[str, TlsOptions]) -> Iterator[Metric]:
-    """Yields the families. ``protected``: clusters with TLS."""
+    """Yields the families, as of the last look (``usage.files``). ``protected``: clusters with TLS."""
     ends = GaugeMetricFamily(
         "mirror_tls_certificate_expiry_timestamp_seconds",
         "When a certificate ends that the cluster's settings name: ours (ssl.certificate.location), or an "
@@ -63,8 +63,9 @@ def certificates(protected: Mapping[str, TlsOptions]) -> Iterator[Metric]:
         labels=["cluster", "subject"],
     )
     found: dict[tuple[str, str], float] = {}
-    for cluster, tls in protected.items():
-        for each in certificates_of(tls):
+    looks = {cluster: look for cluster, tls in protected.items() if (look := tls_of(tls)) is not None}
+    for cluster, look in looks.items():
+        for each in look.certificates:
             key = cluster, each.subject
             found[key] = min(each.ends_at, found.get(key, each.ends_at))
     for (cluster, subject), ends_at in found.items():
@@ -75,10 +76,6 @@ def certificates(protected: Mapping[str, TlsOptions]) -> Iterator[Metric]:
         "Connections are then made with the former ones, which processes that start do not have.",
         labels=["cluster"],
     )
-    if protected:
-        # Otherwise the supervisor needs none of what connections are made of.
-        from mirror.net.security.tls import are_usable
-
-        for cluster, tls in protected.items():
-            usable.add_metric([cluster], int(are_usable(tls)))
+    for cluster, look in looks.items():
+        usable.add_metric([cluster], int(look.usable))
     yield from (ends, usable)

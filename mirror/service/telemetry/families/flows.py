@@ -6,6 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from mirror.net.errors import NetworkError
 from mirror.reasons import PAUSED, REASONS, HaltReason
+from mirror.records.admit import RewriteWish
 from mirror.relay.partition.phases import Phase
 from mirror.relay.stats import AGE_BOUNDS_S, BATCHES_BOUNDS, SIZE_BOUNDS_BYTES
 from mirror.service.telemetry.families.labels import OF_FLOW, Labelled
@@ -26,9 +27,16 @@ _FLOW_COUNTERS = (
 )
 _REWRITTEN = tuple(
     each.slug
-    for each in (HaltReason.LOG_APPEND_TIME, HaltReason.MID_BATCH, HaltReason.SPARSE_BATCH, HaltReason.TOO_LARGE)
+    for each in (
+        HaltReason.LOG_APPEND_TIME,
+        HaltReason.MID_BATCH,
+        HaltReason.OLD_FORMAT,
+        HaltReason.SPARSE_BATCH,
+        HaltReason.TOO_LARGE,
+        *RewriteWish,
+    )
 )
-"""Reasons for which batches are rewritten."""
+"""Reasons for which batches are rewritten: all for which ``relay.hot.deep.Rewriter`` counts."""
 _CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
 """Causes of doubt that come from the network. Brokers' error codes are added as they occur."""
 _FLOW_LABELLED = (
@@ -150,9 +158,7 @@ def whole_flows(flows: Labelled) -> Iterator[Metric]:
             unmatched.add_metric([*labels, entry], 1)
         for topic in fleet.gone_topics:
             gone.add_metric([*labels, topic], 1)
-        # What was built and is not acknowledged yet, or was built again, is no batch at the destination.
-        shallow = max(0, fleet.replicated.batches - fleet.counter("built_batches"))
-        batches.add_metric([*labels, "shallow", ""], shallow)
+        batches.add_metric([*labels, "shallow", ""], fleet.shallow_batches())
         for reason, count in sorted((dict.fromkeys(_REWRITTEN, 0.0) | fleet.labelled("opened")).items()):
             batches.add_metric([*labels, "deep", reason], count)
     yield from (partitions, whole, unassigned, unmatched, gone, batches)

@@ -88,6 +88,9 @@ class Exporting:
         most_s = told.timeout_ms / 1000 + LATE_S
         if sender.is_busy:
             return "the export before this one has not ended: the endpoint answers too slowly"
+        from mirror.service.telemetry.usage import files
+
+        await files.look_at(protection(self._service.flows.values()))
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str] = loop.create_future()
 

@@ -1,5 +1,6 @@
 """What the service's pages show of one fleet, as of a flow with workers of its own."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from mirror.service.flows.processes import WorkerProcesses
 from mirror.service.telemetry.families.partitions import PARTITION
 from mirror.service.telemetry.fleet import Fleet
 from mirror.service.telemetry.metrics import render
+from mirror.service.telemetry.usage import files
 
 
 def flow_of(found: Fleet, *, started: bool = True, group: str = "g", commands: Commands | None = None) -> Any:
@@ -24,6 +26,8 @@ def processes_of(found: Fleet) -> WorkerProcesses:
 
 def exposed_of(found: Fleet, version: str, *, granularity: str = PARTITION, **clusters: SecurityOptions) -> bytes:
     """The text of /metrics. ``clusters``: how they are protected."""
+    if clusters:
+        asyncio.run(files.look_at(clusters))
     reloads = SimpleNamespace(successful=False, succeeded_at=1_700_000_007.5, granularity=granularity)
     return render([flow_of(found)], processes_of(found), version, reloads=reloads, clusters=clusters)
 
