@@ -384,4 +384,5 @@ class _Audit:
             once = told_once(findings, bounds[key], differences.holes(key))
             shifts[key] = once.shift
             told += at_destination(once.findings, self.frozen.mapped)
+        told += at_destination(differences.broken, self.frozen.mapped)
         return told, EndsLookedAt(shifts, differences.ended)

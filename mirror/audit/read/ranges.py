@@ -260,7 +260,8 @@ def cut_records(
     holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end), places if has_units else ())
     next_offset = min(int(nexts[-1]), wanted.end)
     if next_offset == wanted.end:
-        broken = None  # the damage lies in a neighbour's range, and is reported there
+        # The damage lies in a neighbour's range, or behind the other log's end: whoever reads that reports it.
+        broken = None
     own = is_data & (bases < wanted.end)
     if not wanted.first:
         own &= bases >= wanted.start

@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from mirror.audit.judge.coverage import key_of
+from mirror.audit.judge.coverage import broken_logs, key_of
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
 from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import merged as merged_spans
 from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen
@@ -149,12 +151,21 @@ class Looking:
             found.append(ChunkComparison(differing, batches - less, not any(part.broken for part in read)))
         return found
 
-    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
+        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing; and
+        of which partitions that is really everything: a log may be damaged there, or lose its beginning meanwhile."""
         tasks = tuple(bundled(sorted(ranges), self.slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
-        return self._spark(lambda: compare(self.spark, *sides)).differing
+        compared = self._spark(lambda: compare(self.spark, *sides))
+        alias = (self.request.source if side is Side.SOURCE else self.request.destination).alias
+        read, broken = set[TopicPartition](), list[Finding]()
+        for where in ranges:
+            part = compared.coverage[side][key_of(where)]
+            if part.next_offset == where.end and not part.broken and part.log_start is None:
+                read.add(where.key)
+            broken += [_moved_by(where.shift, one) for one in broken_logs(side, alias, {key_of(where): part})]
+        return Tails(compared.differing, read, broken)
 
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
@@ -339,6 +350,12 @@ class Looking:
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):
             return action()
+
+
+def _moved_by(shift: int, finding: Finding) -> Finding:
+    """Returns the finding with destination offsets that are this much higher."""
+    there = finding.destination
+    return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there else finding
 
 
 def _partitions(tasks: Iterable[Task]) -> set[TopicPartition]:

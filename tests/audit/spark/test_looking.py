@@ -6,8 +6,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range, ReadingEstimate
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.progress import JobProgress
@@ -101,3 +105,36 @@ def test_read_for_itself() -> None:
     assert moved.forget.called
     assert not kept.forget.called
     assert looking.looked(KEY) is kept
+
+
+READ = RangeCoverage(next_offset=40)
+
+
+@pytest.mark.parametrize(
+    ("part", "is_read", "damaged"),
+    [
+        (READ, True, None),
+        (RangeCoverage(next_offset=40, log_start=35), False, None),
+        (RangeCoverage(next_offset=33, broken="length"), False, Span(36, 43)),
+        (RangeCoverage(next_offset=33, broken="nothing", unreadable=True), False, Span(36, 43)),
+    ],
+)
+def test_a_tail_counts_if_it_was_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, part: RangeCoverage, is_read: bool, damaged: Span | None
+) -> None:
+    """A log that begins later by now, or is damaged there, has not said everything. Damage is told at the destination's
+    own offsets: it has all of this 3 further. Each rule that is left out lets a lag pass for a copy."""
+    coverage = {("t", 0, 30, 40): part, ("t", 1, 30, 40): READ}
+    compared = Mock(differing={OTHER: Pairs()}, coverage={Side.DESTINATION: coverage})
+    monkeypatch.setattr(module, "compare", lambda *_: compared)
+    looking = Looking(Mock(), Mock(), (), Mock(), 1, Mock())
+    looking.request.destination.alias = "east"  # type: ignore[misc]
+    monkeypatch.setattr(looking, "_options", lambda *_: None)
+    monkeypatch.setattr(looking, "_spark", lambda action: action())
+    ranges = [Range(*key, 30, 40, False, 5, shift=3) for key in (KEY, OTHER)]
+    found = looking.tails(Side.DESTINATION, ranges, by_record=False)
+    assert found.read == ({KEY, OTHER} if is_read else {OTHER})
+    kinds = {part.unreadable: Kind.UNREADABLE, not part.unreadable: Kind.CORRUPT}
+    assert [(one.kind, one.partition, one.source, one.destination) for one in found.broken] == (
+        [(kinds[True], 0, None, damaged)] if damaged else []
+    )

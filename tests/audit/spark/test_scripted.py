@@ -14,6 +14,7 @@ from mirror.audit.model.places import Side, Span
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult, Verdict
 from mirror.audit.prepare import plan
+from mirror.records.header import LOG_APPEND_TIME
 from tests.audit.clusters import edited, faked
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import Record, kafka_batch
@@ -49,9 +50,10 @@ def clusters() -> Iterator[Pair]:
         thread.join()
 
 
-def batch(base: int, *, count: int = 5, salt: str = "") -> bytes:
-    """Its keys repeat."""
-    records = [Record(at, 1_000 + at, b"%d" % (at % KEYS), f"{base + at}{salt}".encode()) for at in range(count)]
+def batch(base: int, *, count: int = 5, salt: str = "", at_ms: int | None = None) -> bytes:
+    """Its keys repeat. ``at_ms``: the time of all its records, since 1970."""
+    times = [1_000 + at if at_ms is None else at_ms for at in range(count)]
+    records = [Record(at, times[at], b"%d" % (at % KEYS), f"{base + at}{salt}".encode()) for at in range(count)]
     return kafka_batch(records, base_offset=base)
 
 
@@ -130,9 +132,20 @@ def fill_and_clean(pair: Pair) -> None:
         filled(pair, name, some, there, configs=COMPACTED)
 
 
+def fill_torn(pair: Pair) -> None:
+    """The topic ``TORN``: every batch was written anew because it has the time of its append. The copy ends just where
+    the source's log is damaged."""
+    salt, appended_at = " torn", 9_000
+    here = [edited(one, attributes=LOG_APPEND_TIME, max_timestamp=appended_at) for one in log(20, salt=salt)]
+    here[10] = here[10][:8] + (-1).to_bytes(4, signed=True) + here[10][12:]
+    there = [batch(5 * at, salt=salt, at_ms=appended_at) for at in range(10)]
+    filled(pair, TORN, here, there)
+
+
 DIFFERENT = ("damaged", "long", "lost", "same", "short", "strange", "twice", "value")
 MARKED = ("filled", "copied", "over")
 EXCUSED = sorted(f"excused-{at}" for at in range(job.MOST_NOTES + 2))
+TORN = "torn"
 CLEANED = {name: (20, [1, 3]) for name in EXCUSED} | {"whole": (20, [0, 1, 2, 3, 4]), "last": (95, [0, 1])}
 
 
@@ -140,7 +153,7 @@ CLEANED = {name: (20, [1, 3]) for name in EXCUSED} | {"whole": (20, [0, 1, 2, 3,
 def coarse(spark: SparkSession) -> AuditResult:
     """Of all topics, each in one range."""
     with clusters() as pair:
-        for fill in (fill_with_differences, fill_with_markers, fill_and_clean):
+        for fill in (fill_with_differences, fill_with_markers, fill_and_clean, fill_torn):
             fill(pair)
         return audit(pair, spark)
 
@@ -193,3 +206,9 @@ def test_what_cleaners_have_taken(coarse: AuditResult) -> None:
         *(f"{name} partition 0, destination offsets 20 to 24" for name in EXCUSED[: job.MOST_NOTES]),
         "and 2 more places that log cleaners have changed",
     ]
+
+
+def test_damage_just_behind_the_copys_end_hides_nothing(coarse: AuditResult) -> None:
+    """All that was read is the same, in batches that were written anew. Mutation: what is behind counts as read."""
+    assert told(coarse, [TORN]) == [(TORN, kind, Span(50, 100), None) for kind in (Kind.CORRUPT, Kind.MISSING)]
+    assert sum(one.batches for one in coarse.reencoded if one.topic == TORN) == 10
