@@ -118,6 +118,7 @@ def run(
     ]
     topics = {row.topic for row in coverage}
     cover.check_fills(coverage, findings, mapped=request.mapped)
+    cleaned_batches = cover.cleaned_of(coverage, findings)
     findings, cleaned = _apart(findings)
     anew = [*(finding for finding in findings if finding.kind is Kind.REENCODED), *outcome.old]
     findings = [finding for finding in findings if finding.kind is not Kind.REENCODED]
@@ -143,6 +144,7 @@ def run(
             ]
         ),
         reencoded=tuple(joined(anew)),
+        cleaned=cleaned_batches,
         skipped=prepared.decisions.ranges,
         undecided=frozen.undecided,
         adopted=prepared.decisions.adopted,

@@ -6,13 +6,13 @@ Spark counted before the join. What a reader could not read, and gaps that no cl
 (``broken_logs``, ``causeless_gaps``).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirror.audit.errors import AuditError
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
-from mirror.audit.model.result import Coverage, RangeContent
+from mirror.audit.model.result import Cleaned, Coverage, RangeContent
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.witness import check_chain
@@ -139,6 +139,7 @@ def coverage_of(
                 empty=sum(part.empty for part in found),
                 odd=sum(part.odd for part in found),
                 stamped=sum(part.stamped for part in found),
+                cut=bool(found) and (found[0].begins_before or found[-1].ends_behind),
                 complete=not any(part.broken for part in found),
                 contents=tuple(
                     RangeContent(one.start, one.end, one.width, part.content)
@@ -185,6 +186,41 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, ma
                 f"{theirs} at the destination, and no difference was found",
                 BUG,
             )
+
+
+def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dict[TopicPartition, Cleaned]:
+    """Returns what log cleaners have changed, for each partition of which a finding says so.
+
+    Where nothing else was found, the records are as many as the destination had less than the source when both were
+    read: a cleaner may have worked again before the findings were made. Otherwise they are those of the findings.
+
+    Raises:
+        AuditError: the destination had more than the source, and what it had more was cleaned since.
+    """
+    batches: Counter[TopicPartition] = Counter()
+    records: Counter[TopicPartition] = Counter()
+    others: set[TopicPartition] = set()
+    for finding in findings:
+        key = TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition)
+        if finding.kind is Kind.CLEANED:
+            batches[key] += finding.batches
+            records[key] += finding.records
+        elif finding.kind is not Kind.REENCODED:
+            others.add(key)
+    read: dict[TopicPartition, int] = defaultdict(int)
+    for row in coverage:
+        key = TopicPartition(row.topic, row.partition)
+        if row.cut:
+            others.add(key)
+        read[key] += row.records if row.side is Side.SOURCE else -row.records
+    for key in batches.keys() - others:
+        if read[key] < 0:
+            raise AuditError(
+                f"{key.topic} partition {key.partition}: a log cleaner removed records while they were compared",
+                "run the audit again, while the topic's cleaner is idle",
+            )
+        records[key] = read[key]
+    return {key: Cleaned(count, records[key]) for key, count in sorted(batches.items())}
 
 
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:

@@ -56,6 +56,7 @@ class RangePiece(NamedTuple):
     ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
     ``broken``: the reason if the log's own structure is damaged after these batches, so that reading on is useless.
     ``stored``: what the log has; None: a batch for each row. ``old``: where the rows are messages of an old format.
+    ``cut``: the first of these batches begins before the range, and the last one ends behind it.
     """
 
     places: Sequence[Row]
@@ -66,6 +67,7 @@ class RangePiece(NamedTuple):
     broken: str | None = None
     stored: StoredInstead | None = None
     old: Sequence[OldSpan] = ()
+    cut: tuple[bool, bool] = (False, False)
 
     @property
     def size(self) -> int:
@@ -98,7 +100,8 @@ class RangeCoverage:
     deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
     becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
     formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
-    ``stamped``: batches of records with the time of their append. ``content``: what identifies all batches
+    ``stamped``: batches of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the
+    range does so; all of its records count. ``content``: what identifies all batches
     (``Chunks.content``), in hex; empty where rows are not chunks.
     """
 
@@ -126,6 +129,8 @@ class RangeCoverage:
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
     stamped: int = 0
+    begins_before: bool = False
+    ends_behind: bool = False
     content: str = ""
 
     @property
@@ -161,6 +166,8 @@ class RangeCoverage:
             self.inside += int(totals[What.INSIDE])
             self.odd += int(totals[What.FOREIGN] + totals[What.DAMAGED])
             self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
+        self.begins_before |= piece.cut[0]
+        self.ends_behind |= piece.cut[1]
         self.next_offset = piece.next_offset
         self.broken = piece.broken
 
@@ -265,10 +272,11 @@ def cut_records(
     own = is_data & (bases < wanted.end)
     if not wanted.first:
         own &= bases >= wanted.start
+    cut = bool((own & (bases < wanted.start)).any()), bool((own & (nexts > wanted.end)).any())
     if not own.all():
         places = [place for place, keep in zip(places, own, strict=True) if keep]
         headers = headers[own]
-    piece = RangePiece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+    piece = RangePiece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken, cut=cut)
     return piece._replace(stored=stored_in(places), old=_old(places)) if has_units else piece
 
 

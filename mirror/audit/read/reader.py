@@ -110,6 +110,7 @@ class Reader:
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
         coverage.rows, coverage.row_bytes, coverage.spoiled = found.rows, found.row_bytes, found.spoiled
         coverage.unmapped, coverage.stamped = selector.unmapped, found.stamped
+        coverage.begins_before, coverage.ends_behind = found.begins_before, found.ends_behind
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start
         if not found.broken:

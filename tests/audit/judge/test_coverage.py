@@ -17,11 +17,13 @@ from mirror.audit.judge.coverage import (
     check_named,
     check_plan,
     check_side,
+    cleaned_of,
     coverage_of,
 )
-from mirror.audit.model.findings import Kind
+from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import Endpoint
+from mirror.audit.model.result import Cleaned, Coverage
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage
 
@@ -110,6 +112,42 @@ def test_counts_that_differ_where_nothing_was_found() -> None:
         check_fills([rows[0], replace(filled[1], records=13)], [])
     read_in_part = replace(broken_logs(Side.SOURCE, "a", {("t", 0, 0, 9): RangeCoverage(broken="x")})[0], detail="")
     check_fills(rows, [read_in_part])
+
+
+def rows(ours: int, theirs: int, *, partition: int = 0, cut: bool = False) -> list[Coverage]:
+    """Of both sides, with so many records."""
+    (row,) = coverage_of(Side.SOURCE, "id", [EMPTY], {}, {})
+    return [
+        replace(row, side=side, partition=partition, records=records, cut=cut)
+        for side, records in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
+    ]
+
+
+def told(kind: Kind, *, partition: int = 0, batches: int = 1, records: int = 3) -> Finding:
+    """A finding."""
+    return Finding(
+        kind=kind, topic="t", partition=partition, source=Span(0, 5), destination=None, batches=batches,
+        records=records, detail="",
+    )  # fmt: skip
+
+
+def test_what_log_cleaners_have_removed_is_what_the_sides_had_apart() -> None:
+    """
+    1. Two findings say six records of three batches. Four were apart when both sides were read: the destination's
+       cleaner took two more before the batches were opened.
+    2. Where a batch reaches over what was audited, or anything else was found, the counts say nothing.
+    3. Partitions that no cleaner has changed are not named. Mutation: the findings' number is always taken.
+    """
+    some = [told(Kind.CLEANED), told(Kind.CLEANED, batches=2), told(Kind.REENCODED)]
+    assert cleaned_of(rows(100, 96), some) == {KEY: Cleaned(3, 4)}
+    assert cleaned_of([*rows(100, 94), *rows(7, 7, partition=1)], some) == {KEY: Cleaned(3, 6)}
+    assert cleaned_of(rows(100, 96, cut=True), some) == {KEY: Cleaned(3, 6)}
+    for other in (Kind.UNVERIFIABLE, Kind.MISSING):
+        assert cleaned_of(rows(100, 96), [*some, told(other)]) == {KEY: Cleaned(3, 6)}
+    assert cleaned_of(rows(100, 96), [*some, told(Kind.MISSING, partition=1)]) == {KEY: Cleaned(3, 4)}
+    assert cleaned_of(rows(100, 96), [told(Kind.REENCODED)]) == {}
+    with pytest.raises(AuditError, match="t partition 0: a log cleaner removed records while they were compared"):
+        cleaned_of(rows(95, 96), some)
 
 
 def test_what_differs_is_named() -> None:

@@ -12,7 +12,7 @@ from mirror.audit import job
 from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Side, Span
 from mirror.audit.model.request import AuditRequest
-from mirror.audit.model.result import AuditResult, Verdict
+from mirror.audit.model.result import AuditResult, Cleaned, Verdict
 from mirror.audit.prepare import plan
 from mirror.records.header import LOG_APPEND_TIME
 from tests.audit.clusters import edited, faked
@@ -206,6 +206,7 @@ def test_what_cleaners_have_taken(coarse: AuditResult) -> None:
         *(f"{name} partition 0, destination offsets 20 to 24" for name in EXCUSED[: job.MOST_NOTES]),
         "and 2 more places that log cleaners have changed",
     ]
+    assert {key.topic: one for key, one in coarse.cleaned.items()} == dict.fromkeys(EXCUSED, Cleaned(1, 3))
 
 
 def test_damage_just_behind_the_copys_end_hides_nothing(coarse: AuditResult) -> None:
