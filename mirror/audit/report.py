@@ -170,9 +170,9 @@ def _but(result: AuditResult) -> str:
     cleaned = result.all_cleaned
     if cleaned.records:
         are = "is" if cleaned.records == 1 else "are"
+        changed = f"log cleaners have changed or removed {_batches(cleaned.batches)}: " if cleaned.batches else ""
         said.append(
-            f"log cleaners have changed or removed {_batches(cleaned.batches)}: {_many(cleaned.records, 'record')} "
-            f"{are} no longer at {escape(result.destination_alias)}, and still at {escape(result.source_alias)}"
+            f"{changed}{_many(cleaned.records, 'record')} {are} no longer at {escape(result.destination_alias)}, and still at {escape(result.source_alias)}"
         )
     elif cleaned.batches:
         said.append(f"log cleaners have rewritten {_batches(cleaned.batches)}, with every record")
@@ -216,8 +216,15 @@ def verdict(result: AuditResult) -> str:
         batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
         markers = sum(row.filled for row in theirs)
         filled = f", and {markers:,} holes filled" if markers and result.offsets == "exact" else ""
-        others = "were written anew" if result.reencoded else "", "log cleaners have changed" if result.cleaned else ""
-        but = f" (but for those that {' or that '.join(filter(None, others))})" if any(others) else ""
+        changed = [
+            what
+            for what, any_are in (
+                ("were written anew", bool(result.reencoded)),
+                ("log cleaners have changed", any(result.all_cleaned)),
+            )
+            if any_are
+        ]
+        but = f" (but for those that {' or that '.join(changed)})" if changed else ""
         where = "at the same offsets" if result.offsets == "exact" else "in the same order"
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "

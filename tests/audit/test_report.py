@@ -349,7 +349,10 @@ def test_what_log_cleaners_have_removed_is_in_the_verdict(records: int, batches:
     text = report.verdict(shown)
     assert f"hold the same {100 - records} records in 10 batches, byte for byte (but for those that log" in text
     assert text.endswith(told)
-    assert "log cleaners" not in report.verdict(result())
+    for none in (result(), replace(shown, cleaned={TopicPartition("[red]t", 0): Cleaned(0, 0)})):
+        assert "cleaners" not in report.verdict(none)
+    by_record = report.verdict(replace(shown, cleaned={TopicPartition("[red]t", 0): Cleaned(0, 5)}))
+    assert by_record.endswith("; 5 records are no longer at b, and still at a")
     assert export.summary(shown)["cleaned"] == {"batches": batches + 1, "records": records}
 
 
