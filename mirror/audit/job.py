@@ -117,7 +117,8 @@ def run(
         for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
     ]
     topics = {row.topic for row in coverage}
-    cover.check_fills(coverage, findings, mapped=request.mapped)
+    compacted = frozenset().union(*frozen.compacted.values())
+    cover.check_fills(coverage, findings, mapped=request.mapped, cleaned=compacted)
     cleaned_batches = cover.cleaned_of(coverage, findings)
     findings, cleaned = _apart(findings)
     anew = [*(finding for finding in findings if finding.kind is Kind.REENCODED), *outcome.old]
@@ -380,6 +381,8 @@ class _Audit:
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )
+        certain = {key: [one.where for one in some if one.certain] for key, some in chunks.items()}
+        cover.check_chunks(certain, found)
         told: list[Finding] = []
         shifts: dict[TopicPartition, int] = {}
         for key, findings in keys(found).items():

@@ -171,9 +171,8 @@ def _but(result: AuditResult) -> str:
     if cleaned.records:
         are = "is" if cleaned.records == 1 else "are"
         changed = f"log cleaners have changed or removed {_batches(cleaned.batches)}: " if cleaned.batches else ""
-        said.append(
-            f"{changed}{_many(cleaned.records, 'record')} {are} no longer at {escape(result.destination_alias)}, and still at {escape(result.source_alias)}"
-        )
+        here, there = escape(result.source_alias), escape(result.destination_alias)
+        said.append(f"{changed}{_many(cleaned.records, 'record')} {are} no longer at {there}, and still at {here}")
     elif cleaned.batches:
         said.append(f"log cleaners have rewritten {_batches(cleaned.batches)}, with every record")
     if result.stamped:

@@ -6,10 +6,13 @@ Spark counted before the join. What a reader could not read, and gaps that no cl
 (``broken_logs``, ``causeless_gaps``).
 """
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.result import Cleaned, Coverage, RangeContent
@@ -162,25 +165,87 @@ def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]
             raise AuditError(f"{key.topic} partition {key.partition} differs, and no difference was named", BUG)
 
 
-def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
-    """Checks that in partitions without findings, the destination has as many records and markers as the source has
-    records and holes.
+EXCUSED = frozenset({Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE})
+"""Kinds of findings about what differs with a cause: a partition that has no others may pass."""
 
-    This follows from the comparison; it is checked nevertheless, as all coverage is. ``mapped``: holes are not filled,
-    and only records count.
+
+def check_chunks(chunks: Mapping[TopicPartition, Sequence[Range]], findings: Iterable[Finding]) -> None:
+    """Checks that in partitions that may pass, a finding says of each chunk that differs why it does.
+
+    Where anything differs in earnest, the partition does not pass; there, runs that moved are not named chunk by chunk.
+
+    Args:
+        chunks: those that certainly differ, in order.
+        findings: before anything is folded, with destination offsets as the chunks have them.
+
+    Raises:
+        AuditError: of a chunk, nothing is said.
+    """
+    spans: dict[TopicPartition, list[Span]] = defaultdict(list)
+    lost: set[TopicPartition] = set()
+    for finding in findings:
+        key = TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition)
+        if finding.kind not in EXCUSED:
+            lost.add(key)
+        for span in (finding.source, finding.destination):
+            if span and finding.kind is Kind.OVERSIZE:
+                # The batch of such a record may begin in an earlier chunk, without a record there.
+                some = chunks.get(key, ())
+                at = bisect_right(some, span.start, key=attrgetter("start"))
+                span = Span(some[at - 1].start if at else span.start, span.end)
+            spans[key] += [span] if span else []
+    for key in sorted(chunks.keys() - lost):
+        told = merged(spans[key])
+        for chunk in chunks[key]:
+            if next(overlapping(told, chunk), None) is None:
+                raise AuditError(
+                    f"{key.topic} partition {key.partition} differs between offsets {chunk.start} and {chunk.end}, and "
+                    "nothing says how",
+                    BUG,
+                )
+
+
+def check_fills(
+    coverage: Iterable[Coverage],
+    findings: Iterable[Finding],
+    *,
+    mapped: bool = False,
+    cleaned: Collection[str] = (),
+) -> None:
+    """Checks that in partitions without findings, the destination has as many records and markers as the source has
+    records and holes; and as many records where nothing was found but batches that were written anew.
+
+    This follows from the comparison; it is checked nevertheless, as all coverage is.
+
+    Args:
+        coverage: of both sides.
+        findings: all of them.
+        mapped: holes are not filled, and only records count.
+        cleaned: topics on which a log cleaner works at either side: it may have changed a batch after it was counted.
 
     Raises:
         AuditError: the numbers differ.
     """
-    told = {(finding.topic, finding.partition) for finding in findings}
+    findings = list(findings)
+    anew = {(one.topic, one.partition) for one in findings if one.kind is Kind.REENCODED}
+    told = {(one.topic, one.partition) for one in findings if one.kind is not Kind.REENCODED}
     sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
     for row in coverage:
+        key = row.topic, row.partition
+        if key in anew and (row.cut or row.topic in cleaned):
+            told.add(key)
         holes = row.holes if row.side is Side.SOURCE else row.filled
-        counted = (row.records, 0, 0) if mapped else (row.records, row.offsets, holes)
-        sides[row.topic, row.partition][row.side] = counted
+        counted = (row.records, 0, 0) if mapped or key in anew else (row.records, row.offsets, holes)
+        sides[key][row.side] = counted
     for (topic, partition), found in sides.items():
         if (topic, partition) not in told and len(set(found.values())) > 1:
             ours, theirs = found[Side.SOURCE], found[Side.DESTINATION]
+            if (topic, partition) in anew:
+                raise AuditError(
+                    f"{topic} partition {partition}: there are {ours[0]} records at the source and {theirs[0]} at the "
+                    "destination, and all of them were taken for the same in other batches",
+                    BUG,
+                )
             raise AuditError(
                 f"{topic} partition {partition}: records, their offsets and holes are {ours} at the source and "
                 f"{theirs} at the destination, and no difference was found",
