@@ -248,6 +248,18 @@ async def test_a_log_that_begins_inside_of_the_batch_that_is_due() -> None:
         assert await bases(fake, 6, 15) == [5, 10]
 
 
+async def test_a_log_that_begins_inside_of_the_next_batch_by_now() -> None:
+    """
+    1. A range is being read: its first batch has come, and the second one is due.
+    2. DeleteRecords makes the log begin inside of that one. It is still whole, and comes.
+    3. Mutation: the batch that has the log's start was read before.
+    """
+    for start, begins_in in ((0, 7), (0, 5), (5, 12)):
+        async with scripted(*(raw_batch(b"p" * 2_000, base_offset=base) for base in (0, 5, 10, 15))) as fake:
+            fake.next("Fetch", faults.alter(lambda _, at=begins_in, fake=fake: fake.log("t").delete_before(at)))
+            assert await bases(fake, start, 20, kafka_fetch_max_bytes="1024") == list(range(start, 20, 5))
+
+
 async def test_a_log_that_has_lost_its_end(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted(*batches(0)) as fake:
         with pytest.raises(OffsetOutOfRange, match="t-0: offsets 7 to 9 are not there: the log ends at 5"):
