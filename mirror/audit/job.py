@@ -368,7 +368,7 @@ class _Audit:
         """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
-        self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
+        self.looking.begin({key: some[0].where.start for key, some in chunks.items()}, broken)
         differences = Differences(
             self.looking,
             bounds,

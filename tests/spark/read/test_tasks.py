@@ -14,6 +14,7 @@ from mirror.spark.read.ranges import OffsetRange
 from mirror.spark.read.tasks import EMPTY_ANSWERS, UNREADABLE_TRIES, RangeReading, read_ranges
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
 from tests.legacy.samples import records_from, wrapper_of
 from tests.net.logs.test_reading import flipped
 from tests.records.builders import raw_batch
@@ -256,7 +257,11 @@ async def test_a_log_that_begins_inside_of_the_next_batch_by_now() -> None:
     """
     for start, begins_in in ((0, 7), (0, 5), (5, 12)):
         async with scripted(*(raw_batch(b"p" * 2_000, base_offset=base) for base in (0, 5, 10, 15))) as fake:
-            fake.next("Fetch", faults.alter(lambda _, at=begins_in, fake=fake: fake.log("t").delete_before(at)))
+
+            def deleted(_: Any, fake: FakeCluster = fake, at: int = begins_in) -> None:
+                fake.log("t").delete_before(at)
+
+            fake.next("Fetch", faults.alter(deleted))
             assert await bases(fake, start, 20, kafka_fetch_max_bytes="1024") == list(range(start, 20, 5))
 
 
