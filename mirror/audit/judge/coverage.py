@@ -289,17 +289,25 @@ def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dic
 
 
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Returns findings for batches of the flow at the destination that its offset map does not have."""
-    return [
-        Finding(
-            kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
-            records=span[1] - span[0],
-            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice, or into the wrong "
-            "partition",
-        )
-        for (topic, partition, _, _), part in sorted(read.items())
-        for span in part.unmapped
-    ]  # fmt: skip
+    """Returns findings for batches of the flow at the destination that its offset map does not have: one for each, up
+    to a number, and one for the others of a range."""
+    found = []
+    for (topic, partition, _, _), part in sorted(read.items()):
+        which = f"of the flow at {alias} that its offset map does not have"
+        why = "copied twice, or into the wrong partition"
+        some = [(Span(*span), 1, span[1] - span[0], f"a batch {which}: {why}") for span in part.unmapped]
+        more = part.unlisted
+        if more.batches:
+            several = f"{more.batches:,} more batch{'' if more.batches == 1 else 'es'} {which}, up to there: {why}"
+            some.append((Span(more.start, more.end), more.batches, more.offsets, several))
+        found += [
+            Finding(
+                kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=span, batches=batches,
+                records=records, detail=detail,
+            )
+            for span, batches, records, detail in some
+        ]  # fmt: skip
+    return found
 
 
 def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:

@@ -39,6 +39,25 @@ class OldSpan(NamedTuple):
     size: int
 
 
+class MoreUnmapped(NamedTuple):
+    """Batches of the flow that its offset map does not have, behind those that are listed one by one. ``offsets``: that
+    they have; ``start`` and ``end``: from the first to the last of these, at the destination."""
+
+    batches: int
+    offsets: int
+    start: int
+    end: int
+
+    def plus(self, start: int, end: int) -> "MoreUnmapped":
+        """Returns these with the next one."""
+        return MoreUnmapped(
+            self.batches + 1, self.offsets + end - start, self.start if self.batches else start, max(self.end, end)
+        )
+
+
+NO_MORE = MoreUnmapped(0, 0, 0, 0)
+
+
 class StoredInstead(NamedTuple):
     """What a log has in place of some rows: batches and messages, and their bytes."""
 
@@ -93,7 +112,8 @@ class RangeCoverage:
     ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty``, ``gap_offsets`` and ``inside``
     count holes (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With
     ``offsets: mapped``, a destination's gaps are the offsets that the map does not have, and ``unmapped`` are the
-    destination offsets of the flow's batches that are not in the map. ``next_offset`` is where reading stopped; the
+    destination offsets of the first of the flow's batches that are not in the map, ``unlisted`` says how many more
+    there are. ``next_offset`` is where reading stopped; the
     range was read if that is its end. ``broken`` is the reason why the log could not be read further: its bytes or, if
     ``unreadable``, a broker that returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's
     ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay before it was
@@ -118,6 +138,7 @@ class RangeCoverage:
     inside: int = 0
     odd: int = 0
     unmapped: list[tuple[int, int]] = field(default_factory=list)
+    unlisted: MoreUnmapped = NO_MORE
     gaps: list[tuple[int, int]] = field(default_factory=list)
     next_offset: int = 0
     broken: str | None = None
@@ -204,7 +225,8 @@ class RangeCoverage:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Returns the coverage of a text that ``to_json`` made."""
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(**{**fields, "unlisted": MoreUnmapped(*fields["unlisted"])})
 
 
 def cut_records(

@@ -109,7 +109,7 @@ class Reader:
                 yield block
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
         coverage.rows, coverage.row_bytes, coverage.spoiled = found.rows, found.row_bytes, found.spoiled
-        coverage.unmapped, coverage.stamped = selector.unmapped, found.stamped
+        coverage.unmapped, coverage.unlisted, coverage.stamped = selector.unmapped, selector.unlisted, found.stamped
         coverage.begins_before, coverage.ends_behind = found.begins_before, found.ends_behind
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start

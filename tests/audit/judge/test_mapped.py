@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import mapped
+from mirror.audit.judge.coverage import unmapped
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
@@ -19,8 +20,8 @@ from mirror.audit.model.result import AuditResult
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range, copied
 from mirror.audit.read.holes import Rules
-from mirror.audit.read.ranges import cut_records
-from mirror.audit.read.selecting import Selector
+from mirror.audit.read.ranges import RangeCoverage, cut_records
+from mirror.audit.read.selecting import LISTED, Selector
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
@@ -91,6 +92,34 @@ def test_a_batch_of_another_copy(other: int, sharing: tuple[int, ...], told: lis
     selector = Selector(where, ids[:2])
     assert selector(piece).headers["base_offset"].tolist() == [0, 5]
     assert selector.unmapped == told
+
+
+@pytest.mark.parametrize("count", [LISTED, LISTED + 1, LISTED + 30])
+def test_batches_that_the_map_does_not_have_are_all_counted(count: int) -> None:
+    """The first ones are listed, and those behind are one finding. Two responses, and Spark in between. Mutation: what
+    is not listed is left out."""
+    own = producer_id(flow=FLOW, cluster_id="c", topic="t", partition=0)
+    where = copied(OffsetMap([Run(0, 0, 5)]), 0, 5, topic="t", bounds=Span(0, 5 * count + 5), own=[own])
+    selector = Selector(where)
+    rules = Rules(side=Side.DESTINATION, mapped=True)
+    for bases in (range(count // 2), range(count // 2, count)):
+        sent = b"".join(
+            raw_batch(bytes(9), base_offset=5 * at + 5, last_offset_delta=4, record_count=5, producer_id=own)
+            for at in bases
+        )
+        whole, due = Range("t", 0, 5, 5 * count + 5, True, 10), 5 * bases[0] + 5
+        selector(cut_records(memoryview(sent), 0, len(sent), whole, due, rules))
+    coverage = RangeCoverage(unmapped=selector.unmapped, unlisted=selector.unlisted)
+    found = unmapped("east", {("t", 0, 0, 5): RangeCoverage.from_json(coverage.to_json())})
+    assert [one.destination for one in found[:LISTED]] == [Span(5 * at + 5, 5 * at + 10) for at in range(LISTED)]
+    assert (sum(one.batches for one in found), sum(one.records for one in found)) == (count, 5 * count)
+    assert {one.kind for one in found} == {Kind.EXTRA}
+    more = [(one.destination, one.detail) for one in found[LISTED:]]
+    several = "1 more batch" if count == LISTED + 1 else f"{count - LISTED} more batches"
+    told = f"{several} of the flow at east that its offset map does not have, up to there: copied "
+    assert more == (
+        [] if count == LISTED else [(Span(5 * LISTED + 5, 5 * count + 5), told + "twice, or into the wrong partition")]
+    )
 
 
 def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from mirror.audit.errors import AuditError
 from mirror.audit.model.places import Side
 from mirror.audit.prepare.plan import CopiedRange, Range
-from mirror.audit.read import fetching, reader
+from mirror.audit.read import fetching, reader, selecting
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
@@ -73,8 +73,10 @@ async def test_a_copy_that_has_moved() -> None:
         assert fake.seen("Fetch")[0].request.topics[0].partitions[0].fetch_offset == 12
 
 
-async def test_a_mapped_copy() -> None:
+@pytest.mark.parametrize("listed", [100, 0])
+async def test_a_mapped_copy(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """Another writer's batch stands among its own, and one of its own that the map does not have."""
+    monkeypatch.setattr(selecting, "LISTED", listed)
     own = {"producer_id": 77, "leader_epoch": 0}
     async with FakeCluster() as fake:
         fake.add_topic("there")
@@ -86,7 +88,8 @@ async def test_a_mapped_copy() -> None:
         )
         assert found == [0, 5]
         assert (coverage.offsets, coverage.gap_offsets, coverage.next_offset) == (10, 0, 10)
-        assert coverage.unmapped == [(110, 115)]
+        assert coverage.unmapped == ([(110, 115)] if listed else [])
+        assert coverage.unlisted == ((0, 0, 0, 0) if listed else (1, 5, 110, 115))
 
 
 def _without_records(answer: Any) -> None:
