@@ -135,6 +135,7 @@ def run(
         notes=tuple(
             [
                 *filter(None, [prepared.decisions.unknown]),
+                *frozen.notes,
                 *_alone(frozen.alone, request),
                 *_before(prepared.decisions.adopted, request),
                 *scope.notes,
