@@ -186,6 +186,7 @@ def summary(result: AuditResult) -> dict[str, Any]:
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "identical": result.identical,
         "bounds": bounds,
+        "cleaned": result.all_cleaned._asdict(),
         "skipped": [
             {
                 "topic": each.topic,

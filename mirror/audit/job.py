@@ -117,7 +117,9 @@ def run(
         for row in cover.coverage_of(side, cluster_id, frozen.bounds, {}, {})
     ]
     topics = {row.topic for row in coverage}
-    cover.check_fills(coverage, findings, mapped=request.mapped)
+    compacted = frozenset().union(*frozen.compacted.values())
+    cover.check_fills(coverage, findings, mapped=request.mapped, cleaned=compacted)
+    cleaned_batches = cover.cleaned_of(coverage, findings)
     findings, cleaned = _apart(findings)
     anew = [*(finding for finding in findings if finding.kind is Kind.REENCODED), *outcome.old]
     findings = [finding for finding in findings if finding.kind is not Kind.REENCODED]
@@ -133,6 +135,7 @@ def run(
         notes=tuple(
             [
                 *filter(None, [prepared.decisions.unknown]),
+                *frozen.notes,
                 *_alone(frozen.alone, request),
                 *_before(prepared.decisions.adopted, request),
                 *scope.notes,
@@ -143,6 +146,7 @@ def run(
             ]
         ),
         reencoded=tuple(joined(anew)),
+        cleaned=cleaned_batches,
         skipped=prepared.decisions.ranges,
         undecided=frozen.undecided,
         adopted=prepared.decisions.adopted,
@@ -365,7 +369,7 @@ class _Audit:
         """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
-        self.looking.begin({key: some[0].where.start for key, some in chunks.items()})
+        self.looking.begin({key: some[0].where.start for key, some in chunks.items()}, broken)
         differences = Differences(
             self.looking,
             bounds,
@@ -378,10 +382,13 @@ class _Audit:
         found = differences.run(
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )
+        certain = {key: [one.where for one in some if one.certain] for key, some in chunks.items()}
+        cover.check_chunks(certain, found)
         told: list[Finding] = []
         shifts: dict[TopicPartition, int] = {}
         for key, findings in keys(found).items():
             once = told_once(findings, bounds[key], differences.holes(key))
             shifts[key] = once.shift
             told += at_destination(once.findings, self.frozen.mapped)
+        told += at_destination(differences.broken, self.frozen.mapped)
         return told, EndsLookedAt(shifts, differences.ended)

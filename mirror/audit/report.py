@@ -45,6 +45,10 @@ def _many(count: int, name: str) -> str:
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
+def _batches(count: int) -> str:
+    return f"{count:,} batch{'' if count == 1 else 'es'}"
+
+
 def coverage_table(result: AuditResult) -> Table:
     """Returns a table with one line per topic: what was actually read on each side. Holes and filled are counts of
     offsets."""
@@ -156,16 +160,24 @@ def undecided_text(one: Undecided, result: AuditResult) -> str:
 
 
 def _but(result: AuditResult) -> str:
-    """Returns the reservations to append to the verdict: batches that were written anew, skipped offsets and open
-    transactions."""
+    """Returns the reservations to append to the verdict: batches that were written anew, what log cleaners have
+    changed, skipped offsets and open transactions."""
     said = [
-        f"of {batches:,} batch{'' if batches == 1 else 'es'} of {escape(result.source_alias)}, the same "
+        f"of {_batches(batches)} of {escape(result.source_alias)}, the same "
         f"{_many(records, 'record')} stand in other batches ({cause})"
         for cause, (batches, records) in sorted(counted(result.reencoded).items())
     ]
+    cleaned = result.all_cleaned
+    if cleaned.records:
+        are = "is" if cleaned.records == 1 else "are"
+        changed = f"log cleaners have changed or removed {_batches(cleaned.batches)}: " if cleaned.batches else ""
+        here, there = escape(result.source_alias), escape(result.destination_alias)
+        said.append(f"{changed}{_many(cleaned.records, 'record')} {are} no longer at {there}, and still at {here}")
+    elif cleaned.batches:
+        said.append(f"log cleaners have rewritten {_batches(cleaned.batches)}, with every record")
     if result.stamped:
         said.append(
-            f"{result.stamped:,} batch{'' if result.stamped == 1 else 'es'} of {escape(result.destination_alias)} "
+            f"{_batches(result.stamped)} of {escape(result.destination_alias)} "
             f"{'has' if result.stamped == 1 else 'have'} append times: its broker has put its own in, as "
             "destination.timestamps: append allows; all else of them is the same"
         )
@@ -203,7 +215,15 @@ def verdict(result: AuditResult) -> str:
         batches, records = sum(row.batches for row in theirs), sum(row.records for row in theirs)
         markers = sum(row.filled for row in theirs)
         filled = f", and {markers:,} holes filled" if markers and result.offsets == "exact" else ""
-        but = " (but for those that were written anew)" if result.reencoded else ""
+        changed = [
+            what
+            for what, any_are in (
+                ("were written anew", bool(result.reencoded)),
+                ("log cleaners have changed", any(result.all_cleaned)),
+            )
+            if any_are
+        ]
+        but = f" (but for those that {' or that '.join(changed)})" if changed else ""
         where = "at the same offsets" if result.offsets == "exact" else "in the same order"
         return (
             f"[bold green]identical[/bold green]: {names} hold the same {records:,} records in {batches:,} batches, "

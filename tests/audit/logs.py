@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.rounds.differences import Differences
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
 from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model.differences import Pairs, RecordDifference
-from mirror.audit.model.findings import Finding
+from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.bounds import outside
@@ -46,13 +46,15 @@ def units(log: Log, *, by_record: bool = False, start: int = 0) -> list[BatchRow
 
 @dataclass
 class Logs:
-    """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. Counts its work."""
+    """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. ``torn``: the sides whose
+    log cannot be read behind the other one's end. Counts its work."""
 
     source: Log
     destination: Log
     width: int = 10
     others: Mapping[TopicPartition, Log] = field(default_factory=dict)
     cleaners: Set[Side] = frozenset()
+    torn: Set[Side] = frozenset()
     rows_read: int = 0
     most_rows: int = 0
     passes: int = 0
@@ -135,9 +137,11 @@ class Logs:
         wanted = set(digests)
         return [(KEY, row) for row in self._units[False, False] if row.digest in wanted]
 
-    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
         """What one side has alone."""
         (where,) = ranges
+        if side in self.torn:
+            return Tails({}, set(), [self.damage(side)])
         shift = 0 if side is Side.SOURCE else where.shift
         rows = [
             row._replace(base_offset=row.base_offset - shift, last_offset=row.last_offset - shift)
@@ -145,7 +149,16 @@ class Logs:
             if where.start + shift <= row.base_offset < where.end + shift
         ]
         found = {row.base_offset: row for row in rows}
-        return {KEY: Pairs(found, {}) if side is Side.SOURCE else Pairs({}, found)}
+        return Tails({KEY: Pairs(found, {}) if side is Side.SOURCE else Pairs({}, found)}, {KEY})
+
+    def damage(self, side: Side) -> Finding:
+        """Of what one side has alone."""
+        ends = {Side.SOURCE: self.bounds().source.end, Side.DESTINATION: self.bounds().destination.end}
+        span = Span(min(ends.values()), ends[side])
+        return Finding(
+            kind=Kind.CORRUPT, topic="t", partition=0, source=span if side is Side.SOURCE else None,
+            destination=None if side is Side.SOURCE else span, batches=0, records=0, detail="torn",
+        )  # fmt: skip
 
     def borders(self, key: TopicPartition) -> Sequence[int]:
         """No old formats."""
@@ -214,5 +227,5 @@ class Logs:
             ]
             looked = Differences(self, {KEY: known})
             found, shift = told_once(looked.run(regions(chunks, of_bounds(known))), known)
-            ended = looked.ended
+            found, ended = [*found, *looked.broken], looked.ended
         return joined([*found, *outside(known, "a", "b", shift, ended=KEY in ended)])

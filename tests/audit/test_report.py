@@ -23,7 +23,7 @@ from mirror.audit.folder import SUMMARY, prepare
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Adopted, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest, Endpoint
-from mirror.audit.model.result import AuditResult, Coverage, RangeContent, SkippedRange, Undecided, Verdict
+from mirror.audit.model.result import AuditResult, Cleaned, Coverage, RangeContent, SkippedRange, Undecided, Verdict
 from mirror.offsetmap.entries.checkpoint import in_words
 
 
@@ -321,6 +321,39 @@ def test_what_was_passed_over_is_no_pass() -> None:
 def test_batches_that_stand_in_others_are_counted(batches: int, told: str) -> None:
     one = replace(finding(Kind.REENCODED, 0), batches=batches, detail="why")
     assert f"of {told} of " in report.verdict(replace(result(), reencoded=(one,)))
+
+
+def cleaned(records: int, *, batches: int = 2) -> AuditResult:
+    """The destination's log cleaner has removed so many records of one partition; one more is only rewritten."""
+    shown = result()
+    rows = [
+        replace(row, records=row.records - records) if (row.side, row.partition) == (Side.DESTINATION, 1) else row
+        for row in shown.coverage
+    ]
+    found = {TopicPartition("[red]t", 1): Cleaned(batches, records), TopicPartition("[red]t", 0): Cleaned(1, 0)}
+    return replace(shown, coverage=tuple(rows), cleaned=found)
+
+
+@pytest.mark.parametrize(
+    ("records", "batches", "told"),
+    [
+        (7, 2, "; log cleaners have changed or removed 3 batches: 7 records are no longer at b, and still at a"),
+        (1, 0, "; log cleaners have changed or removed 1 batch: 1 record is no longer at b, and still at a"),
+        (0, 2, "; log cleaners have rewritten 3 batches, with every record"),
+    ],
+)
+def test_what_log_cleaners_have_removed_is_in_the_verdict(records: int, batches: int, told: str) -> None:
+    """Both sides hold what the destination has; that the source has more is said, and that not every byte is the
+    same."""
+    shown = cleaned(records, batches=batches)
+    text = report.verdict(shown)
+    assert f"hold the same {100 - records} records in 10 batches, byte for byte (but for those that log" in text
+    assert text.endswith(told)
+    for none in (result(), replace(shown, cleaned={TopicPartition("[red]t", 0): Cleaned(0, 0)})):
+        assert "cleaners" not in report.verdict(none)
+    by_record = report.verdict(replace(shown, cleaned={TopicPartition("[red]t", 0): Cleaned(0, 5)}))
+    assert by_record.endswith("; 5 records are no longer at b, and still at a")
+    assert export.summary(shown)["cleaned"] == {"batches": batches + 1, "records": records}
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {}])

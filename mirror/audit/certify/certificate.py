@@ -13,8 +13,8 @@ from mirror import DISTRIBUTION
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model.places import Side
-from mirror.audit.model.result import AuditResult, Coverage
+from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.result import AuditResult, Cleaned, Coverage
 
 FORMAT = "mirror-audit-certificate"
 FORMAT_VERSION = 1
@@ -48,6 +48,8 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
                 "destination_topic": result.renamed.get(topic, topic),
                 "start": found[Side.SOURCE].audited.start,
                 "end": found[Side.SOURCE].audited.end,
+                "cleaned": result.cleaned.get(TopicPartition(topic, partition), Cleaned(0, 0))._asdict(),
+                "cut": any(found[side].cut for side in Side),
                 **{side.value: _side(found[side], result.digest) for side in Side},
             }
             for (topic, partition), found in sorted(sides.items())

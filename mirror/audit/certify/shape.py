@@ -36,14 +36,24 @@ class SideShape(_Strict):
     ranges: list[Annotated[tuple[Count, Count, Width, Hex], Strict(False)]]
 
 
+class CountShape(_Strict):
+    """What was written anew for one cause, or changed by log cleaners."""
+
+    batches: Count
+    records: Count
+
+
 class PartitionShape(_Strict):
-    """One partition. ``topic``: by its name at the source."""
+    """One partition. ``topic``: by its name at the source. ``cleaned``: what log cleaners have changed; the records are
+    those that the destination no longer has. ``cut``: a batch reaches over the audited offsets, and counts whole."""
 
     topic: Text
     partition: Count
     destination_topic: Text
     start: Count
     end: Count
+    cleaned: CountShape = CountShape(batches=0, records=0)
+    cut: bool = False
     source: SideShape
     destination: SideShape
 
@@ -67,13 +77,6 @@ class VersionsShape(_Strict):
     python: Text
 
 
-class AnewShape(_Strict):
-    """What was written anew for one cause."""
-
-    batches: Count
-    records: Count
-
-
 class CertificateShape(_Strict):
     """All of it but the signature."""
 
@@ -91,7 +94,7 @@ class CertificateShape(_Strict):
     destination: ClusterShape
     findings: dict[Annotated[Kind, Strict(False)], Width]
     accepted: list[Text]
-    reencoded: dict[Text, AnewShape]
+    reencoded: dict[Text, CountShape]
     append_times: Count
     skipped_offsets: Count
     undecided_offsets: Count

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import xxhash
 
 from mirror.audit.explain.looking import Looked, is_cut_off
+from mirror.audit.model.places import Side
+from mirror.audit.read.holes import Rules
 from mirror.records.content.decompressing import NotOpened
 from mirror.records.content.raw import PlacedRecord, RawRecord, placed_records
 from mirror.records.content.record import read_record
@@ -27,7 +29,12 @@ from mirror.records.intact import is_intact
 SAME, DIFFERS, OWN, ABSENT = "", "differs", "the writer's own", "not there"
 """Remarks on a row. OWN: a mirror writes its own, so a difference is none."""
 _OWN = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence")
-_NOT_COPIED = TRANSACTIONAL | DELETE_HORIZON
+_KEPT, _KEPT_THERE = (Rules(side=side).kept_attributes for side in Side)
+"""The attribute bits that are compared, of a batch at the source and at the destination."""
+HIDES = (
+    "the batch is transactional, and a mirror's is not: it may hide records from consumers. Only where the audit notes "
+    "that the partition was adopted, this is no difference"
+)
 _FLAGS = {
     LOG_APPEND_TIME: "LogAppendTime",
     TRANSACTIONAL: "transactional",
@@ -87,6 +94,8 @@ def explained(source: Looked, destination: Looked, *, show_records: bool = False
         return Explained(rows, [], 0, notes)
     shifted = source.offset != destination.offset
     fields = [*_fields(ours, theirs, shifted=shifted), _payload_row(ours[HEADER_SIZE:], theirs[HEADER_SIZE:])]
+    if _is_hiding(theirs):
+        notes.append(f"{destination.alias}: {HIDES}")
     opened = [_opened(side, notes) for side in (source, destination)]
     if opened[0] is None or opened[1] is None:
         return Explained(fields, [], 0, notes)
@@ -125,14 +134,20 @@ def _fields(ours: bytes, theirs: bytes, *, shifted: bool) -> Iterator[Row]:
     for name, one, other in zip(BatchHeader._fields, first, second, strict=True):
         what = name.replace("_", " ")
         if name == "attributes":
-            kept = (one & ~_NOT_COPIED) == (other & ~_NOT_COPIED)
-            remark = SAME if one == other else OWN if kept else DIFFERS
+            # A mirror's markers are of transactions, as all markers are.
+            kept = (one & _KEPT) == (other & (_KEPT if other & CONTROL else _KEPT_THERE))
+            remark = DIFFERS if not kept else SAME if one == other else OWN
             yield Row(what, _attributes(one), _attributes(other), remark)
         elif name.endswith("timestamp"):
             yield Row(what, time_text(one), time_text(other), SAME if one == other else DIFFERS)
         else:
             yield _row(what, one, other, own=name in _OWN or (shifted and name == "base_offset"))
     yield _intact_row(ours, theirs)
+
+
+def _is_hiding(batch: bytes) -> bool:
+    """Returns True for a destination's batch that is transactional and no marker."""
+    return BatchHeader.read(batch).attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
 
 
 def _intact_row(ours: bytes, theirs: bytes) -> Row:

@@ -6,13 +6,16 @@ Spark counted before the join. What a reader could not read, and gaps that no cl
 (``broken_logs``, ``causeless_gaps``).
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
-from mirror.audit.model.result import Coverage, RangeContent
+from mirror.audit.model.result import Cleaned, Coverage, RangeContent
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.witness import check_chain
@@ -139,6 +142,7 @@ def coverage_of(
                 empty=sum(part.empty for part in found),
                 odd=sum(part.odd for part in found),
                 stamped=sum(part.stamped for part in found),
+                cut=bool(found) and (found[0].begins_before or found[-1].ends_behind),
                 complete=not any(part.broken for part in found),
                 contents=tuple(
                     RangeContent(one.start, one.end, one.width, part.content)
@@ -161,25 +165,87 @@ def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]
             raise AuditError(f"{key.topic} partition {key.partition} differs, and no difference was named", BUG)
 
 
-def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, mapped: bool = False) -> None:
-    """Checks that in partitions without findings, the destination has as many records and markers as the source has
-    records and holes.
+EXCUSED = frozenset({Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE})
+"""Kinds of findings about what differs with a cause: a partition that has no others may pass."""
 
-    This follows from the comparison; it is checked nevertheless, as all coverage is. ``mapped``: holes are not filled,
-    and only records count.
+
+def check_chunks(chunks: Mapping[TopicPartition, Sequence[Range]], findings: Iterable[Finding]) -> None:
+    """Checks that in partitions that may pass, a finding says of each chunk that differs why it does.
+
+    Where anything differs in earnest, the partition does not pass; there, runs that moved are not named chunk by chunk.
+
+    Args:
+        chunks: those that certainly differ, in order.
+        findings: before anything is folded, with destination offsets as the chunks have them.
+
+    Raises:
+        AuditError: of a chunk, nothing is said.
+    """
+    spans: dict[TopicPartition, list[Span]] = defaultdict(list)
+    lost: set[TopicPartition] = set()
+    for finding in findings:
+        key = TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition)
+        if finding.kind not in EXCUSED:
+            lost.add(key)
+        for span in (finding.source, finding.destination):
+            if span and finding.kind is Kind.OVERSIZE:
+                # The batch of such a record may begin in an earlier chunk, without a record there.
+                some = chunks.get(key, ())
+                at = bisect_right(some, span.start, key=attrgetter("start"))
+                span = Span(some[at - 1].start if at else span.start, span.end)
+            spans[key] += [span] if span else []
+    for key in sorted(chunks.keys() - lost):
+        told = merged(spans[key])
+        for chunk in chunks[key]:
+            if next(overlapping(told, chunk), None) is None:
+                raise AuditError(
+                    f"{key.topic} partition {key.partition} differs between offsets {chunk.start} and {chunk.end}, and "
+                    "nothing says how",
+                    BUG,
+                )
+
+
+def check_fills(
+    coverage: Iterable[Coverage],
+    findings: Iterable[Finding],
+    *,
+    mapped: bool = False,
+    cleaned: Collection[str] = (),
+) -> None:
+    """Checks that in partitions without findings, the destination has as many records and markers as the source has
+    records and holes; and as many records where nothing was found but batches that were written anew.
+
+    This follows from the comparison; it is checked nevertheless, as all coverage is.
+
+    Args:
+        coverage: of both sides.
+        findings: all of them.
+        mapped: holes are not filled, and only records count.
+        cleaned: topics on which a log cleaner works at either side: it may have changed a batch after it was counted.
 
     Raises:
         AuditError: the numbers differ.
     """
-    told = {(finding.topic, finding.partition) for finding in findings}
+    findings = list(findings)
+    anew = {(one.topic, one.partition) for one in findings if one.kind is Kind.REENCODED}
+    told = {(one.topic, one.partition) for one in findings if one.kind is not Kind.REENCODED}
     sides: dict[tuple[str, int], dict[Side, tuple[int, int, int]]] = defaultdict(dict)
     for row in coverage:
+        key = row.topic, row.partition
+        if key in anew and (row.cut or row.topic in cleaned):
+            told.add(key)
         holes = row.holes if row.side is Side.SOURCE else row.filled
-        counted = (row.records, 0, 0) if mapped else (row.records, row.offsets, holes)
-        sides[row.topic, row.partition][row.side] = counted
+        counted = (row.records, 0, 0) if mapped or key in anew else (row.records, row.offsets, holes)
+        sides[key][row.side] = counted
     for (topic, partition), found in sides.items():
         if (topic, partition) not in told and len(set(found.values())) > 1:
             ours, theirs = found[Side.SOURCE], found[Side.DESTINATION]
+            if (topic, partition) in anew:
+                raise AuditError(
+                    f"{topic} partition {partition}: there are {ours[0]} records at the source and {theirs[0]} at the "
+                    "destination, and all of them were taken for the same in other batches",
+                    BUG,
+                )
             raise AuditError(
                 f"{topic} partition {partition}: records, their offsets and holes are {ours} at the source and "
                 f"{theirs} at the destination, and no difference was found",
@@ -187,18 +253,61 @@ def check_fills(coverage: Iterable[Coverage], findings: Iterable[Finding], *, ma
             )
 
 
+def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dict[TopicPartition, Cleaned]:
+    """Returns what log cleaners have changed, for each partition of which a finding says so.
+
+    Where nothing else was found, the records are as many as the destination had less than the source when both were
+    read: a cleaner may have worked again before the findings were made. Otherwise they are those of the findings.
+
+    Raises:
+        AuditError: the destination had more than the source, and what it had more was cleaned since.
+    """
+    batches: Counter[TopicPartition] = Counter()
+    records: Counter[TopicPartition] = Counter()
+    others: set[TopicPartition] = set()
+    for finding in findings:
+        key = TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition)
+        if finding.kind is Kind.CLEANED:
+            batches[key] += finding.batches
+            records[key] += finding.records
+        elif finding.kind is not Kind.REENCODED:
+            others.add(key)
+    read: dict[TopicPartition, int] = defaultdict(int)
+    for row in coverage:
+        key = TopicPartition(row.topic, row.partition)
+        if row.cut:
+            others.add(key)
+        read[key] += row.records if row.side is Side.SOURCE else -row.records
+    for key in batches.keys() - others:
+        if read[key] < 0:
+            raise AuditError(
+                f"{key.topic} partition {key.partition}: a log cleaner removed records while they were compared",
+                "run the audit again, while the topic's cleaner is idle",
+            )
+        records[key] = read[key]
+    return {key: Cleaned(count, records[key]) for key, count in sorted(batches.items())}
+
+
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Returns findings for batches of the flow at the destination that its offset map does not have."""
-    return [
-        Finding(
-            kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=Span(*span), batches=1,
-            records=span[1] - span[0],
-            detail=f"a batch of the flow at {alias} that its offset map does not have: copied twice, or into the wrong "
-            "partition",
-        )
-        for (topic, partition, _, _), part in sorted(read.items())
-        for span in part.unmapped
-    ]  # fmt: skip
+    """Returns findings for batches of the flow at the destination that its offset map does not have: one for each, up
+    to a number, and one for the others of a range."""
+    found = []
+    for (topic, partition, _, _), part in sorted(read.items()):
+        which = f"of the flow at {alias} that its offset map does not have"
+        why = "copied twice, or into the wrong partition"
+        some = [(Span(*span), 1, span[1] - span[0], f"a batch {which}: {why}") for span in part.unmapped]
+        more = part.unlisted
+        if more.batches:
+            several = f"{more.batches:,} more batch{'' if more.batches == 1 else 'es'} {which}, up to there: {why}"
+            some.append((Span(more.start, more.end), more.batches, more.offsets, several))
+        found += [
+            Finding(
+                kind=Kind.EXTRA, topic=topic, partition=partition, source=None, destination=span, batches=batches,
+                records=records, detail=detail,
+            )
+            for span, batches, records, detail in some
+        ]  # fmt: skip
+    return found
 
 
 def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:

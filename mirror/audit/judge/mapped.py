@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirror.audit.errors import AuditError
@@ -52,13 +52,26 @@ class MappedPartition(NamedTuple):
         return Span(start, max(start, last.offset + last.exact) if last else self.read.end)
 
 
+class Strays(NamedTuple):
+    """What was found of the flow outside of its map. ``notes``: where nobody looked."""
+
+    findings: list[Finding]
+    notes: list[str]
+
+
 class Mapped(NamedTuple):
     """All partitions, their bounds as source offsets on both sides, and findings, for example on those that are not
-    copies."""
+    copies. ``notes``: what was not looked at."""
 
     partitions: dict[TopicPartition, MappedPartition]
     bounds: list[Bounds]
     findings: list[Finding]
+    notes: list[str]
+
+    def take(self, strays: Strays) -> None:
+        """Adds what was found outside of the map."""
+        self.findings.extend(strays.findings)
+        self.notes.extend(strays.notes)
 
 
 async def freeze_mapped(
@@ -75,7 +88,7 @@ async def freeze_mapped(
         NetworkError: a cluster does not answer.
     """
     state = InternalTopic(destination, request.flow)
-    found = Mapped({}, [], [])
+    found = Mapped({}, [], [], [])
     computed = {key: _computed(source, key, request) for key in ends}
     deadline = time.monotonic() + request.catch_up_s
     try:
@@ -97,7 +110,8 @@ async def freeze_mapped(
                 )
             else:
                 found.findings.extend(_unknown(key, Span(starts[key], end), state))
-        found.findings.extend(await _in_spare(destination, ends, request, homes))
+        for one_of in await _in_spare(destination, ends, request, homes):
+            found.take(one_of)
         for key, one in found.partitions.items():
             here = homes[one.topic, key.partition]
             found.partitions[key] = one._replace(sharing=tuple(sorted(here - set(one.own))))
@@ -167,16 +181,16 @@ async def _freeze(
     here = Span(min(max(here.start, await ours.start()), here.end), here.end)
     if known is None:
         found.findings.extend(_unknown(key, here, state))
-        found.findings.extend(await _strays(key, theirs, log, own, alien))
+        found.take(await _strays(key, theirs, log, own, alien))
         return
     first = known.map[0].destination if len(known.map) else known.destination_end
     start = max(log.start, first)
     read = Span(start, max(start, min(known.destination_end, log.end)))
     found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
     found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
-    found.findings.extend(await _strays(key, theirs, Span(log.start, min(first, log.end)), own, alien))
+    found.take(await _strays(key, theirs, Span(log.start, min(first, log.end)), own, alien))
     # What is the flow's own behind the map was looked for above, where the translation ends.
-    found.findings.extend(await _strays(key, theirs, Span(read.end, log.end), (), alien))
+    found.take(await _strays(key, theirs, Span(read.end, log.end), (), alien))
 
 
 async def _in_spare(
@@ -184,9 +198,9 @@ async def _in_spare(
     keys: Iterable[TopicPartition],
     request: AuditRequest,
     homes: Mapping[tuple[str, int], set[int]],
-) -> list[Finding]:
-    """Returns findings for batches of the flow in partitions that only the destination has: no copy belongs there. Each
-    is named by the first of the source's topics that are copied into this topic."""
+) -> list[Strays]:
+    """Returns batches of the flow in partitions that only the destination has: no copy belongs there. Each is named by
+    the first of the source's topics that are copied into this topic."""
     topics: dict[str, str] = {}
     audited: set[tuple[str, int]] = set()
     for key in sorted(keys):
@@ -194,7 +208,7 @@ async def _in_spare(
         topics.setdefault(there, key.topic)
         audited.add((there, key.partition))
     everybody = set().union(*homes.values())
-    found: list[Finding] = []
+    found: list[Strays] = []
     for there, topic in topics.items():
         for partition in sorted(set(destination.topics[there].leaders)):
             if (there, partition) in audited:
@@ -202,7 +216,7 @@ async def _in_spare(
             log = _log(destination, there, partition)
             span = Span(*await asyncio.gather(log.start(), log.visible_end()))
             alien = everybody - homes.get((there, partition), set())
-            found += await _strays(TopicPartition(topic, partition), log, span, (), alien)
+            found.append(await _strays(TopicPartition(topic, partition), log, span, (), alien))
     return found
 
 
@@ -218,8 +232,8 @@ def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Find
 
 async def _strays(
     key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int], alien: Collection[int]
-) -> list[Finding]:
-    """Returns findings for batches of the flow outside of its map.
+) -> Strays:
+    """Looks for batches of the flow outside of its map, in up to ``MOST_OUTSIDE_BYTES``.
 
     Args:
         key: the partition.
@@ -229,8 +243,7 @@ async def _strays(
             everything was copied again.
         alien: those of copies that have never been in this partition.
     """
-    ours: list[BatchHeader] = []
-    theirs: list[BatchHeader] = []
+    ours, theirs = _Counted(), _Counted()
     at, size = span.start, 0
     while at < span.end and size < MOST_OUTSIDE_BYTES:
         segment = await log.read(at, max_bytes=READ_BYTES)
@@ -239,22 +252,50 @@ async def _strays(
         for header, _ in segment.batches:
             if header.base_offset < span.end and not header.is_control:
                 if header.producer_id in own:
-                    ours.append(header)
+                    ours.take(header)
                 elif header.producer_id in alien:
-                    theirs.append(header)
+                    theirs.take(header)
             at, size = header.next_offset, size + header.size
-    return [
+    findings = [
         _finding(
-            kind, key, None, Span(some[0].base_offset, some[-1].next_offset), len(some),
-            sum(header.record_count for header in some),
+            kind, key, None, Span(some.start, some.end), some.batches, some.records,
             f"batches of the flow that its offset map does not have: {why}",
         )
         for kind, some, why in (
             (Kind.UNVERIFIABLE, ours, "of an earlier source topic, or copied twice"),
             (Kind.EXTRA, theirs, "they are under the producer ids of other partitions' copies"),
         )
-        if some
+        if some.batches
     ]  # fmt: skip
+    if at >= span.end or size < MOST_OUTSIDE_BYTES:
+        return Strays(findings, [])
+    note = (
+        f"{log.name}: outside of the offset map, batches of the flow were looked for in the first {_gib(size)} of what "
+        f"is there; offsets {at} to {span.end - 1} were not looked at"
+    )
+    return Strays(findings, [note])
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Batches from the one at ``start`` to the one before ``end``, and their records."""
+
+    start: int = 0
+    end: int = 0
+    batches: int = 0
+    records: int = 0
+
+    def take(self, header: BatchHeader) -> None:
+        """Adds the next one."""
+        if not self.batches:
+            self.start = header.base_offset
+        self.end = header.next_offset
+        self.batches += 1
+        self.records += header.record_count
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
 
 
 def _finding(

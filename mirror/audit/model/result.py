@@ -26,7 +26,8 @@ class Coverage:
     ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
     batch at all) count holes; at the destination, ``control`` counts filled holes, and ``aborted`` what was there
     before the flow (``Adopted``). ``odd`` counts offsets of control batches that do not belong at the destination.
-    ``stamped`` counts batches with the time of their append. ``contents``: each range's batches, in order.
+    ``stamped`` counts batches with the time of their append. ``cut``: a batch of records begins before the audited
+    offsets, or ends behind them; all of its records count. ``contents``: each range's batches, in order.
     """
 
     side: Side
@@ -47,6 +48,7 @@ class Coverage:
     empty: int = 0
     odd: int = 0
     stamped: int = 0
+    cut: bool = False
     contents: tuple[RangeContent, ...] = ()
 
     @property
@@ -58,6 +60,14 @@ class Coverage:
     def filled(self) -> int:
         """At the destination: the number of offsets in which consumers get nothing, as it should be."""
         return self.control + self.aborted
+
+
+class Cleaned(NamedTuple):
+    """What log cleaners have changed in a partition, where that is no difference. ``batches``: those that they have
+    rewritten or removed. ``records``: those that the destination no longer has, and the source still has."""
+
+    batches: int
+    records: int
 
 
 class SkippedRange(NamedTuple):
@@ -98,12 +108,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """The result of an audit. Without findings, both sides are identical over the frozen bounds.
+    """The result of an audit. Without findings, nothing differs that was due within the frozen bounds; ``notes``,
+    ``skipped`` and ``undecided`` say what was not due or not compared.
 
-    ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``skipped`` and
-    ``notes`` hold what is not a difference but worth knowing. ``accepted``: kinds of findings that the configuration
-    accepts by name. ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: what
-    the destination had before the flow.
+    ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``cleaned``: what
+    log cleaners have changed, by partition at the source; the notes say where. ``skipped`` and ``notes`` hold what is
+    not a difference but worth knowing. ``accepted``: kinds of findings that the configuration accepts by name.
+    ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: what the destination
+    had before the flow.
     """
 
     flow: str
@@ -116,6 +128,7 @@ class AuditResult:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
     reencoded: tuple[Finding, ...] = field(default=())
+    cleaned: Mapping[TopicPartition, Cleaned] = field(default_factory=dict)
     skipped: tuple[SkippedRange, ...] = field(default=())
     undecided: tuple[Undecided, ...] = field(default=())
     adopted: Mapping[TopicPartition, Adopted] = field(default_factory=dict)
@@ -133,6 +146,13 @@ class AuditResult:
         """Batches at the destination whose times are those of their append, as the configuration allows."""
         stamped = sum(row.stamped for row in self.coverage if row.side is Side.DESTINATION)
         return stamped if self.append_times else 0
+
+    @property
+    def all_cleaned(self) -> Cleaned:
+        """What log cleaners have changed in all partitions together."""
+        return Cleaned(
+            sum(one.batches for one in self.cleaned.values()), sum(one.records for one in self.cleaned.values())
+        )
 
     @property
     def identical(self) -> bool:

@@ -65,8 +65,17 @@ def _verdict(result: AuditResult) -> str:
     told = Text.from_markup(report.verdict(result)).plain
     return (
         f'<div class="verdict {result.verdict.value}"><b>{result.verdict.value}</b>'
-        f"<div>{_MEANS[result.verdict]}</div><div>{escape(told.partition(': ')[2])}</div></div>"
+        f"<div>{escape(_meaning(result))}</div><div>{escape(told.partition(': ')[2])}</div></div>"
     )
+
+
+def _meaning(result: AuditResult) -> str:
+    if result.verdict is Verdict.IDENTICAL and result.all_cleaned.records:
+        return (
+            f"Nothing is missing but what a log cleaner has removed at {result.destination_alias}. Nothing is doubled, "
+            "nothing is changed."
+        )
+    return _MEANS[result.verdict]
 
 
 def _listed(title: str, lines: Iterable[str], left: int = 0) -> str:

@@ -71,6 +71,8 @@ class Frozen:
     """Offsets behind open transactions, on either side."""
     begun: tuple[BegunLater, ...] = ()
     """Offsets that the source has, and that were never to be copied (``start.from``)."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -115,9 +117,10 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     high = await list_offsets(destination, copies, LATEST)
     undecided += _undecided(Side.DESTINATION, await list_offsets(destination, copies, LATEST, committed=True), high)
     mapped: dict[TopicPartition, MappedPartition] = {}
+    notes: list[str] = []
     if request.mapped:
         found = await freeze_mapped(source, destination, starts, ends, request)
-        mapped, bounds = found.partitions, found.bounds
+        mapped, bounds, notes = found.partitions, found.bounds, found.notes
         findings += found.findings
     else:
         bounds = await _freeze_destination(source, destination, starts, ends, request)
@@ -134,6 +137,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         mapped=mapped,
         undecided=tuple(undecided),
         begun=tuple(begun),
+        notes=tuple(notes),
         compacted={
             Side.SOURCE: await compacted(source, names),
             Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),

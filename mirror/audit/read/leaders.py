@@ -20,7 +20,7 @@ from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError
 from mirror.net.stream import SIZE_ONLY
 from mirror.offsetmap.fields import id_text
-from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
+from mirror.wire.errors import UNREADABLE, ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.fetch import Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
 
@@ -29,7 +29,8 @@ CHECK_BROKER = "check that the broker is up and see its log, then run the audit 
 
 
 class BrokenLog(Exception):
-    """The broker says that it cannot read its log at this place."""
+    """The broker says that it cannot read its log at this place (``wire.errors.UNREADABLE``): its disk may have failed
+    once only."""
 
 
 class NotThere(Exception):
@@ -210,6 +211,6 @@ class Leaders:
             return NotThere(error_name(code))
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
-        if code == ErrorCode.CORRUPT_MESSAGE:
+        if code in UNREADABLE:
             return BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
         return Again(error_name(code), moved=outcome_of(code) is Reaction.FIND_LEADER)

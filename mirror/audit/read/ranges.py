@@ -39,6 +39,25 @@ class OldSpan(NamedTuple):
     size: int
 
 
+class MoreUnmapped(NamedTuple):
+    """Batches of the flow that its offset map does not have, behind those that are listed one by one. ``offsets``: that
+    they have; ``start`` and ``end``: from the first to the last of these, at the destination."""
+
+    batches: int
+    offsets: int
+    start: int
+    end: int
+
+    def plus(self, start: int, end: int) -> "MoreUnmapped":
+        """Returns these with the next one."""
+        return MoreUnmapped(
+            self.batches + 1, self.offsets + end - start, self.start if self.batches else start, max(self.end, end)
+        )
+
+
+NO_MORE = MoreUnmapped(0, 0, 0, 0)
+
+
 class StoredInstead(NamedTuple):
     """What a log has in place of some rows: batches and messages, and their bytes."""
 
@@ -56,6 +75,7 @@ class RangePiece(NamedTuple):
     ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
     ``broken``: the reason if the log's own structure is damaged after these batches, so that reading on is useless.
     ``stored``: what the log has; None: a batch for each row. ``old``: where the rows are messages of an old format.
+    ``cut``: the first of these batches begins before the range, and the last one ends behind it.
     """
 
     places: Sequence[Row]
@@ -66,6 +86,7 @@ class RangePiece(NamedTuple):
     broken: str | None = None
     stored: StoredInstead | None = None
     old: Sequence[OldSpan] = ()
+    cut: tuple[bool, bool] = (False, False)
 
     @property
     def size(self) -> int:
@@ -91,14 +112,16 @@ class RangeCoverage:
     ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty``, ``gap_offsets`` and ``inside``
     count holes (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With
     ``offsets: mapped``, a destination's gaps are the offsets that the map does not have, and ``unmapped`` are the
-    destination offsets of the flow's batches that are not in the map. ``next_offset`` is where reading stopped; the
+    destination offsets of the first of the flow's batches that are not in the map, ``unlisted`` says how many more
+    there are. ``next_offset`` is where reading stopped; the
     range was read if that is its end. ``broken`` is the reason why the log could not be read further: its bytes or, if
     ``unreadable``, a broker that returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's
     ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay before it was
     deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
     becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
     formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
-    ``stamped``: batches of records with the time of their append. ``content``: what identifies all batches
+    ``stamped``: batches of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the
+    range does so; all of its records count. ``content``: what identifies all batches
     (``Chunks.content``), in hex; empty where rows are not chunks.
     """
 
@@ -115,6 +138,7 @@ class RangeCoverage:
     inside: int = 0
     odd: int = 0
     unmapped: list[tuple[int, int]] = field(default_factory=list)
+    unlisted: MoreUnmapped = NO_MORE
     gaps: list[tuple[int, int]] = field(default_factory=list)
     next_offset: int = 0
     broken: str | None = None
@@ -126,6 +150,8 @@ class RangeCoverage:
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
     stamped: int = 0
+    begins_before: bool = False
+    ends_behind: bool = False
     content: str = ""
 
     @property
@@ -161,6 +187,8 @@ class RangeCoverage:
             self.inside += int(totals[What.INSIDE])
             self.odd += int(totals[What.FOREIGN] + totals[What.DAMAGED])
             self.gaps.extend(piece.gaps[: LISTED_GAPS - len(self.gaps)])
+        self.begins_before |= piece.cut[0]
+        self.ends_behind |= piece.cut[1]
         self.next_offset = piece.next_offset
         self.broken = piece.broken
 
@@ -197,7 +225,8 @@ class RangeCoverage:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Returns the coverage of a text that ``to_json`` made."""
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(**{**fields, "unlisted": MoreUnmapped(*fields["unlisted"])})
 
 
 def cut_records(
@@ -260,14 +289,16 @@ def cut_records(
     holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end), places if has_units else ())
     next_offset = min(int(nexts[-1]), wanted.end)
     if next_offset == wanted.end:
-        broken = None  # the damage lies in a neighbour's range, and is reported there
+        # The damage lies in a neighbour's range, or behind the other log's end: whoever reads that reports it.
+        broken = None
     own = is_data & (bases < wanted.end)
     if not wanted.first:
         own &= bases >= wanted.start
+    cut = bool((own & (bases < wanted.start)).any()), bool((own & (nexts > wanted.end)).any())
     if not own.all():
         places = [place for place, keep in zip(places, own, strict=True) if keep]
         headers = headers[own]
-    piece = RangePiece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken)
+    piece = RangePiece(places, headers, holes, int((ends - starts)[is_data].sum()), next_offset, broken, cut=cut)
     return piece._replace(stored=stored_in(places), old=_old(places)) if has_units else piece
 
 

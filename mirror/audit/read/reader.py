@@ -31,6 +31,8 @@ from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched
 
 MOST_TRIES = 8
 """A range is given up after more than this many failures in a row without a batch in between."""
+UNREADABLE_TRIES = 3
+"""A broker that cannot read its log is asked again so often: an error of its disk may be over the next time."""
 EMPTY_ANSWERS = 3
 """After so many answers without a batch from a leader whose log goes on, it has no batch there or cannot find it."""
 PROBES = 16
@@ -69,6 +71,7 @@ class Reader:
         self._cleaned = cleaned
         self._old = old or {}
         self._adopted = adopted or {}
+        self._failures = 0  # in a row, to read the log at one offset
 
     async def open(self, topics: set[str]) -> None:
         """Connects to the cluster, and makes sure that it is the one whose bounds were frozen.
@@ -109,7 +112,8 @@ class Reader:
                 yield block
         coverage.batches, coverage.records, coverage.bytes = found.batches, found.records, found.bytes
         coverage.rows, coverage.row_bytes, coverage.spoiled = found.rows, found.row_bytes, found.spoiled
-        coverage.unmapped, coverage.stamped = selector.unmapped, found.stamped
+        coverage.unmapped, coverage.unlisted, coverage.stamped = selector.unmapped, selector.unlisted, found.stamped
+        coverage.begins_before, coverage.ends_behind = found.begins_before, found.ends_behind
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
         coverage.log_start = found.log_start
         if not found.broken:
@@ -199,11 +203,18 @@ class Reader:
         """Returns the answer for the offset that is due. None: the caller must ask again, maybe at another offset.
 
         Raises:
-            BrokenLog: the broker cannot read its log there.
+            BrokenLog: the broker cannot read its log there, however often it is asked.
             AuditError: there will be no answer.
         """
+        failures, self._failures = self._failures, 0
+        again: Again | None
         try:
             return await self._receive(sent, wanted, coverage.next_offset)
+        except BrokenLog as broken:
+            if failures >= UNREADABLE_TRIES:
+                raise
+            self._failures = failures + 1
+            again = Again(str(broken), moved=False)
         except NotThere:
             again = await self._pass_over(wanted, coverage)
         except Throttled:

@@ -12,10 +12,10 @@ import numpy as np
 
 from mirror.audit.prepare.plan import CopiedRange
 from mirror.audit.read.holes import NO_HOLES
-from mirror.audit.read.ranges import RangePiece
+from mirror.audit.read.ranges import NO_MORE, RangePiece
 
 LISTED = 100
-"""Most batches outside the map that are listed; further ones are left out."""
+"""Most batches outside the map that a range lists one by one; further ones are counted."""
 
 
 class Selector:
@@ -25,6 +25,7 @@ class Selector:
         offsets: number of offsets in the selected batches.
         unmapped: destination offsets (start, end) of the first ``LISTED`` batches of the flow that the map does not
             have.
+        unlisted: the further ones.
     """
 
     def __init__(self, where: CopiedRange, flow_ids: Collection[int] = ()) -> None:
@@ -33,6 +34,7 @@ class Selector:
         self._runs = np.array(where.runs, np.int64).reshape(-1, 3)
         self.offsets = 0
         self.unmapped: list[tuple[int, int]] = []
+        self.unlisted = NO_MORE
 
     def __call__(self, piece: RangePiece) -> RangePiece:
         """Returns the piece with only the batches that the map has, at their source offsets."""
@@ -50,8 +52,11 @@ class Selector:
             inside, shift = np.zeros(len(headers), bool), np.zeros(len(headers), np.int64)
         own = np.isin(headers["producer_id"].astype(np.int64), self._own)
         for index in np.flatnonzero(own & ~inside).tolist():
+            span = int(bases[index]), int(nexts[index])
             if len(self.unmapped) < LISTED:
-                self.unmapped.append((int(bases[index]), int(nexts[index])))
+                self.unmapped.append(span)
+            else:
+                self.unlisted = self.unlisted.plus(*span)
         # A batch of another writer in a place of the map is compared too, and found not to be one of the source's.
         kept = headers[inside].copy()
         kept["base_offset"] = (bases + shift)[inside]

@@ -100,7 +100,7 @@ class Splitter:
             offsets = next_offset - due - int((kept_holes[:, 1] - kept_holes[:, 0]).sum())
         is_cut = next_offset != piece.next_offset
         broken = None if is_cut else piece.broken
-        return RangePiece(rows, headers, kept_holes, offsets, next_offset, broken, stored)
+        return RangePiece(rows, headers, kept_holes, offsets, next_offset, broken, stored, cut=piece.cut)
 
 
 def _until(holes: Holes, more: Sequence[tuple[int, int, int]], end: int) -> Holes:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from mirror.audit.model.differences import RecordDifference
 from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.read.opened import MISTIMED, TOMBSTONE
 from mirror.audit.spark.compare import dicts, read_side
-from mirror.audit.spark.options import RECORD, RECORDS, UNOPENED, SourceOptions
+from mirror.audit.spark.options import COVERAGE, RECORD, RECORDS, UNOPENED, SourceOptions
 
 BLOCK_BITS = 8
 """Least bits of an offset within its block: a block has at least 256 offsets."""
@@ -73,8 +73,9 @@ def record_differences(
     later: LaterRecords | None,
     *,
     digests: bool = False,
-) -> dict[TopicPartition, list[RecordDifference]]:
-    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order.
+) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, str]]:
+    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and for each side
+    that could not be read to its end, a partition of which that is so.
 
     Args:
         spark: the session.
@@ -90,7 +91,12 @@ def record_differences(
     assert source.rows == destination.rows == RECORDS, "records are compared with records"
     spans = [(*key, *span) for key, some in looked.items() for span in some]
     wanted = spark.createDataFrame(pa.table([*zip(*spans, strict=True)], schema=_SPANS))
-    joined = _side(spark, source, "s_").join(_side(spark, destination, "d_"), _AT, "full_outer")
+    seen = {side: Observation(f"records of the {side.value}") for side in Side}
+    ours, theirs = (
+        _side(spark, options, prefix, seen[side])
+        for options, prefix, side in ((source, "s_", Side.SOURCE), (destination, "d_", Side.DESTINATION))
+    )
+    joined = ours.join(theirs, _AT, "full_outer")
     differs = (
         ~F.col("s_digest").eqNullSafe(F.col("d_digest"))
         | (F.col("s_part").eqNullSafe(UNOPENED))
@@ -120,7 +126,8 @@ def record_differences(
         ).alias("excused"),
         *(F.col(name) if digests else F.lit(None).cast("binary").alias(name) for name in _DIGESTS),
     ).toArrow()
-    return in_order(dicts(table))
+    broken = {side: seen[side].get["broken"] for side in Side}
+    return in_order(dicts(table)), {side: where for side, where in broken.items() if where}
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[RecordDifference]]:
@@ -154,8 +161,14 @@ def block_bits(spans: Iterable[Span]) -> int:
     return bits
 
 
-def _side(spark: SparkSession, options: SourceOptions, prefix: str) -> DataFrame:
-    rows = read_side(spark, options).where(F.col("part").isin(RECORD, UNOPENED))
+def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation | None = None) -> DataFrame:
+    """Returns one side's records. ``seen``: gets a partition of which not all could be read, as ``broken``."""
+    rows = read_side(spark, options)
+    if seen is not None:
+        is_broken = (F.col("part") == COVERAGE) & F.get_json_object("note", "$.broken").isNotNull()
+        where = F.concat_ws(" partition ", "topic", "partition")
+        rows = rows.observe(seen, F.max(F.when(is_broken, where)).alias("broken"))
+    rows = rows.where(F.col("part").isin(RECORD, UNOPENED))
     columns = {"part": "part", "note": "key", "size": "size", "digest": "digest"}
     return rows.select(
         *_AT,

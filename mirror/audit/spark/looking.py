@@ -1,26 +1,36 @@
 """Examines both clusters with Spark, as ``differences`` asks for it."""
 
 import asyncio
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from mirror.audit.judge.coverage import key_of
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import broken_logs, key_of
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
 from mirror.audit.judge.rounds.regions import within
+from mirror.audit.judge.spans import clipped, less
 from mirror.audit.judge.spans import merged as merged_spans
 from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Adopted, OldRange, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.rows import Hole
 from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut, plan, task_size
 from mirror.audit.read.holes import Rules
+from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import jvm
 from mirror.audit.spark.by_record import LaterRecords, record_differences
 from mirror.audit.spark.compare import Compared, compare, locate
@@ -65,6 +75,7 @@ class Looking:
         self._pinned: dict[tuple[TopicPartition, int], int] = {}
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
+        self._damaged: Mapping[tuple[Side, TopicPartition], Sequence[Span]] = {}
         self._first: Mapping[TopicPartition, int] = {}
         self._kept: LaterRecords | None = None
 
@@ -73,10 +84,15 @@ class Looking:
         """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
-    def begin(self, dirty: Mapping[TopicPartition, int]) -> None:
-        """Starts over, and forgets what was examined before. ``dirty``: the partitions that differ, with the first
-        offset at which they do."""
+    def begin(self, dirty: Mapping[TopicPartition, int], broken: Iterable[Finding] = ()) -> None:
+        """Starts over, and forgets what was examined before.
+
+        Args:
+            dirty: the partitions that differ, with the first offset at which they do.
+            broken: findings for the logs that could not be read to the end of a range.
+        """
         self.end()
+        self._damaged = _spans_of(broken)
         self._dirty = frozenset(key.topic for key in dirty)
         self._first = dirty
         self._looked = {}
@@ -120,10 +136,37 @@ class Looking:
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """Returns what differs in these ranges, row by row."""
         self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
-        tasks = tuple(bundled(sorted(ranges), self.slots))
-        differing = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE).differing
+        pieces = [piece for where in ranges for piece in _cut_where(where, self.scope.ranges[where.key])]
+        tasks = tuple(bundled(sorted(pieces), self.slots))
+        compared = self.compare(tasks, BATCHES, OPENED if by_record else WHOLE)
         self._still_there(ranges)
+        differing = dict(compared.differing)
+        for where in pieces:
+            ends = [self._unread_from(side, where, compared.coverage[side][key_of(where)]) for side in Side]
+            if where.key in differing and min(ends) < where.end:
+                differing[where.key] = _without(differing[where.key], Span(min(ends), where.end))
         return differing
+
+    def _unread_from(self, side: Side, where: Range, part: RangeCoverage) -> int:
+        """Returns the offset up to which the side was read in a range: its end, or where it is damaged. What the other
+        side has behind that cannot be compared.
+
+        Raises:
+            AuditError: it could be read there before.
+        """
+        if not part.broken:
+            return where.end
+        there = part.next_offset + (where.shift if side is Side.DESTINATION else 0)
+        if not any(span.start <= there < span.end for span in self._damaged.get((side, where.key), ())):
+            raise self._broke(side, f"{where.topic} partition {where.partition} at offset {there}", part.broken)
+        return part.next_offset
+
+    def _broke(self, side: Side, where: str, why: str) -> AuditError:
+        alias = (self.request.source if side is Side.SOURCE else self.request.destination).alias
+        return AuditError(
+            f"{alias}: {where} cannot be read any more: {why}",
+            "run the audit again: it finds what it cannot read",
+        )
 
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """Compares each of these ranges by chunks."""
@@ -149,12 +192,21 @@ class Looking:
             found.append(ChunkComparison(differing, batches - less, not any(part.broken for part in read)))
         return found
 
-    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
+        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing; and
+        of which partitions that is really everything: a log may be damaged there, or lose its beginning meanwhile."""
         tasks = tuple(bundled(sorted(ranges), self.slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
-        return self._spark(lambda: compare(self.spark, *sides)).differing
+        compared = self._spark(lambda: compare(self.spark, *sides))
+        alias = (self.request.source if side is Side.SOURCE else self.request.destination).alias
+        read, broken = set[TopicPartition](), list[Finding]()
+        for where in ranges:
+            part = compared.coverage[side][key_of(where)]
+            if part.next_offset == where.end and not part.broken and part.log_start is None:
+                read.add(where.key)
+            broken += [_moved_by(where.shift, one) for one in broken_logs(side, alias, {key_of(where): part})]
+        return Tails(compared.differing, read, broken)
 
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
@@ -184,13 +236,16 @@ class Looking:
         if not looked:
             return {}
         self.progress.stage("comparing what was written anew, record by record")
-        some = {key: Span(spans[0].start, spans[-1].end) for key, spans in looked.items()}
+        some = {key: _by_range(spans, self.scope.ranges[key]) for key, spans in looked.items()}
         source, destination = (self._records_of(side, some, shifts) for side in Side)
         with self._later([key for key in some if self.cleaned(key)], shifts) as later:
-            found = self._spark(
+            found, broken = self._spark(
                 lambda: record_differences(self.spark, source, destination, looked, later, digests=digests)
             )
         self._still_there(())
+        for side, where in broken.items():
+            if not any((side, key) in self._damaged for key in looked):
+                raise self._broke(side, where, "its records were to be compared")
         if not self.request.committed:
             # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
             for key, some_of_it in found.items():
@@ -229,7 +284,7 @@ class Looking:
         source, destination = (
             self._records_of(
                 side,
-                {key: Span(self._begin(side, key, shifts.get(key, 0)), _NO_END) for key in keys},
+                {key: [Span(self._begin(side, key, shifts.get(key, 0)), _NO_END)] for key in keys},
                 shifts,
                 ends.get(side, {}),
             )
@@ -243,18 +298,25 @@ class Looking:
     def _records_of(
         self,
         side: Side,
-        spans: Mapping[TopicPartition, Span],
+        spans: Mapping[TopicPartition, Sequence[Span]],
         shifts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> SourceOptions:
         """Returns the options to read these offsets record by record, as far as the side's logs reach. ``ends``: where
         they end by now, if more than what was frozen is to be read."""
         known = []
-        for key, (start, end) in spans.items():
+        touching = set[tuple[TopicPartition, int]]()
+        for key, some in spans.items():
             reach = self._reach(side, key, shifts.get(key, 0), ends)
-            known.append(self._estimate(key, Span(start, max(start, min(end, reach)))))
-        planned = plan(known, self.slots)
-        tasks = tuple(tuple(where._replace(shift=shifts.get(where.key, 0)) for where in task) for task in planned)
+            touching |= {(key, span.start) for before, span in pairwise(some) if before.end == span.start}
+            known += [self._estimate(key, Span(start, max(start, min(end, reach)))) for start, end in some]
+
+        def placed_at(where: Range) -> Range:
+            # A batch over the border of two spans that touch is read with the first one.
+            first = where.first and (where.key, where.start) not in touching
+            return where._replace(first=first, shift=shifts.get(where.key, 0))
+
+        tasks = tuple(tuple(placed_at(where) for where in task) for task in plan(known, self.slots))
         return self._options(side, tasks, RECORDS)
 
     def _begin(self, side: Side, key: TopicPartition, shift: int) -> int:
@@ -297,9 +359,11 @@ class Looking:
         tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self.slots))
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
-        note = f"not every place was looked at where the {side.value} may have what differs: there are too many"
-        if not located.all and note not in self.notes:
-            self.notes.append(note)
+        damaged = any((side, key) in self._damaged for key in spans)
+        for why in [*([] if located.all else ["there are too many"]), *(["a log is damaged"] if damaged else [])]:
+            note = f"not every place was looked at where the {side.value} may have what differs: {why}"
+            if note not in self.notes:
+                self.notes.append(note)
         return located.places
 
     def _estimate(self, key: TopicPartition, span: Span) -> ReadingEstimate:
@@ -339,6 +403,58 @@ class Looking:
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):
             return action()
+
+
+def _spans_of(broken: Iterable[Finding]) -> dict[tuple[Side, TopicPartition], list[Span]]:
+    """Returns where these findings say that a log cannot be read."""
+    found: dict[tuple[Side, TopicPartition], list[Span]] = defaultdict(list)
+    for one in broken:
+        for side, span in ((Side.SOURCE, one.source), (Side.DESTINATION, one.destination)):
+            if span is not None and one.partition is not None:
+                found[side, TopicPartition(one.topic, one.partition)].append(span)
+    return found
+
+
+def _without(pairs: Pairs, unread: Span) -> Pairs:
+    """Returns what lies outside of these offsets, which one side could not read. Holes are cut."""
+
+    def left(holes: Iterable[Hole]) -> list[Hole]:
+        return [Hole(*span, hole.what) for hole in holes for span in less([Span(hole.start, hole.end)], [unread])]
+
+    ours, theirs = (
+        {base: row for base, row in rows.items() if not unread.start <= base < unread.end}
+        for rows in (pairs.source, pairs.destination)
+    )
+    return Pairs(ours, theirs, left(pairs.holes), left(pairs.markers), left(pairs.odd), left(pairs.equal))
+
+
+def _cut_where(where: Range, ranges: Sequence[Range]) -> list[Range]:
+    """Returns the pieces of a range between the borders of these. Damage ends the reading of a range, and then says
+    nothing of the next one."""
+    borders = [where.start, *(one.start for one in ranges if where.start < one.start < where.end), where.end]
+    return [
+        where._replace(start=start, end=end, first=where.first and start == where.start)
+        for start, end in pairwise(borders)
+    ]
+
+
+def _by_range(spans: Iterable[Span], ranges: Sequence[Range]) -> list[Span]:
+    """Returns what to read of a partition so that these spans (in order) are in it: one run of offsets for each of its
+    ranges at most, and none over their borders (see ``_cut_where``)."""
+    borders = [Span(where.start, where.end) for where in ranges]
+    found: dict[int, Span] = {}
+    for span in spans:
+        for part in [*clipped(span, borders), *less([span], borders)]:
+            at = bisect_right(borders, part.start, key=attrgetter("start"))
+            known = found.get(at, part)
+            found[at] = Span(min(known.start, part.start), max(known.end, part.end))
+    return sorted(found.values())
+
+
+def _moved_by(shift: int, finding: Finding) -> Finding:
+    """Returns the finding with destination offsets that are this much higher."""
+    there = finding.destination
+    return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there else finding
 
 
 def _partitions(tasks: Iterable[Task]) -> set[TopicPartition]:

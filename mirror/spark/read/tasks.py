@@ -175,8 +175,9 @@ class RangeReading:
                 return
             told = f"offsets {self._due} to {self._wanted.end - 1} are not there: the log ends at {end}"
             self._lose(told, "the topic lost its end, or was created again", self._wanted.end)
-        elif start < self._wanted.end and await self.base_of(start) <= self._due:
-            self._go_to(start, fresh=self._fresh)  # the log begins inside of the batch that is due
+        elif start < self._wanted.end and (base := await self.base_of(start)) <= self._due:
+            # The log begins inside of a batch: the one that is due, or one that was read already.
+            self._go_to(start, fresh=self._fresh or base >= self._due)
         else:
             gone = min(start, self._wanted.end)
             told = f"offsets {self._due} to {gone - 1} are gone: the log begins at {start}"

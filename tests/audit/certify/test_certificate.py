@@ -33,7 +33,7 @@ from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Span
 from mirror.audit.model.result import AuditResult, RangeContent, Verdict
 from mirror.cli import main
-from tests.audit.test_report import finding, result
+from tests.audit.test_report import cleaned, finding, result
 
 Made = dict[str, Any]
 
@@ -155,6 +155,8 @@ def with_ranges(made: Made, *ranges: list[Any]) -> None:
         (lambda made: with_ranges(made, [0, 90, 9, 16 * "ab"], [90, 50, 9, 16 * "ab"]), "begins at 90 and ends at 50"),
         (lambda made: with_ranges(made, [0, 50, 50, 16 * "ab"], [50, 50, 1, 16 * "ab"]), "begins at 50 and ends at 50"),
         (lambda made: made["partitions"][0]["source"].update(records=7), "have different numbers of records"),
+        (lambda made: made["partitions"][0]["cleaned"].update(records=7), "have different numbers of records"),
+        (lambda made: made["partitions"][0]["destination"].update(records=99), "have different numbers of records"),
         (lambda made: made["partitions"].append(made["partitions"][0]), "or one is there twice"),
         (lambda made: made["partitions"].reverse(), "not in order"),
         (lambda made: made.update(verdict="accepted", findings={"missing": 5}), "5 missing findings: that is diff"),
@@ -345,6 +347,33 @@ def test_a_partition_of_which_nothing_was_read(tmp_path: Path) -> None:
     shown = result()
     empty = [replace(row, audited=Span(50, 50), contents=()) for row in shown.coverage]
     assert verified(written(tmp_path, replace(shown, coverage=tuple(empty))), None).problems == []
+
+
+def test_what_a_log_cleaner_has_removed_is_counted(tmp_path: Path) -> None:
+    """
+    1. The destination's cleaner has removed seven records. The certificate has that number, and is valid.
+    2. One that says six, or nothing, is not. Mutation: the numbers of both sides must be the same.
+    """
+    folder = written(tmp_path, cleaned(7))
+    assert verified(folder, None).problems == []
+    for count in ({"batches": 2, "records": 6}, None):
+
+        def change(made: Made, count: Any = count) -> None:
+            made["partitions"][1].update(cleaned=count) if count else made["partitions"][1].pop("cleaned")
+
+        (problem,) = verified(changed(folder, change), None).problems
+        assert "[red]t partition 1 have different numbers of records" in problem
+
+
+def test_a_batch_over_the_border_of_what_was_audited_counts_whole(tmp_path: Path) -> None:
+    """A flow that joins small batches ends a larger one behind the source's frozen end: its number of records says
+    nothing. Mutation: it is compared all the same."""
+    shown = result()
+    rows = [replace(row, records=53, cut=True) if row is shown.coverage[-1] else row for row in shown.coverage]
+    folder = written(tmp_path, replace(shown, coverage=tuple(rows)))
+    assert verified(folder, None).problems == []
+    (problem,) = verified(changed(folder, lambda made: made["partitions"][1].update(cut=False)), None).problems
+    assert "have different numbers of records" in problem
 
 
 def test_a_page_is_part_of_it(tmp_path: Path) -> None:

@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from mirror.audit.explain.comparing import ABSENT, DIFFERS, OWN, SAME, Explained, explained, time_text
+from mirror.audit.explain.comparing import ABSENT, DIFFERS, HIDES, OWN, SAME, Explained, explained, time_text
 from mirror.audit.explain.looking import Looked, _holding, last_offset
 from mirror.audit.explain.telling import MOST_RECORDS, data, table
 from mirror.records.content.record import Record as Stored
 from mirror.records.content.record import write_record
-from mirror.records.header import CONTROL, CRC_AT, CRC_FROM, HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
+from mirror.records.header import (
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+)
 from tests.audit.clusters import edited
 from tests.records.builders import RECORDS, Record, kafka_batch, legacy_message, raw_batch
 
@@ -43,6 +52,29 @@ def test_a_copy_is_the_same_but_for_the_writers_own() -> None:
         ("leader epoch", "crc", "attributes", "producer id", "producer epoch", "base sequence"), OWN
     )
     assert (found.differs, found.same, found.records, found.notes) == (False, len(RECORDS), [], [])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "remark"),
+    [
+        (TRANSACTIONAL, 0, OWN),
+        (DELETE_HORIZON, 0, OWN),
+        (0, DELETE_HORIZON, OWN),
+        (TRANSACTIONAL | DELETE_HORIZON, DELETE_HORIZON, OWN),
+        (0, TRANSACTIONAL, DIFFERS),
+        (TRANSACTIONAL, TRANSACTIONAL, DIFFERS),
+        (CONTROL | TRANSACTIONAL, CONTROL | TRANSACTIONAL, SAME),
+        (0, LOG_APPEND_TIME, DIFFERS),
+    ],
+)
+def test_a_copy_that_is_transactional_may_hide_records(ours: int, theirs: int, remark: str) -> None:
+    """As the audit has it: a mirror takes the bit off. Only markers are of transactions on both sides. A note says
+    where it is no difference. Mutation: the same bits are cleared on both sides."""
+    plain = kafka_batch(base_offset=10)
+    found = compared(edited(plain, attributes=ours), edited(plain, attributes=theirs))
+    assert remarks(found).get("attributes", SAME) == remark
+    noted = [note for note in found.notes if "transactional" in note]
+    assert noted == (["b: " + HIDES] if remark == DIFFERS and theirs == TRANSACTIONAL else [])
 
 
 @pytest.mark.parametrize(

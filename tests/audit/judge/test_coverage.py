@@ -5,23 +5,30 @@ from unittest.mock import Mock
 
 import pytest
 
+from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.job import MOST_NOTES, _Audit
 from mirror.audit.judge.coverage import (
     AGAIN,
     BUG,
+    EXCUSED,
     CoverageKey,
     broken_logs,
     causeless_gaps,
+    check_chunks,
     check_fills,
     check_named,
     check_plan,
     check_side,
+    cleaned_of,
     coverage_of,
 )
-from mirror.audit.model.findings import Kind
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import Endpoint
+from mirror.audit.model.result import Cleaned, Coverage
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range, Task
 from mirror.audit.read.ranges import LISTED_GAPS, RangeCoverage
 
@@ -112,11 +119,117 @@ def test_counts_that_differ_where_nothing_was_found() -> None:
     check_fills(rows, [read_in_part])
 
 
+def rows(ours: int, theirs: int, *, partition: int = 0, cut: bool = False) -> list[Coverage]:
+    """Of both sides, with so many records."""
+    (row,) = coverage_of(Side.SOURCE, "id", [EMPTY], {}, {})
+    return [
+        replace(row, side=side, partition=partition, records=records, cut=cut)
+        for side, records in ((Side.SOURCE, ours), (Side.DESTINATION, theirs))
+    ]
+
+
+def told(kind: Kind, *, partition: int = 0, batches: int = 1, records: int = 3) -> Finding:
+    """A finding."""
+    return Finding(
+        kind=kind, topic="t", partition=partition, source=Span(0, 5), destination=None, batches=batches,
+        records=records, detail="",
+    )  # fmt: skip
+
+
+def test_what_was_written_anew_has_as_many_records() -> None:
+    """
+    1. Everything was written anew, in other batches: the sides have as many records, or a difference got lost.
+    2. Nobody can count where a cleaner works, or where a batch reaches over what was audited.
+    3. Mutation: such a partition is left out.
+    """
+    anew = [told(Kind.REENCODED)]
+    check_fills(rows(50, 50), anew)
+    with pytest.raises(AuditError, match="50 records at the source and 49 at the destination"):
+        check_fills(rows(50, 49), anew)
+    check_fills(rows(50, 49), anew, cleaned={"t"})
+    check_fills(rows(50, 49, cut=True), anew)
+    for other in (Kind.CLEANED, Kind.UNVERIFIABLE, Kind.OVERSIZE, Kind.MISSING):
+        check_fills(rows(50, 49), [*anew, told(other)])
+
+
+def test_what_log_cleaners_have_removed_is_what_the_sides_had_apart() -> None:
+    """
+    1. Two findings say six records of three batches. Four were apart when both sides were read: the destination's
+       cleaner took two more before the batches were opened.
+    2. Where a batch reaches over what was audited, or anything else was found, the counts say nothing.
+    3. Partitions that no cleaner has changed are not named. Mutation: the findings' number is always taken.
+    """
+    some = [told(Kind.CLEANED), told(Kind.CLEANED, batches=2), told(Kind.REENCODED)]
+    assert cleaned_of(rows(100, 96), some) == {KEY: Cleaned(3, 4)}
+    assert cleaned_of([*rows(100, 94), *rows(7, 7, partition=1)], some) == {KEY: Cleaned(3, 6)}
+    assert cleaned_of(rows(100, 96, cut=True), some) == {KEY: Cleaned(3, 6)}
+    for other in (Kind.UNVERIFIABLE, Kind.MISSING):
+        assert cleaned_of(rows(100, 96), [*some, told(other)]) == {KEY: Cleaned(3, 6)}
+    assert cleaned_of(rows(100, 96), [*some, told(Kind.MISSING, partition=1)]) == {KEY: Cleaned(3, 4)}
+    assert cleaned_of(rows(100, 96), [told(Kind.REENCODED)]) == {}
+    with pytest.raises(AuditError, match="t partition 0: a log cleaner removed records while they were compared"):
+        cleaned_of(rows(95, 96), some)
+
+
 def test_what_differs_is_named() -> None:
     damaged = broken_logs(Side.SOURCE, "east", {("t", 0, 0, 10): RangeCoverage(next_offset=4, broken="length")})
     check_named([KEY], damaged)
     with pytest.raises(AuditError, match="t partition 1 differs, and no difference was named"):
         check_named([KEY, TopicPartition("t", 1)], damaged)
+
+
+def chunk(start: int) -> Range:
+    """Of ten offsets."""
+    return Range("t", 0, start, start + 10, start == 0, 10)
+
+
+@pytest.mark.parametrize("kind", sorted(EXCUSED, key=str))
+def test_what_is_excused_is_said_of_each_chunk(kind: Kind) -> None:
+    """
+    1. One batch was written anew, or cleaned. Another chunk differs as well, and nothing says of it why: no pass.
+    2. Mutation: one finding is enough for the whole partition.
+    """
+    here = replace(told(kind), source=Span(12, 15))
+    there = replace(told(kind), source=None, destination=Span(12, 15))
+    for one in (here, there):
+        check_chunks({KEY: [chunk(10)]}, [one])
+        with pytest.raises(AuditError, match="t partition 0 differs between offsets 30 and 40, and nothing"):
+            check_chunks({KEY: [chunk(10), chunk(30)]}, [one])
+        check_chunks({KEY: [chunk(10), chunk(30)]}, [one, replace(one, source=Span(39, 50))])
+
+
+def test_where_something_differs_in_earnest_runs_may_be_left_out() -> None:
+    """What has moved is told by its cause. No pass depends on it."""
+    check_chunks({KEY: [chunk(10), chunk(30)]}, [replace(told(Kind.CLEANED), source=Span(12, 15)), told(Kind.MOVED)])
+    with pytest.raises(AuditError, match="t partition 0 differs between offsets 10 and 20, and nothing"):
+        check_chunks({KEY: [chunk(10)]}, [told(Kind.MOVED, partition=1)])
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain: bool) -> None:
+    """Of those that certainly differ: a chunk that damage cuts may be the same up to there."""
+    row = BatchRow(0, 9, 3, 0, 0, 0, 300, True, b"")
+    compared = Mock(differing={KEY: Pairs({0: row, 10: row._replace(base_offset=10)})})
+    scope = Mock(bounds={KEY: BOUNDS}, ranges={KEY: [Range("t", 0, 0, 25, True, 10)]})
+    audit = Mock(scope=scope, frozen=Mock(mapped={}))
+    looked = Mock(broken=[], ended=set())
+    looked.run.return_value = [told(Kind.REENCODED)]
+    looked.holes.return_value = []
+    monkeypatch.setattr(job, "Differences", lambda *_, **__: looked)
+    broken = [] if certain else [replace(told(Kind.CORRUPT), source=Span(14, 25))]
+    if certain:
+        with pytest.raises(AuditError, match="between offsets 10 and 20"):
+            _Audit._differences(audit, compared, broken)
+    else:
+        _Audit._differences(audit, compared, broken)
+
+
+def test_a_batch_that_was_passed_over_may_begin_before_its_record() -> None:
+    """In an earlier chunk: it has no record at its own first offset, and the one that it has was too large."""
+    passed = replace(told(Kind.OVERSIZE), source=Span(23, 24))
+    check_chunks({KEY: [chunk(10)]}, [passed])
+    with pytest.raises(AuditError, match="between offsets 0 and 10"):
+        check_chunks({KEY: [chunk(0), chunk(10)]}, [passed])
 
 
 def test_rows_from_another_cluster() -> None:

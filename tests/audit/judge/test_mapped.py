@@ -12,15 +12,16 @@ from pyspark.sql import SparkSession
 from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.judge import mapped
+from mirror.audit.judge.coverage import unmapped
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult
-from mirror.audit.prepare import plan
+from mirror.audit.prepare import bounds, plan
 from mirror.audit.prepare.plan import Range, copied
 from mirror.audit.read.holes import Rules
-from mirror.audit.read.ranges import cut_records
-from mirror.audit.read.selecting import Selector
+from mirror.audit.read.ranges import RangeCoverage, cut_records
+from mirror.audit.read.selecting import LISTED, Selector
 from mirror.net.cluster import Cluster
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
@@ -34,7 +35,7 @@ from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import MIRROR_BIT, Identity, producer_id
 from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
-from tests.audit.clusters import addresses, create, edited, endpoint
+from tests.audit.clusters import addresses, create, edited, endpoint, faked
 from tests.audit.exact import Batch, steps_of, transactions
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import kafka_batch, raw_batch
@@ -93,9 +94,37 @@ def test_a_batch_of_another_copy(other: int, sharing: tuple[int, ...], told: lis
     assert selector.unmapped == told
 
 
+@pytest.mark.parametrize("count", [LISTED, LISTED + 1, LISTED + 30])
+def test_batches_that_the_map_does_not_have_are_all_counted(count: int) -> None:
+    """The first ones are listed, and those behind are one finding. Two responses, and Spark in between. Mutation: what
+    is not listed is left out."""
+    own = producer_id(flow=FLOW, cluster_id="c", topic="t", partition=0)
+    where = copied(OffsetMap([Run(0, 0, 5)]), 0, 5, topic="t", bounds=Span(0, 5 * count + 5), own=[own])
+    selector = Selector(where)
+    rules = Rules(side=Side.DESTINATION, mapped=True)
+    for bases in (range(count // 2), range(count // 2, count)):
+        sent = b"".join(
+            raw_batch(bytes(9), base_offset=5 * at + 5, last_offset_delta=4, record_count=5, producer_id=own)
+            for at in bases
+        )
+        whole, due = Range("t", 0, 5, 5 * count + 5, True, 10), 5 * bases[0] + 5
+        selector(cut_records(memoryview(sent), 0, len(sent), whole, due, rules))
+    coverage = RangeCoverage(unmapped=selector.unmapped, unlisted=selector.unlisted)
+    found = unmapped("east", {("t", 0, 0, 5): RangeCoverage.from_json(coverage.to_json())})
+    assert [one.destination for one in found[:LISTED]] == [Span(5 * at + 5, 5 * at + 10) for at in range(LISTED)]
+    assert (sum(one.batches for one in found), sum(one.records for one in found)) == (count, 5 * count)
+    assert {one.kind for one in found} == {Kind.EXTRA}
+    more = [(one.destination, one.detail) for one in found[LISTED:]]
+    several = "1 more batch" if count == LISTED + 1 else f"{count - LISTED} more batches"
+    told = f"{several} of the flow at east that its offset map does not have, up to there: copied "
+    assert more == (
+        [] if count == LISTED else [(Span(5 * LISTED + 5, 5 * count + 5), told + "twice, or into the wrong partition")]
+    )
+
+
 def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no difference: the copies behind the checkpoint may be right. Other wrong copies are."""
-    found = mapped.Mapped({}, [], [])
+    found = mapped.Mapped({}, [], [], [])
     asked = AuditRequest(flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), rename=str)
     monkeypatch.setattr(mapped, "_log", Mock())
 
@@ -115,7 +144,7 @@ def test_what_cannot_be_told_apart_is_no_verdict(monkeypatch: pytest.MonkeyPatch
 def test_where_no_copy_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two topics are copied into one, which has a partition more than the larger of them. Each that neither has is
     looked at once, for all of the flow's producer ids but those that were at home there before."""
-    looked = AsyncMock(return_value=[])
+    looked = AsyncMock(return_value=mapped.Strays([], []))
     log = Mock(start=AsyncMock(return_value=3), visible_end=AsyncMock(return_value=9))
     monkeypatch.setattr(mapped, "_strays", looked)
     monkeypatch.setattr(mapped, "_log", Mock(return_value=log))
@@ -123,7 +152,7 @@ def test_where_no_copy_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [TopicPartition("u", 0), TopicPartition("t", 0), TopicPartition("t", 1)]
     homes = {("there", 0): {1, 2}, ("there", 1): {3}, ("there", 3): {4}}
     destination = Mock(topics={"there": Mock(leaders=dict.fromkeys(range(4)))})
-    assert asyncio.run(mapped._in_spare(destination, keys, asked, homes)) == []
+    assert asyncio.run(mapped._in_spare(destination, keys, asked, homes)) == 2 * [mapped.Strays([], [])]
     assert [call.args for call in looked.await_args_list] == [
         (TopicPartition("t", 2), log, Span(3, 9), (), {1, 2, 3, 4}),
         (TopicPartition("t", 3), log, Span(3, 9), (), {1, 2, 3}),
@@ -132,14 +161,14 @@ def test_where_no_copy_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source was asked for its start before the wait, and the copy behind it: what is gone at both is not lost."""
-    found = mapped.Mapped({}, [], [])
+    found = mapped.Mapped({}, [], [], [])
     asked = AuditRequest(flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), rename=str)
     known = Mock(
         map=OffsetMap([Run(0, 0, 30)]), source_end=30, destination_end=30,
         to_source=lambda offset: Mock(offset=offset),
     )  # fmt: skip
     monkeypatch.setattr(mapped, "translation", AsyncMock(return_value=known))
-    monkeypatch.setattr(mapped, "_strays", AsyncMock(return_value=[]))
+    monkeypatch.setattr(mapped, "_strays", AsyncMock(return_value=mapped.Strays([], [])))
     state = Mock(ledger=Mock(own=lambda _: set()))
 
     def bounds(here: int, there: int) -> Bounds:
@@ -154,6 +183,25 @@ def test_retention_at_both_sides_while_it_waits(monkeypatch: pytest.MonkeyPatch)
     both, alone = bounds(12, 11), bounds(0, 11)
     assert (both.source, both.destination) == (Span(12, 30), Span(12, 30))
     assert (alone.source, alone.destination) == (Span(0, 30), Span(11, 30))
+
+
+async def test_what_was_not_looked_at_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the search for batches outside of the map to the result."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t")
+        asked = AuditRequest(
+            flow=FLOW, source=faked(west), destination=faked(east), topics=("t",), offsets="mapped", catch_up_s=0
+        )
+
+        async def freeze_mapped(*_: object) -> mapped.Mapped:
+            found = mapped.Mapped({}, [], [], ["before"])
+            found.take(mapped.Strays([], ["not looked at"]))
+            return found
+
+        monkeypatch.setattr(bounds, "freeze_mapped", freeze_mapped)
+        result = await asyncio.to_thread(job.run, asked)
+        assert result.notes[-2:] == ("before", "not looked at")
 
 
 # -- real clusters --------------------------------------------------------------------------------------------------
@@ -355,7 +403,8 @@ def test_findings_get_the_offsets_of_the_destination() -> None:
 
 
 async def test_batches_that_the_map_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Own ones, and those of other copies, without markers and what lies behind; not more than so many bytes."""
+    """Own ones, and those of other copies, without markers and what lies behind; not more than so many bytes, and a
+    note says where nobody looked."""
     async with FakeCluster() as fake:
         fake.add_topic("t")
         for producer, attributes in ((1, 0), (2, 0), (9, 0), (1, 0x20), (1, 0), (1, 0)):
@@ -366,14 +415,21 @@ async def test_batches_that_the_map_does_not_have(monkeypatch: pytest.MonkeyPatc
             await cluster.refresh(["t"])
             log = mapped._log(cluster, "t", 0)
 
-            async def strays(end: int) -> list[tuple[Kind, Span | None, int]]:
+            async def strays(end: int, *noted: str) -> list[tuple[Kind, Span | None, int, int]]:
                 found = await mapped._strays(TopicPartition("s", 3), log, Span(0, end), [1], [2])
-                return [(one.kind, one.destination, one.records) for one in found]
+                assert found.notes == [*noted]
+                return [(one.kind, one.destination, one.batches, one.records) for one in found.findings]
 
-            extra = (Kind.EXTRA, Span(5, 10), 5)
-            assert await strays(30) == [(Kind.UNVERIFIABLE, Span(0, 30), 15), extra]
-            assert await strays(25) == [(Kind.UNVERIFIABLE, Span(0, 25), 10), extra]
+            extra = (Kind.EXTRA, Span(5, 10), 1, 5)
+            assert await strays(30) == [(Kind.UNVERIFIABLE, Span(0, 30), 3, 15), extra]
+            assert await strays(25) == [(Kind.UNVERIFIABLE, Span(0, 25), 2, 10), extra]
             assert await strays(0) == []
             monkeypatch.setattr(mapped, "READ_BYTES", 111)
             monkeypatch.setattr(mapped, "MOST_OUTSIDE_BYTES", 112)
-            assert await strays(30) == [(Kind.UNVERIFIABLE, Span(0, 5), 5), extra]
+            left = (
+                "t-0 at fake: outside of the offset map, batches of the flow were looked for in the first 0.0 GiB of "
+                "what is there; offsets 10 to {} were not looked at"
+            )
+            first = (Kind.UNVERIFIABLE, Span(0, 5), 1, 5)
+            assert await strays(30, left.format(29)) == [first, extra]
+            assert await strays(10) == [first, extra], "all of it"

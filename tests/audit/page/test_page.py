@@ -9,7 +9,7 @@ from mirror.audit.model.places import Side, Span
 from mirror.audit.model.result import AuditResult, SkippedRange, Undecided, Verdict
 from mirror.audit.page import page as module
 from mirror.audit.page.page import page
-from tests.audit.test_report import finding, result
+from tests.audit.test_report import cleaned, finding, result
 
 VOID = {"meta"}
 
@@ -51,6 +51,15 @@ def test_an_identical_copy() -> None:
     assert ("div", {"class": "verdict identical"}) in found.seen
     assert "Findings" not in found.text
     assert "What to do" not in found.text
+
+
+def test_what_a_log_cleaner_has_removed_is_no_nothing() -> None:
+    found = read(cleaned(7))
+    assert "Nothing is missing but what a log cleaner has removed at b. Nothing is doubled, nothing is changed." in (
+        found.text
+    )
+    assert "7 records are no longer at b, and still at a" in found.text
+    assert "Nothing is missing, nothing is doubled" in read(cleaned(0)).text
 
 
 def test_it_loads_nothing_and_runs_nothing() -> None:

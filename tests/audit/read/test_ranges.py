@@ -56,6 +56,25 @@ def test_the_first_range_owns_the_batch_that_reaches_into_it() -> None:
     assert bases(cut(LOG, wanted(7, 20, first=False))) == [10, 15]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "first", "over"),
+    [
+        (0, 20, True, (False, False)),
+        (7, 20, True, (True, False)),
+        (7, 20, False, (False, False)),
+        (0, 13, True, (False, True)),
+        (7, 13, True, (True, True)),
+        (11, 14, False, (False, False)),
+    ],
+)
+def test_its_batches_may_reach_over_its_borders(start: int, end: int, *, first: bool, over: tuple[bool, bool]) -> None:
+    """Each of its own counts whole. A batch that belongs to a neighbour says nothing."""
+    coverage = RangeCoverage()
+    coverage.take(cut(LOG, wanted(start, end, first=first)))
+    coverage.take(RangePiece.hole(end, end))
+    assert (coverage.begins_before, coverage.ends_behind) == over
+
+
 def test_batches_before_the_due_offset_are_left_out() -> None:
     piece = cut(LOG, wanted(0, 20), due=10)
     assert bases(piece) == [10, 15]

@@ -8,14 +8,14 @@ import pytest
 from mirror.audit.errors import AuditError
 from mirror.audit.model.places import Side
 from mirror.audit.prepare.plan import CopiedRange, Range
-from mirror.audit.read import fetching, reader
+from mirror.audit.read import fetching, reader, selecting
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import _rows
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.offsetmap.runs import Run
-from mirror.wire.errors import ErrorCode
+from mirror.wire.errors import UNREADABLE, ErrorCode, error_name
 from tests.audit.clusters import faked
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -73,8 +73,10 @@ async def test_a_copy_that_has_moved() -> None:
         assert fake.seen("Fetch")[0].request.topics[0].partitions[0].fetch_offset == 12
 
 
-async def test_a_mapped_copy() -> None:
+@pytest.mark.parametrize("listed", [100, 0])
+async def test_a_mapped_copy(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """Another writer's batch stands among its own, and one of its own that the map does not have."""
+    monkeypatch.setattr(selecting, "LISTED", listed)
     own = {"producer_id": 77, "leader_epoch": 0}
     async with FakeCluster() as fake:
         fake.add_topic("there")
@@ -86,7 +88,8 @@ async def test_a_mapped_copy() -> None:
         )
         assert found == [0, 5]
         assert (coverage.offsets, coverage.gap_offsets, coverage.next_offset) == (10, 0, 10)
-        assert coverage.unmapped == [(110, 115)]
+        assert coverage.unmapped == ([(110, 115)] if listed else [])
+        assert coverage.unlisted == ((0, 0, 0, 0) if listed else (1, 5, 110, 115))
 
 
 def _without_records(answer: Any) -> None:
@@ -139,6 +142,34 @@ async def test_a_leader_that_moves() -> None:
         found, _ = await read(fake, Range("t", 0, 0, 20, True, 1_000))
         assert found == [0, 5, 10, 15]
         assert len(fake.seen("Metadata")) == calm + 1
+
+
+@pytest.mark.parametrize("code", sorted(UNREADABLE))
+async def test_a_broker_that_cannot_read_its_log(code: int) -> None:
+    """
+    1. Its disk fails now and then: asked again, it answers, each time. Other trouble in between does not count.
+    2. It goes on failing at one offset: what is behind could not be read, and that is a finding.
+    3. Mutations: the first error counts, or only one of the codes; errors are counted over all answers.
+    """
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4))
+        wanted = Range("t", 0, 0, 20, True, 1_000)
+        for _ in range(2):
+            for _ in range(reader.UNREADABLE_TRIES):
+                fake.next("Fetch", faults.refuse(code))
+            fake.next("Fetch", faults.refuse(ErrorCode.LEADER_NOT_AVAILABLE))
+            fake.next("Fetch", faults.alter(lambda _: None))
+        found, coverage = await read(fake, wanted, fetch_bytes=250)
+        assert (found, coverage.broken) == ([0, 5, 10, 15], None)
+        fake.requests.clear()
+        fake.next("Fetch", faults.alter(lambda _: None))
+        for _ in range(reader.UNREADABLE_TRIES + 1):
+            fake.next("Fetch", faults.refuse(code))
+        found, coverage = await read(fake, wanted, fetch_bytes=250)
+        assert (found, coverage.next_offset) == ([0, 5], 10)
+        assert coverage.broken == f"the broker cannot read its own log here: {error_name(code)}"
+        assert len(fake.seen("Fetch")) == reader.UNREADABLE_TRIES + 2
 
 
 async def test_a_log_that_has_lost_its_end() -> None:

@@ -6,9 +6,17 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import broken_logs
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
+from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.prepare.plan import Range, ReadingEstimate
+from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords
+from mirror.audit.spark.compare import Located
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.progress import JobProgress
 
@@ -101,3 +109,156 @@ def test_read_for_itself() -> None:
     assert moved.forget.called
     assert not kept.forget.called
     assert looking.looked(KEY) is kept
+
+
+READ = RangeCoverage(next_offset=40)
+
+
+@pytest.mark.parametrize(
+    ("part", "is_read", "damaged"),
+    [
+        (READ, True, None),
+        (RangeCoverage(next_offset=40, log_start=35), False, None),
+        (RangeCoverage(next_offset=33, broken="length"), False, Span(36, 43)),
+        (RangeCoverage(next_offset=33, broken="nothing", unreadable=True), False, Span(36, 43)),
+    ],
+)
+def test_a_tail_counts_if_it_was_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, part: RangeCoverage, is_read: bool, damaged: Span | None
+) -> None:
+    """A log that begins later by now, or is damaged there, has not said everything. Damage is told at the destination's
+    own offsets: it has all of this 3 further. Each rule that is left out lets a lag pass for a copy."""
+    coverage = {("t", 0, 30, 40): part, ("t", 1, 30, 40): READ}
+    compared = Mock(differing={OTHER: Pairs()}, coverage={Side.DESTINATION: coverage})
+    monkeypatch.setattr(module, "compare", lambda *_: compared)
+    looking = Looking(Mock(), Mock(), (), Mock(), 1, Mock())
+    looking.request.destination.alias = "east"  # type: ignore[misc]
+    monkeypatch.setattr(looking, "_options", lambda *_: None)
+    monkeypatch.setattr(looking, "_spark", lambda action: action())
+    ranges = [Range(*key, 30, 40, False, 5, shift=3) for key in (KEY, OTHER)]
+    found = looking.tails(Side.DESTINATION, ranges, by_record=False)
+    assert found.read == ({KEY, OTHER} if is_read else {OTHER})
+    kinds = {part.unreadable: Kind.UNREADABLE, not part.unreadable: Kind.CORRUPT}
+    assert [(one.kind, one.partition, one.source, one.destination) for one in found.broken] == (
+        [(kinds[True], 0, None, damaged)] if damaged else []
+    )
+
+
+RANGES = [Range("t", 0, 0, 10, True, 5), Range("t", 0, 10, 20, False, 5)]
+
+
+def damage(side: Side, start: int, end: int) -> Finding:
+    """As the first read has found it."""
+    part = RangeCoverage(next_offset=start, broken="length")
+    (found,) = broken_logs(side, "west", {("t", 0, 0, end): part})
+    return found
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> Looking:
+    """Of one partition, which was read in two ranges."""
+    known = Bounds(topic="t", partition=0, source=Span(0, 20), destination=Span(0, 20))
+    scope = Mock(bounds={KEY: known}, ranges={KEY: RANGES}, check=AsyncMock())
+    scope.frozen.compacted = {}
+    found = Looking(Mock(), scope, [ReadingEstimate(KEY, Span(0, 20), 20)], Mock(), 1, JobProgress())
+    for endpoint, alias in ((found.request.source, "west"), (found.request.destination, "east")):
+        endpoint.alias = alias  # type: ignore[misc]
+    monkeypatch.setattr(found, "_options", lambda _side, tasks, *_: tasks)
+    monkeypatch.setattr(found, "_spark", lambda action: action())
+    return found
+
+
+def row(base: int) -> BatchRow:
+    return BatchRow(base, base + 4, 5, 0, 0, 0, 100, True, b"")
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("shift", [0, 3])
+def test_what_one_side_cannot_read_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch, looking: Looking, side: Side, shift: int
+) -> None:
+    """
+    1. A look at both ranges. One side's log is damaged in the first one, as is known by now: what the other has behind
+       is dropped, up to the next range. That one is read by itself, and counts.
+    2. It could be read there before: then nobody knows what differs, and there is no verdict.
+    3. Mutations: all is read as one range; what is behind counts; new damage counts as known.
+    """
+    torn, whole = RangeCoverage(next_offset=5, broken="length"), RangeCoverage(next_offset=10)
+    last = RangeCoverage(next_offset=20)
+    holes = [Hole(2, 12, What.GAP)]
+    coverage = {each: {("t", 0, 0, 10): torn if each is side else whole, ("t", 0, 10, 20): last} for each in Side}
+    pairs = Pairs({base: row(base) for base in (0, 10)}, {base: row(base) for base in (0, 5, 10, 15)}, holes)
+    monkeypatch.setattr(looking, "compare", lambda *_: Mock(differing={KEY: pairs}, coverage=coverage))
+    there = 5 + shift * (side is Side.DESTINATION)
+    looking.begin({KEY: 0}, [damage(side, there, 10)])
+    wanted = [Range("t", 0, 0, 20, True, 5, shift=shift)]
+    found = looking.rows(wanted, by_record=False)[KEY]
+    assert ([*found.source], [*found.destination]) == ([0, 10], [0, 10, 15])
+    assert found.holes == [Hole(2, 5, What.GAP), Hole(10, 12, What.GAP)]
+    for others in ([], [damage(side, there + 1, 10)], [damage(side, 0, there)]):
+        looking.begin({KEY: 0}, others)
+        with pytest.raises(AuditError, match=f": t partition 0 at offset {there} cannot be read any more: length"):
+            looking.rows(wanted, by_record=False)
+
+
+def test_ranges_are_cut_where_they_were_before(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+    """The first piece alone owns a batch that begins before it."""
+    read: list[Range] = []
+
+    def compare(tasks: Sequence[Sequence[Range]], *_: object) -> Any:
+        read.extend(where for task in tasks for where in task)
+        coverage = {(where.topic, where.partition, where.start, where.end): READ for where in read}
+        return Mock(differing={}, coverage=dict.fromkeys(Side, coverage))
+
+    monkeypatch.setattr(looking, "compare", compare)
+    looking.rows([Range("t", 0, 3, 17, True, 5), Range("t", 0, 17, 20, False, 5)], by_record=True)
+    assert [(where.start, where.end, where.first) for where in read] == [
+        (3, 10, True), (10, 17, False), (17, 20, False),
+    ]  # fmt: skip
+
+
+def test_records_are_read_in_the_ranges_of_the_batches(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+    """
+    1. Batches that differ in two ranges, with others in between; and some over the border.
+    2. What is read begins and ends with them in each range. A batch over the border is read once.
+    3. A side whose records cannot be read any more: no verdict, unless it is known to be damaged.
+    """
+    read: list[list[Range]] = []
+    broken: dict[Side, str] = {}
+
+    def compared(_: object, *sides: Any, **__: object) -> Any:
+        read.extend([where for task in tasks for where in task] for tasks in sides[:2])
+        return {}, broken
+
+    monkeypatch.setattr(module, "record_differences", compared)
+    for bases, due in (
+        ((0, 14), [(0, 5, True), (14, 19, True)]),
+        ((0, 4, 8, 15), [(0, 10, True), (10, 20, False)]),
+        ((5,), [(5, 10, True)]),
+    ):
+        differing = {KEY: Pairs({base: row(base) for base in bases}, {})}
+        looking.begin({KEY: 0})
+        broken.clear()
+        looking.records(differing, {KEY: 0}, digests=False)
+        for side in (read.pop(), read.pop()):
+            assert [(where.start, where.end, where.first) for where in side] == due
+        broken[Side.DESTINATION] = "t partition 0"
+        with pytest.raises(AuditError, match="east: t partition 0 cannot be read any more"):
+            looking.records(differing, {KEY: 0}, digests=False)
+        looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
+        looking.records(differing, {KEY: 0}, digests=False)
+        read.clear()
+
+
+def test_what_stands_behind_damage_is_not_found_elsewhere(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+    """Nor are more places than are looked at. It is said once, of the side that was looked at."""
+    monkeypatch.setattr(module, "locate", lambda *_: Located([], False))
+    looking.frozen.bounds = (looking.scope.bounds[KEY],)  # type: ignore[misc]
+    said = "not every place was looked at where the source may have what differs: "
+    looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
+    looking.in_source([b"digest"])
+    assert looking.notes == [f"{said}there are too many"]
+    looking.begin({KEY: 0}, [damage(Side.SOURCE, 5, 10)])
+    for _ in range(2):
+        looking.in_source([b"digest"])
+    assert looking.notes == [f"{said}there are too many", f"{said}a log is damaged"]

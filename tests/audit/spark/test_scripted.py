@@ -10,10 +10,14 @@ from pyspark.sql import SparkSession
 
 from mirror.audit import job
 from mirror.audit.model.findings import Kind
-from mirror.audit.model.places import Side, Span
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
-from mirror.audit.model.result import AuditResult, Verdict
+from mirror.audit.model.result import AuditResult, Cleaned, Verdict
 from mirror.audit.prepare import plan
+from mirror.audit.prepare.plan import Range
+from mirror.audit.spark.by_record import record_differences
+from mirror.audit.spark.options import RECORDS, SourceOptions
+from mirror.records.header import LOG_APPEND_TIME
 from tests.audit.clusters import edited, faked
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import Record, kafka_batch
@@ -49,9 +53,10 @@ def clusters() -> Iterator[Pair]:
         thread.join()
 
 
-def batch(base: int, *, count: int = 5, salt: str = "") -> bytes:
-    """Its keys repeat."""
-    records = [Record(at, 1_000 + at, b"%d" % (at % KEYS), f"{base + at}{salt}".encode()) for at in range(count)]
+def batch(base: int, *, count: int = 5, salt: str = "", at_ms: int | None = None) -> bytes:
+    """Its keys repeat. ``at_ms``: the time of all its records, since 1970."""
+    times = [1_000 + at if at_ms is None else at_ms for at in range(count)]
+    records = [Record(at, times[at], b"%d" % (at % KEYS), f"{base + at}{salt}".encode()) for at in range(count)]
     return kafka_batch(records, base_offset=base)
 
 
@@ -130,9 +135,20 @@ def fill_and_clean(pair: Pair) -> None:
         filled(pair, name, some, there, configs=COMPACTED)
 
 
+def fill_torn(pair: Pair, *, copied: int = 10) -> None:
+    """The topic ``TORN``: every batch was written anew because it has the time of its append. The source's log is
+    damaged at offset 50. ``copied``: the batches of the copy."""
+    salt, appended_at = " torn", 9_000
+    here = [edited(one, attributes=LOG_APPEND_TIME, max_timestamp=appended_at) for one in log(40, salt=salt)]
+    here[10] = here[10][:8] + (-1).to_bytes(4, signed=True) + here[10][12:]
+    there = [batch(5 * at, salt=salt, at_ms=appended_at) for at in range(copied)]
+    filled(pair, TORN, here, there)
+
+
 DIFFERENT = ("damaged", "long", "lost", "same", "short", "strange", "twice", "value")
 MARKED = ("filled", "copied", "over")
 EXCUSED = sorted(f"excused-{at}" for at in range(job.MOST_NOTES + 2))
+TORN = "torn"
 CLEANED = {name: (20, [1, 3]) for name in EXCUSED} | {"whole": (20, [0, 1, 2, 3, 4]), "last": (95, [0, 1])}
 
 
@@ -140,18 +156,19 @@ CLEANED = {name: (20, [1, 3]) for name in EXCUSED} | {"whole": (20, [0, 1, 2, 3,
 def coarse(spark: SparkSession) -> AuditResult:
     """Of all topics, each in one range."""
     with clusters() as pair:
-        for fill in (fill_with_differences, fill_with_markers, fill_and_clean):
+        for fill in (fill_with_differences, fill_with_markers, fill_and_clean, fill_torn):
             fill(pair)
         return audit(pair, spark)
 
 
-@pytest.fixture
-def fine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> AuditResult:
+@pytest.fixture(scope="module")
+def fine(spark: SparkSession) -> AuditResult:
     """Of those that differ, in many ranges with chunks of a few batches."""
-    for name, size in (("LEAST_TASK_BYTES", 1), ("TASK_BYTES", 1_000), ("CHUNK_BYTES", 300)):
-        monkeypatch.setattr(plan, name, size)
-    with clusters() as pair:
+    with pytest.MonkeyPatch.context() as patched, clusters() as pair:
+        for name, size in (("LEAST_TASK_BYTES", 1), ("TASK_BYTES", 1_000), ("CHUNK_BYTES", 300)):
+            patched.setattr(plan, name, size)
         fill_with_differences(pair)
+        fill_torn(pair, copied=40)
         return audit(pair, spark)
 
 
@@ -170,7 +187,7 @@ def test_every_kind_of_difference(request: pytest.FixtureRequest, which: str) ->
         ("twice", Kind.DUPLICATE, Span(20, 25), Span(25, 30)),
         ("value", Kind.VALUE_CHANGED, Span(35, 40), Span(35, 40)),
     ]
-    assert all(row.complete for row in result.coverage)
+    assert all(row.complete for row in result.coverage if row.topic in DIFFERENT)
     same = {row.side: (row.batches, row.records) for row in result.coverage if row.topic == "same"}
     assert same == dict.fromkeys(Side, (30, 150))
 
@@ -193,3 +210,39 @@ def test_what_cleaners_have_taken(coarse: AuditResult) -> None:
         *(f"{name} partition 0, destination offsets 20 to 24" for name in EXCUSED[: job.MOST_NOTES]),
         "and 2 more places that log cleaners have changed",
     ]
+    assert {key.topic: one for key, one in coarse.cleaned.items()} == dict.fromkeys(EXCUSED, Cleaned(1, 3))
+
+
+def test_damage_just_behind_the_copys_end_hides_nothing(coarse: AuditResult) -> None:
+    """All that was read is the same, in batches that were written anew. Mutation: what is behind counts as read."""
+    assert told(coarse, [TORN]) == [(TORN, kind, Span(50, 200), None) for kind in (Kind.CORRUPT, Kind.MISSING)]
+    assert sum(one.batches for one in coarse.reencoded if one.topic == TORN) == 10
+
+
+def test_damage_in_one_range_says_nothing_of_the_next(fine: AuditResult) -> None:
+    """What stands behind the range with the damage was written anew like all else. Mutation: records are read in other
+    ranges than batches were, up to where one of them breaks off."""
+    (kind, span), *others = [(one.kind, one.source) for one in fine.findings if one.topic == TORN]
+    assert (kind, others) == (Kind.CORRUPT, [])
+    assert span is not None
+    assert span.start == 50
+    assert span.end < 100
+    assert sum(one.records for one in fine.reencoded if one.topic == TORN) >= 200 - span.offsets - 5
+
+
+def test_records_that_cannot_be_read_any_more(spark: SparkSession) -> None:
+    """It is said of which side, and where: otherwise they look as if a log cleaner had taken them."""
+    with clusters() as pair:
+        fill_torn(pair, copied=40)
+        ours, theirs = (
+            SourceOptions(
+                endpoint=faked(cluster), cluster_id=cluster.cluster_id, topic_ids={}, digest="xxh3_128",
+                tasks=((Range(TORN, 0, 0, end, True, 10),),), rows=RECORDS,
+            )
+            for cluster, end in zip(pair, (60, 50), strict=True)
+        )  # fmt: skip
+        looked = {TopicPartition(TORN, 0): [Span(0, 60)]}
+        found, broken = record_differences(spark, ours, theirs, looked, None)
+        assert (found, broken) == ({}, {Side.SOURCE: "torn partition 0"})
+        found, broken = record_differences(spark, theirs, ours, looked, None)
+        assert (found, broken) == ({}, {Side.DESTINATION: "torn partition 0"})

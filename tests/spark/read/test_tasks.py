@@ -14,6 +14,7 @@ from mirror.spark.read.ranges import OffsetRange
 from mirror.spark.read.tasks import EMPTY_ANSWERS, UNREADABLE_TRIES, RangeReading, read_ranges
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
+from tests.fakes.broker import FakeCluster
 from tests.legacy.samples import records_from, wrapper_of
 from tests.net.logs.test_reading import flipped
 from tests.records.builders import raw_batch
@@ -246,6 +247,22 @@ async def test_a_log_that_begins_inside_of_the_batch_that_is_due() -> None:
         assert await bases(fake, 5, 15, first=False) == [5, 10]
         assert await bases(fake, 6, 15, first=False) == [10]
         assert await bases(fake, 6, 15) == [5, 10]
+
+
+async def test_a_log_that_begins_inside_of_the_next_batch_by_now() -> None:
+    """
+    1. A range is being read: its first batch has come, and the second one is due.
+    2. DeleteRecords makes the log begin inside of that one. It is still whole, and comes.
+    3. Mutation: the batch that has the log's start was read before.
+    """
+    for start, begins_in in ((0, 7), (0, 5), (5, 12)):
+        async with scripted(*(raw_batch(b"p" * 2_000, base_offset=base) for base in (0, 5, 10, 15))) as fake:
+
+            def deleted(_: Any, fake: FakeCluster = fake, at: int = begins_in) -> None:
+                fake.log("t").delete_before(at)
+
+            fake.next("Fetch", faults.alter(deleted))
+            assert await bases(fake, start, 20, kafka_fetch_max_bytes="1024") == list(range(start, 20, 5))
 
 
 async def test_a_log_that_has_lost_its_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -119,6 +119,11 @@ class Differences:
         """The partitions of which both logs were examined to their ends."""
         return self._reader.ended
 
+    @property
+    def broken(self) -> list[Finding]:
+        """Findings for logs that are damaged behind the other log's end, with the destination's offsets as they are."""
+        return [one for found in self._reader.broken.values() for one in found]
+
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Window]:

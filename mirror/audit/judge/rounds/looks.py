@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from mirror.audit.model.differences import Pairs, RecordDifference
+from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Side, TopicPartition
 from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
@@ -22,6 +23,18 @@ class ChunkComparison(NamedTuple):
     whole: bool
 
 
+class Tails(NamedTuple):
+    """What one side has behind the end of the other side's log.
+
+    ``read``: the partitions of which it was read to the end. Of all others, ``pairs`` may be short, and says nothing.
+    ``broken``: findings for those whose log is damaged there.
+    """
+
+    pairs: Mapping[TopicPartition, Pairs]
+    read: Set[TopicPartition]
+    broken: Sequence[Finding] = ()
+
+
 class Looks(Protocol):
     """Reads both clusters. Ranges of one partition never overlap. ``by_record``: compare records instead of batches."""
 
@@ -31,7 +44,7 @@ class Looks(Protocol):
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """Compares each of these ranges by chunks."""
 
-    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
         """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
 
     def borders(self, key: TopicPartition) -> Sequence[int]:

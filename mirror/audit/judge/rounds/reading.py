@@ -23,6 +23,7 @@ from mirror.audit.judge.rounds.regions import (
 )
 from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 
@@ -33,11 +34,19 @@ a larger tail is not examined at all."""
 
 @dataclass(slots=True)
 class WindowReader:
-    """Reads windows. ``ended``: partitions of which both logs were examined to their ends."""
+    """Reads windows.
+
+    Attributes:
+        looks: reads both clusters.
+        bounds: of each partition.
+        ended: partitions of which both logs were examined to their ends.
+        broken: findings for logs that are damaged behind the other log's end. Such a partition is not in ``ended``.
+    """
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
     ended: set[TopicPartition] = field(default_factory=set)
+    broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
     def read(self, windows: list[Window], *, certain: bool = True) -> None:
@@ -160,7 +169,8 @@ class WindowReader:
         )
 
     def _add_tails(self, windows: Iterable[Window]) -> None:
-        """Adds what one log has after the other log's end, unless it is too much."""
+        """Adds what one log has after the other log's end, unless it is too much, or cannot be read to its end: then
+        nothing of it is added, and the frozen bounds alone say what one side lacks there (``outside``)."""
         tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
         last: dict[TopicPartition, Window] = {}
         for window in windows:
@@ -173,12 +183,18 @@ class WindowReader:
             tail = window.where._replace(start=at, end=ends[longer], first=False)
             if tail.end > tail.start and self.looks.size(tail) > MOST_TAIL:
                 continue
-            self.ended.add(region.key)
-            window.where = window.where._replace(end=ends[longer])
+            self.broken.pop(region.key, None)
             if tail.end > tail.start:
                 last[region.key] = window
                 tails[longer, window.by_record].append(tail)
+            else:
+                self.ended.add(region.key)
         for (side, by_record), ranges in tails.items():
-            for key, pairs in self.looks.tails(side, ranges, by_record=by_record).items():
-                if key in last:
-                    last[key].pairs.add(pairs)
+            seen = self.looks.tails(side, ranges, by_record=by_record)
+            for tail in ranges:
+                if tail.key in seen.read:
+                    self.ended.add(tail.key)
+                    last[tail.key].where = last[tail.key].where._replace(end=tail.end)
+                    last[tail.key].pairs.add(seen.pairs.get(tail.key, Pairs()))
+            for one in seen.broken:
+                self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)

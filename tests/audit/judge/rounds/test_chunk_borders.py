@@ -11,7 +11,7 @@ from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.rounds import differences, reading, regions
 from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.drill import drill_down
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
 from mirror.audit.judge.rounds.regions import of_bounds
 from mirror.audit.judge.spans import merged
 from mirror.audit.model.differences import Pairs, RecordDifference
@@ -118,8 +118,8 @@ class BytesOfLogs:
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         raise AssertionError("nothing has moved")
 
-    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        return {}
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
+        return Tails({}, {where.key for where in ranges})
 
     def borders(self, key: TopicPartition) -> Sequence[int]:
         return ()

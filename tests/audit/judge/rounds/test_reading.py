@@ -8,7 +8,8 @@ from mirror.audit.judge.rounds import reading
 from mirror.audit.judge.rounds.reading import WindowReader
 from mirror.audit.judge.rounds.regions import DifferingChunk, Window, of_bounds
 from mirror.audit.model.differences import Pairs
-from mirror.audit.model.places import TopicPartition
+from mirror.audit.model.findings import Kind
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 from tests.audit.logs import KEY, Logs, plain, units
 
@@ -45,3 +46,20 @@ def test_a_border_is_where_fewer_rows_are_without_a_counterpart(
     WindowReader(logs, {KEY: logs.bounds()}).pin([window])
     assert pinned[-1] == there
     assert window.pairs == seen()
+
+
+@pytest.mark.parametrize(("ours", "theirs", "lost"), [(40, 30, Kind.MISSING), (30, 40, Kind.EXTRA)])
+@pytest.mark.parametrize("torn", [False, True])
+def test_what_cannot_be_read_behind_the_other_log_is_no_copy(ours: int, theirs: int, lost: Kind, *, torn: bool) -> None:
+    """
+    1. One log ends before the other. Its last batch differs, so the rest of the other one is looked at, too.
+    2. It cannot be read: it is damaged just there, where no neighbour reports that.
+    3. The lag is told from the bounds, and the damage besides. Mutation: it counts as read, and as nothing.
+    """
+    longer, other = (Side.SOURCE, Side.DESTINATION) if ours > theirs else (Side.DESTINATION, Side.SOURCE)
+    sides = {longer: plain(40), other: [*plain(29), ("changed",)]}
+    logs = Logs(sides[Side.SOURCE], sides[Side.DESTINATION], torn={longer} if torn else set())
+    found = logs.audit()
+    assert [one.source or one.destination for one in found if one.kind is lost] == [Span(30, 40)]
+    assert [one for one in found if one.kind is Kind.CORRUPT] == ([logs.damage(longer)] if torn else [])
+    assert [one.source for one in found if one.kind is Kind.VALUE_CHANGED] == [Span(29, 30)]
