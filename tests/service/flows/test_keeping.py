@@ -16,6 +16,8 @@ from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
 from mirror.service.flows.changes import changes
+from mirror.service.instance.control import Control
+from mirror.service.instance.place import Place
 from mirror.service.supervisor import Supervisor
 from mirror.service.telemetry.reports import Reports
 from mirror.service.worker_settings import Supervision
@@ -60,12 +62,17 @@ def settings(folder: Path, top: Mapping[str, object], **flow: object) -> Supervi
 
 @asynccontextmanager
 async def running(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, top: Mapping[str, object], **flow: object
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    top: Mapping[str, object],
+    *,
+    control: Control | None = None,
+    **flow: object,
 ) -> AsyncIterator[Service]:
     """The service, between two clusters at which nobody listens; stopped at the end if it still runs."""
     log = Lines()
     monkeypatch.setattr(Supervisor, "log", log)
-    service = Service(Supervisor(settings(folder, top, **flow)), log)
+    service = Service(Supervisor(settings(folder, top, **flow), control=control), log)
     try:
         yield service
     finally:
@@ -181,3 +188,14 @@ async def test_a_reload_while_a_worker_waits_for_its_restart(tmp_path: Path, mon
         assert len(service.log.of("worker_started")) == 2
         monkeypatch.setattr("mirror.service.supervisor.STOP_MARGIN_S", 60.0)
         assert await service.stop() == 0
+
+
+async def test_a_control_socket_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is gone: one line says so, and no worker is started."""
+    gone = tmp_path / "gone"
+    async with running(tmp_path, monkeypatch, {}, control=Control(Place(tmp_path / "mirror.yaml", gone))) as service:
+        assert await service.task == 1
+        (line,) = service.log.of("failed")
+        assert line["reason"] == "ListenFailed"
+        assert line["detail"].startswith(f"{gone} cannot be used: No such file or directory; ")
+        assert not service.log.of("worker_started")
