@@ -71,7 +71,8 @@ class Child:
         self.ready_at: float | None = None
         self._hear = hear
         self._channel: Channel | None = None
-        self._stop_asked = False
+        self.stop_asked = asyncio.Event()
+        """Set once a stop was sent: whoever waits until the next process may start need not wait any more."""
         self._process: subprocess.Popen[bytes] | None = None
         self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
 
@@ -92,7 +93,7 @@ class Child:
             self._channel = channel = await Channel.open(mine)
             for handover in self.flows.values():
                 channel.send(say.HANDOVER, settings=handover.pack())
-            if self._stop_asked:
+            if self.stop_asked.is_set():
                 channel.send(say.STOP)
             while (message := await channel.receive()) is not None:
                 if message["kind"] == say.STOPPED:
@@ -162,7 +163,8 @@ class Child:
 
     def send(self, kind: str, **fields: object) -> bool:
         """Sends a message. Returns False if no worker runs. A stop also reaches one that is just being started."""
-        self._stop_asked = self._stop_asked or kind == say.STOP
+        if kind == say.STOP:
+            self.stop_asked.set()
         if self._channel is None:
             return False
         self._channel.send(kind, **fields)

@@ -366,7 +366,7 @@ class Supervisor:
                     "worker_died", worker=child.number, pid=child.pid, detail=ending(code), restart_s=restart_s
                 )
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause_s)
+                await asyncio.wait_for(child.stop_asked.wait(), pause_s)
             if self._stop.is_set():
                 return
             if child.number in self._retired:

@@ -259,7 +259,8 @@ class Membership:
 
     def _await(self, work: Coroutine[Any, Any, dict[Key, Committable]], timeout_s: float) -> dict[Key, Committable]:
         """Runs ``work`` in the event loop. Returns its result, or an empty dict if it is not done in time."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        # A copy: the event loop may be inside the context itself.
+        future = self._context.copy().run(asyncio.run_coroutine_threadsafe, work, self._loop)
         try:
             return future.result(timeout_s)
         except (TimeoutError, FutureCancelled):

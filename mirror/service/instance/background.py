@@ -95,7 +95,7 @@ def start(
                 if not running.wait_ended(END_S):
                     raise Failed(_too_late(place, running.pid, END_S, known=True)) from None
     refuse_others(place)
-    descriptor = os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = place.opened(place.log.name, os.O_WRONLY | os.O_APPEND)
     begun_at = os.fstat(descriptor).st_size
     try:
         process = subprocess.Popen(

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from mirror.service.flows.flow import RunningFlow
 from mirror.service.flows.overview import headline, not_ready
+from mirror.service.http.server import ListenFailed
 from mirror.service.instance.place import Place
 
 LOOK_EVERY_S = 0.1
@@ -50,18 +51,22 @@ class Control:
         """Listens, in place of a predecessor that is gone: ``mirror start`` has made sure that none runs.
 
         Raises:
-            OSError: it cannot.
+            ListenFailed: it cannot, since nothing can be written in its folder.
         """
         self._served = served
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with self._place.control() as path:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-            before = os.umask(0o177)
-            try:
-                made.bind(path)
-            finally:
-                os.umask(before)
+        try:
+            with self._place.control() as path:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+                before = os.umask(0o177)
+                try:
+                    made.bind(path)
+                finally:
+                    os.umask(before)
+        except OSError as error:
+            made.close()
+            raise ListenFailed(self._place.unusable(error.strerror or str(error))) from error
         self._server = await asyncio.start_unix_server(self._serve, sock=made)
 
     def ready(self) -> None:

@@ -55,6 +55,25 @@ class Place:
         """The file that gets the log of a mirror in the background."""
         return self.folder / "log"
 
+    def opened(self, name: str, flags: int) -> int:
+        """Opens one of its files, or creates it. Returns the descriptor. ``flags``: for os.open, beside those that
+        every file of ours has.
+
+        Raises:
+            Failed: it cannot.
+        """
+        try:
+            return os.open(self.folder / name, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise Failed(self.unusable(f"{error.strerror}: {name}")) from error
+
+    def unusable(self, why: str) -> str:
+        """Returns what to tell if nothing can be written here, and what to do."""
+        return (
+            f"{self.folder} cannot be used: {why}; mirror start keeps its control socket and its log there: "
+            f"make room, or set ${STATE_HOME} to another folder of yours"
+        )
+
     @contextmanager
     def control(self) -> Iterator[str]:
         """The control socket's path, as long as the context lasts: short enough for a socket, however long the folder's
@@ -71,9 +90,9 @@ class Place:
         command dies of. Yields a function that releases it at once.
 
         Raises:
-            Failed: another one has held it for so long.
+            Failed: another one has held it for so long, or there can be none.
         """
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = self.opened("lock", os.O_RDWR)
         try:
             deadline = time.monotonic() + timeout_s
             while not _taken(descriptor):

@@ -102,6 +102,18 @@ def _announcements() -> set[str]:
     return {f"socket:[{line.split()[6]}]" for line in lines if "@mirror-run/" in line}
 
 
+@pytest.mark.parametrize("name", ["lock", "log"])
+def test_a_folder_that_cannot_be_used(mirror: Verbs, name: str) -> None:
+    """It says which, why, and what to do."""
+    mirror.told("stop")
+    for each in ("lock", "log"):
+        (mirror.folder / each).unlink(missing_ok=True)
+    (mirror.folder / name).mkdir()
+    ran = mirror.run("start")
+    assert ran.returncode == EXIT_FAILED
+    assert ran.stderr.startswith(f"{mirror.folder} cannot be used: Is a directory: {name}; mirror start keeps")
+
+
 def test_two_at_once(mirror: Verbs) -> None:
     """Exactly one starts; the others wait for it, and say that it runs."""
     begun = [mirror.begin("start") for _ in range(3)]

@@ -15,8 +15,12 @@ import pytest
 from mirror.service.child import Child
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
+from mirror.service.flows.changes import changes
+from mirror.service.instance.control import Control
+from mirror.service.instance.place import Place
 from mirror.service.supervisor import Supervisor
 from mirror.service.telemetry.reports import Reports
+from mirror.service.worker_settings import Supervision
 from tests.fakes.loop import until
 from tests.service.flows.test_flow import Lines
 from tests.service.stage.running import config_text
@@ -50,14 +54,25 @@ class Service:
         return await self.task
 
 
-@asynccontextmanager
-async def running(folder: Path, monkeypatch: pytest.MonkeyPatch, top: Mapping[str, object]) -> AsyncIterator[Service]:
-    """The service, between two clusters at which nobody listens; stopped at the end if it still runs."""
+def settings(folder: Path, top: Mapping[str, object], **flow: object) -> Supervision:
     path = folder / "mirror.yaml"
-    path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], top=top))
+    path.write_text(config_text("127.0.0.1:1", "127.0.0.1:2", ["t"], flow=flow, top=top))
+    return supervision(load(path))
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    top: Mapping[str, object],
+    *,
+    control: Control | None = None,
+    **flow: object,
+) -> AsyncIterator[Service]:
+    """The service, between two clusters at which nobody listens; stopped at the end if it still runs."""
     log = Lines()
     monkeypatch.setattr(Supervisor, "log", log)
-    service = Service(Supervisor(supervision(load(path))), log)
+    service = Service(Supervisor(settings(folder, top, **flow), control=control), log)
     try:
         yield service
     finally:
@@ -150,3 +165,37 @@ async def test_a_worker_that_does_not_stop(tmp_path: Path, monkeypatch: pytest.M
         assert await service.stop() == 1
         assert service.log.of("worker_killed")
         assert service.log.of("stopped")[0]["drained"] is False
+
+
+async def test_a_reload_while_a_worker_waits_for_its_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has crashed, and is started again only in a while. A flow that has it to itself is restarted meanwhile:
+    nobody waits for that; its number is free at once, and the next one has it."""
+    for name in ("LEAST", "MOST"):
+        monkeypatch.setattr(f"mirror.service.child.RESTART_{name}_MS", 3_600_000)
+    monkeypatch.setattr("mirror.service.supervisor.STOP_MARGIN_S", 0.5)
+    top = {"drain.timeout.ms": 10}
+    async with running(tmp_path, monkeypatch, top, workers=1) as service:
+        await service.all_run()
+        os.kill(service.children[1].pid, signal.SIGKILL)
+        await until(lambda: service.log.of("worker_died"))
+        supervisor = service.supervisor
+        wanted = changes(supervisor.settings, settings(tmp_path, top, workers=1, **{"mode": "auto"}))
+        assert wanted.restarted
+        await supervisor.apply(wanted)
+        assert service.log.of("worker_stopped")
+        assert sorted(service.children) == [1]
+        await service.all_run()
+        assert len(service.log.of("worker_started")) == 2
+        monkeypatch.setattr("mirror.service.supervisor.STOP_MARGIN_S", 60.0)
+        assert await service.stop() == 0
+
+
+async def test_a_control_socket_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is gone: one line says so, and no worker is started."""
+    gone = tmp_path / "gone"
+    async with running(tmp_path, monkeypatch, {}, control=Control(Place(tmp_path / "mirror.yaml", gone))) as service:
+        assert await service.task == 1
+        (line,) = service.log.of("failed")
+        assert line["reason"] == "ListenFailed"
+        assert line["detail"].startswith(f"{gone} cannot be used: No such file or directory; ")
+        assert not service.log.of("worker_started")

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition.claim import Committed
+from mirror.service.flows.run import CURRENT
 from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until
@@ -27,10 +28,10 @@ class Nothing:
     def lose(self, keys: Iterable[Key]) -> None: ...
 
 
-def membership(log: Log) -> Membership:
+def membership(log: Log, copying: Nothing | None = None) -> Membership:
     settings = GroupSettings(group_id="g")
     return Membership(
-        Nothing(),
+        copying or Nothing(),
         settings,
         bootstrap="a:1",
         client_id="mirror",
@@ -192,3 +193,34 @@ async def test_trouble_with_secrets_is_told_once() -> None:
     await some_turns()
     (told,) = log.of("group_trouble")
     assert told["detail"] == "the password is not there"
+
+
+async def test_what_is_done_for_it_is_its_flow_s() -> None:
+    """What the event loop does for the thread has the flow's context, also what waits for a drain: an exception in a
+    callback that this asks for is charged to the flow, and not to every one of the process."""
+    ours: Any = object()
+    CURRENT.set(ours)
+    found: list[object] = []
+
+    class Asking(Nothing):
+        def _ask(self) -> None:
+            asyncio.get_running_loop().call_soon(lambda: found.append(CURRENT.get()))
+
+        def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
+            self._ask()
+
+        async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
+            self._ask()
+            await asyncio.sleep(0)
+            self._ask()
+            return {}
+
+        def lose(self, keys: Iterable[Key]) -> None:
+            self._ask()
+
+    seat, consumer, partitions = membership(Log(), Asking()), Assigned(), [TopicPartition("t", 0)]
+    CURRENT.set(None)
+    for call in (seat._on_assign, seat._on_revoke, seat._on_lost):
+        await asyncio.get_running_loop().run_in_executor(None, call, consumer, partitions)
+    await until(lambda: len(found) == 4)
+    assert found == [ours] * 4

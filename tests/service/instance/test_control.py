@@ -1,6 +1,7 @@
 """The control socket: what it tells, whom it hears, and what becomes of those who are connected."""
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -8,7 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mirror.service.flows.flow import RunningFlow
+from mirror.service.http.server import ListenFailed
 from mirror.service.instance.asking import Asked
 from mirror.service.instance.control import Control
 from mirror.service.instance.place import Place
@@ -128,3 +132,20 @@ async def test_garbage(tmp_path: Path) -> None:
         assert await reader.read() == b"", "the connection is closed"
         writer.close()
         assert served.stops == []
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS], ids=errno.errorcode.get)
+async def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    """It says which folder that is, why, and what to do. No socket stays open."""
+
+    def bind(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("mirror.service.instance.control.socket.socket.bind", bind)
+    control = Control(Place(tmp_path / "west.yaml", tmp_path))
+    with pytest.raises(ListenFailed) as caught:
+        await control.open(Served())
+    await control.close()
+    told = str(caught.value)
+    assert told.startswith(f"{tmp_path} cannot be used: {os.strerror(error)}; ")
+    assert "set $XDG_STATE_HOME to " in told
