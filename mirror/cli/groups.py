@@ -8,7 +8,7 @@ import click
 
 from mirror.cli.formats import FORMAT, show
 from mirror.cli.moving.offsets import show_offsets, take_over
-from mirror.cli.options import CONFIG, FLOW, chosen, fail, load
+from mirror.cli.options import CONFIG, FLOW, asking, chosen, fail, load
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
 
@@ -80,7 +80,6 @@ def translate(
     """
     import asyncio
 
-    from mirror.net.errors import NetworkError
     from mirror.offsetmap.compare.alignment import Differs
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
@@ -97,10 +96,8 @@ def translate(
             "give --topic and --offset (and --partition, --direction), or --group (and --apply, --allow-rewind), whose "
             "offsets are translated from the source to the destination"
         )
-    try:
+    with asking(replace(Commands.of(path), flow=name), offsets.NotTranslated, offsets.GroupError, Differs):
         click.echo(asyncio.run(work))
-    except (offsets.NotTranslated, offsets.GroupError, NetworkError, Differs) as error:
-        fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
 
 
 @click.command()
@@ -122,7 +119,6 @@ def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
     """
     import asyncio
 
-    from mirror.net.errors import NetworkError
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.sync import report
@@ -137,10 +133,8 @@ def sync(path: Path, name: str, dry_run: bool, shape: str) -> None:
             "--dry-run shows what they would do",
             EXIT_FAILED,
         )
-    try:
+    with asking(replace(Commands.of(path), flow=name)):
         groups, acls = asyncio.run(look_once(resolve.flow_sides(flow), settings, dry_run=dry_run))
-    except NetworkError as error:
-        fail(replace(Commands.of(path), flow=name).rendered(str(error)), EXIT_FAILED)
     data = report.as_data(groups, acls, applied=not dry_run)
     show(shape, data, lambda _: report.as_text(groups, acls, applied=not dry_run))
     sys.exit(EXIT_FAILED if report.failed(groups, acls) else EXIT_OK)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
-from mirror.service.exits import EXIT_CONFIG
+from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED
 
 if TYPE_CHECKING:
+    from mirror.service.commands import Commands
     from mirror.service.config import Config, ResolvedFlow
 
 
@@ -113,6 +114,19 @@ def _address(at: str) -> tuple[str, int]:
     if not port.isdecimal():
         raise click.UsageError(f"{at} is not host:port")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def asking(commands: "Commands", *also: type[Exception]) -> Iterator[None]:
+    """Exits with ``EXIT_FAILED`` and what is wrong if a cluster does not answer what is asked here, or for an error of
+    the kinds ``also``. ``commands``: how those in the message are typed here."""
+    from mirror.net.errors import NetworkError
+
+    expected: tuple[type[Exception], ...] = (NetworkError, *also)
+    try:
+        yield
+    except expected as error:
+        fail(commands.rendered(str(error)), EXIT_FAILED)
 
 
 @contextmanager

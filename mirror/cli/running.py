@@ -145,13 +145,18 @@ def reload(path: Path, at: str | None) -> None:
     except client.NotDone as error:
         fail(f"not reloaded: {error}", EXIT_CONFIG)
     if changed is None:
-        click.echo("the configuration is right, and flows that it restarts still drain: see `mirror status`")
+        from mirror.service.http.routes import RELOAD_S
+
+        click.echo(
+            f"the reload was not finished within {RELOAD_S:.0f} s and goes on; the log says `reloaded` or "
+            "`not_reloaded`"
+        )
         return
     for what, names in changed.items():
         if names and what != "need_restart":
             click.echo(f"{what}: {', '.join(names)}")
     if changed["need_restart"]:
-        click.echo(f"used from the next start of the service on: {', '.join(changed['need_restart'])}")
+        click.echo(f"changed, but not in effect until the service is restarted: {', '.join(changed['need_restart'])}")
 
 
 def _watch(fetch: "Callable[[], Status]", interval_s: float) -> NoReturn:

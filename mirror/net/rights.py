@@ -19,8 +19,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = "topic", "group", "cluster", "transact
 READ, WRITE, CREATE, DELETE, ALTER = "Read", "Write", "Create", "Delete", "Alter"
 DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = "Describe", "DescribeConfigs", "AlterConfigs"
 CLUSTER_ACTION, IDEMPOTENT_WRITE = "ClusterAction", "IdempotentWrite"
-# The codes of AclOperation, which stand in authorized_operations of answers (KIP-430).
-_CODES = {
+OPERATION_CODES = {
     READ: 3,
     WRITE: 4,
     CREATE: 5,
@@ -32,6 +31,7 @@ _CODES = {
     ALTER_CONFIGS: 11,
     IDEMPOTENT_WRITE: 12,
 }
+"""The codes of AclOperation, which stand in authorized_operations of answers (KIP-430)."""
 
 
 class Right(NamedTuple):
@@ -59,4 +59,4 @@ class Right(NamedTuple):
 def granted(told: Collection[int] | None, operations: Iterable[str]) -> bool | None:
     """Returns True if ``authorized_operations`` of an answer has one of these operations. ``told``: its codes, and the
     result, are None if the broker does not say."""
-    return None if told is None else any(_CODES[operation] in told for operation in operations)
+    return None if told is None else any(OPERATION_CODES[operation] in told for operation in operations)

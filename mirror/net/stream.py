@@ -334,7 +334,14 @@ class Stream:
             return
         deadline = self._in_flight[0][2]
         if self._loop.time() >= deadline:
-            self.close(RequestTimedOut(f"{self.name}: no answer within the request timeout"))
+            count = len(self._in_flight)
+            self.close(
+                RequestTimedOut(
+                    f"{self.name}: no answer within {self._request_timeout_s:g} s to "
+                    f"{f'the oldest of {count} requests' if count > 1 else 'a request'}; check the broker's load, or "
+                    "raise request.timeout.ms"
+                )
+            )
         else:
             self._time_out_at(deadline)
 

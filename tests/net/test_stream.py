@@ -336,7 +336,14 @@ async def test_no_answer_in_time() -> None:
         waiter = expect(connection, 2)
         await until(lambda: len(waiter.log) == 2)
         assert all(isinstance(error, RequestTimedOut) for error in waiter.log)
-        assert "broker 1" in str(connection.closed)
+        assert str(connection.closed) == (
+            f"{connection.name}: no answer within 0.01 s to the oldest of 2 requests; check the broker's load, or "
+            "raise request.timeout.ms"
+        )
+    async with connected(request_timeout_s=0.01) as (connection, _):
+        expect(connection, 1)
+        await until(lambda: connection.closed)
+        assert " s to a request; check" in str(connection.closed)
 
 
 async def test_the_deadline_moves_on_with_the_answers() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mirror.cli.moving.options import GROUPS, NAMED, groups_of, named
-from mirror.cli.options import AT, CONFIG, fail, load, mirror_of
+from mirror.cli.options import AT, CONFIG, asking, fail, load, mirror_of
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -109,7 +109,6 @@ def cutover(
     """
     import asyncio
 
-    from mirror.net.errors import NetworkError
     from mirror.service.commands import Commands
     from mirror.service.cutover.adopting import NotAdopted
     from mirror.service.cutover.command import Options, Refused
@@ -130,16 +129,15 @@ def cutover(
         path=path, at=at, config=config, flow=flow, commands=commands, groups=groups, folder=folder, options=options
     )
     try:
-        if not dry_run:
-            folder.mkdir(parents=True, exist_ok=True)
-        if reverse:
-            asyncio.run(run.reverse(config_out, dry_run=dry_run))
-            sys.exit(EXIT_OK)
-        sys.exit(asyncio.run(run.forward(dry_run=dry_run)))
+        with asking(commands, NotAdopted, NotConfigured, NotTranslated, StateUnreadable):
+            if not dry_run:
+                folder.mkdir(parents=True, exist_ok=True)
+            if reverse:
+                asyncio.run(run.reverse(config_out, dry_run=dry_run))
+                sys.exit(EXIT_OK)
+            sys.exit(asyncio.run(run.forward(dry_run=dry_run)))
     except Refused as error:
         fail(commands.rendered(str(error)), error.code)
-    except (NetworkError, NotAdopted, NotConfigured, NotTranslated, StateUnreadable) as error:
-        fail(commands.rendered(str(error)), EXIT_FAILED)
     except OSError as error:
         fail(f"{error.filename or folder} cannot be written or read: {error.strerror}", EXIT_FAILED)
 

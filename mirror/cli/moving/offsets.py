@@ -8,7 +8,7 @@ import click
 
 from mirror.cli.formats import FORMAT, show
 from mirror.cli.moving.options import GROUPS, NAMED, groups_of, named
-from mirror.cli.options import CONFIG, fail, load
+from mirror.cli.options import CONFIG, asking, fail, load
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
 
@@ -33,7 +33,6 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     """
     import asyncio
 
-    from mirror.net.errors import NetworkError
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.offsets.show import as_text, offsets
@@ -41,10 +40,8 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     config = load(path)
     flow = named(config, name)
     commands = replace(Commands.of(path), flow=flow.name)
-    try:
+    with asking(commands):
         found = asyncio.run(offsets(resolve.flow_sides(flow), groups_of(flow, config, groups)))
-    except NetworkError as error:
-        fail(commands.rendered(str(error)), EXIT_FAILED)
     show(shape, found, lambda _: commands.rendered(as_text(found)))
     unknown = any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
     absent = sorted(set(groups) - {group["group"] for group in found["groups"]})
@@ -89,7 +86,7 @@ def take_over(
     """
     import asyncio
 
-    from mirror.net.errors import NetworkError
+    from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.offsets.mirrormaker import Found, TakenOver, TakeOver, TakeOverError, as_data, as_text
 
@@ -112,10 +109,8 @@ def take_over(
                 await one.commit(group, rows)
             return rows, sure
 
-    try:
+    with asking(replace(Commands.of(path), flow=name), TakeOverError):
         rows, sure = asyncio.run(work())
-    except (TakeOverError, NetworkError) as error:
-        fail(str(error), EXIT_FAILED)
     data = as_data(flow.name, group, rows, committed=apply and sure)
     show(shape, data, lambda _: as_text(data))
     if not sure:

@@ -137,7 +137,7 @@ class Reloading:
             service.log.warning(
                 "reload_needs_restart",
                 keys=list(wanted.need_restart),
-                detail=f"changed; used from the next start of the service: {', '.join(wanted.need_restart)}",
+                detail=f"changed, but not in effect until the service is restarted: {', '.join(wanted.need_restart)}",
             )
         await service.apply(wanted)
         self.successful, self.succeeded_at = True, time.time()

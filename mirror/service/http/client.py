@@ -113,8 +113,8 @@ def reload(
     """Has the mirror read its configuration again. ``flows``, ``token``: see ``resume``.
 
     Returns:
-        Names of flows: added, removed, restarted, limited, untouched; and need_restart: keys. None: it takes the
-        configuration, and is not done with it yet.
+        Names of flows: added, removed, restarted, limited, untouched; and need_restart: keys. None: it was not
+        finished in time, and goes on.
 
     Raises:
         NotAnswered, OtherFlow: as ``fetch_status``.

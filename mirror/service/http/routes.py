@@ -32,7 +32,7 @@ from mirror.service.log import logs
 from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumed, Resumption, act_on
 
 RELOAD_S = 60.0
-"""Longest wait for the end of a reload, which drains the flows that it restarts."""
+"""Longest wait for the end of a reload, which reads the file and drains the flows that it restarts."""
 CHANGED = ("added", "removed", "restarted", "limited", "untouched", "need_restart")
 """What is told of a reload (``service.flows.changes.Changes``)."""
 JSON = "application/json; charset=utf-8"
@@ -106,8 +106,8 @@ class Pages:
         return _answer(HTTPStatus.OK, (files("mirror.service.http") / "openapi.json").read_bytes(), JSON)
 
     async def _reload(self, _: Request) -> Response:
-        """Has the configuration read again. 200: done, with what has changed; 202: under way, flows still drain; 409:
-        it is wrong, and nothing was changed."""
+        """Has the configuration read again. 200: done, with what has changed; 202: it was not finished within
+        ``RELOAD_S``, and goes on; 409: it is wrong, and nothing was changed."""
         try:
             changed = await asyncio.wait_for(self._served.reloading.reload(), RELOAD_S)
         except NotRead as error:

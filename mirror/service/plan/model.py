@@ -40,7 +40,7 @@ class PlanFinding(NamedTuple):
 Values = Mapping[str, str | None]
 """Topic configs in force."""
 Rights = frozenset[str]
-"""Kafka's names of operations, such as READ."""
+"""Operations, by their names in ``net.rights``."""
 
 
 class Quota(NamedTuple):

@@ -76,7 +76,10 @@ class Reports:
             if isinstance(change, ClusterBack):
                 self._log.warning("cluster_back", cluster=change.cluster, duration_s=round(change.duration_s, 1))
             else:
-                detail = f"cluster {change.cluster} does not answer; copying goes on once it does"
+                detail = (
+                    f"cluster {change.cluster} does not answer; copying continues once it does. See that its brokers "
+                    "run, and can be reached from here at bootstrap.servers"
+                )
                 self._log.warning("cluster_lost", cluster=change.cluster, detail=detail)
 
     def _has_caught_up(self) -> bool:

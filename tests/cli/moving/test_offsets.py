@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from mirror.cli import main
 from mirror.net.errors import Unreachable
 from mirror.service.offsets import show, translate
+from mirror.service.offsets.mirrormaker import TakeOver
 from mirror.service.sync.settings import SyncSettings
 from tests.service.config.loading import base
 from tests.service.cutover.worlds import group, row
@@ -91,6 +92,22 @@ def test_translating_a_group(config: Path, options: tuple[str, ...], monkeypatch
     assert asked == [{"apply": "--apply" in options, "allow_rewind": "--allow-rewind" in options}]
     if options:
         assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 64
+
+
+def test_taking_over_where_a_cluster_does_not_answer(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to do is told as it has to be typed here."""
+    config.write_text(base(flow="offsets: mapped\n    start.from: committed\n    start.group: g"))
+
+    async def look(_: object) -> None:
+        raise Unreachable("nobody answers; `mirror plan` says more")
+
+    async def entered(self: TakeOver) -> TakeOver:
+        return self
+
+    monkeypatch.setattr(TakeOver, "__aenter__", entered)
+    monkeypatch.setattr(TakeOver, "look", look)
+    result = call(config, words=("take-over",))
+    assert (result.exit_code, result.stderr.endswith(f" plan -c {config}` says more\n")) == (1, True)
 
 
 def test_a_flow_that_is_not_there(config: Path) -> None:

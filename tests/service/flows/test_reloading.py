@@ -79,7 +79,9 @@ async def test_a_reload(tmp_path: Path) -> None:
         assert (wanted.added, wanted.untouched, wanted.told.pool) == ((HUB,), (EAST,), 2)
         (line,) = service.lines.of("reloading")
         assert (line["added"], line["removed"], line["restarted"], line["untouched"]) == ([HUB], [], [], [EAST])
-        assert service.lines.of("reload_needs_restart")[0]["keys"] == ["log.level"]
+        (restart,) = service.lines.of("reload_needs_restart")
+        assert restart["keys"] == ["log.level"]
+        assert restart["detail"] == "changed, but not in effect until the service is restarted: log.level"
         assert found.successful
         assert found.succeeded_at > begun
         assert found.granularity == "topic"
@@ -172,9 +174,13 @@ async def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (
             {"restarted": [EAST], "need_restart": ["log.level"]},
             0,
-            "used from the next start of the service on: log.level",
+            "changed, but not in effect until the service is restarted: log.level",
         ),
-        (None, 0, "still drain"),
+        (
+            None,
+            0,
+            "the reload was not finished within 60 s and goes on; the log says `reloaded` or `not_reloaded`",
+        ),
         (client.NotDone("x.yaml:1: wrong"), 78, "not reloaded: x.yaml:1: wrong"),
         (client.NotAnswered("no mirror answers"), 1, "no mirror answers"),
         (client.NotAllowed("changes need a token"), 1, "not reloaded: changes need a token"),

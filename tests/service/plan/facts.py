@@ -13,8 +13,8 @@ HOUR_MS = 3_600_000
 APIS = {0: 13, 1: 17, 3: 13, 26: 5, 35: 4, 61: 0, 65: 0}
 """Kafka 4: Produce, Fetch, Metadata, EndTxn, DescribeLogDirs, DescribeProducers, DescribeTransactions."""
 EVERYTHING = frozenset(
-    {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "CLUSTER_ACTION",
-     "IDEMPOTENT_WRITE"}
+    {"Read", "Write", "Create", "Delete", "Alter", "Describe", "DescribeConfigs", "AlterConfigs", "ClusterAction",
+     "IdempotentWrite"}
 )  # fmt: skip
 
 

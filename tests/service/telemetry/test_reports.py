@@ -2,8 +2,10 @@
 
 from typing import Any, cast
 
+import pytest
 from structlog.typing import FilteringBoundLogger
 
+from mirror.service.telemetry.outages import ClusterLost
 from mirror.service.telemetry.reports import Reports
 from tests.relay.stage.flows import Log
 from tests.service.telemetry.stage.fleets import fleet, told
@@ -36,3 +38,15 @@ def test_brokers_that_cannot_be_reached() -> None:
     found.ended(1)
     found.ended(2)
     assert not found.unreached
+
+
+def test_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to do. (No broker of it is named: ``broker_unreachable`` is for those of a cluster that answers.)"""
+    found, log = fleet(1), Log()
+    reports = Reports(found, cast(FilteringBoundLogger, log))
+    monkeypatch.setattr(reports._outages, "look", lambda *_: [ClusterLost("destination")])
+    reports.look(started=True)
+    assert [line["detail"] for line in log.of("cluster_lost")] == [
+        "cluster destination does not answer; copying continues once it does. See that its brokers run, and can be "
+        "reached from here at bootstrap.servers"
+    ]

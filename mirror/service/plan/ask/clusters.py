@@ -16,16 +16,12 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import MOST_IDS
 from mirror.net.errors import NetworkError, Refused
+from mirror.net.rights import OPERATION_CODES
 from mirror.relay.topics.describing import PATIENCE_S, describe_brokers
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
 from mirror.service.plan.model import ClusterFacts, Disk, Quota, Rights
 from mirror.wire.errors import ErrorCode
 
-_OPERATIONS = {
-    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
-}  # fmt: skip
-"""Kafka's codes of operations, which authorized_operations has (KIP-430)."""
 RIGHTS_SINCE = {MetadataRequest.API_KEY: 8, DescribeGroupsRequest.API_KEY: 3}
 """The versions from which answers have operations."""
 GROUP_WITHOUT_ERROR = 5
@@ -49,7 +45,7 @@ def rights_of(codes: object) -> Rights | None:
     None if the broker did not tell."""
     if not isinstance(codes, set):
         return None
-    return frozenset(name for code, name in _OPERATIONS.items() if code in codes)
+    return frozenset(name for name, code in OPERATION_CODES.items() if code in codes)
 
 
 async def cluster_facts(cluster: ReadOnlyCluster, topics: Collection[str], user: str) -> ClusterFacts:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mirror.foretold import Line
+from mirror.net.rights import WRITE
 from mirror.reasons import HaltReason
 from mirror.service.plan.checks.rights import lacking, right_names
 from mirror.service.plan.model import FlowFacts, Level, PlanFinding, TopicFacts
@@ -26,7 +27,7 @@ def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
             f"{where} does not exist: a partition that comes to a record that is too large halts",
             "create it, with a max.message.bytes for the largest of them", reason.slug,
         )  # fmt: skip
-    elif lacks := lacking(letters.rights, "WRITE"):
+    elif lacks := lacking(letters.rights, WRITE):
         yield PlanFinding(
             Line.DEAD_LETTERS, Level.WARNS,
             f"{where}: the principal lacks {right_names(lacks)}: a partition that comes to a record that is too large "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mirror.foretold import Line, line_of
+from mirror.net.rights import ALTER_CONFIGS, DELETE
 from mirror.reasons import PAUSED, HaltReason
 from mirror.relay.halts import Halted
 from mirror.service.plan.checks.rights import lacking
@@ -82,9 +83,9 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
         f"the copy begins at offset {one.start:,}: {one.leading:,} offsets are filled at the destination and deleted "
         "again; meanwhile, a consumer that begins at the earliest offset reads records without content",
     )
-    lacks = lacking(topic.rights_there, "DELETE") if topic.exists else []
+    lacks = lacking(topic.rights_there, DELETE) if topic.exists else []
     if topic.exists and topic.pair.terms.compacted_there:
-        lacks += lacking(topic.rights_there, "ALTER_CONFIGS")
+        lacks += lacking(topic.rights_there, ALTER_CONFIGS)
     if lacks:
         yield PlanFinding(
             Line.RIGHTS,

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirror.foretold import Line
+from mirror.net.rights import ALTER, CLUSTER_ACTION, DESCRIBE_CONFIGS, IDEMPOTENT_WRITE, READ, WRITE
 from mirror.reasons import HaltReason
 from mirror.service.plan.model import FlowFacts, Level, PlanFinding, Rights, TopicFacts
 from mirror.wire.versions import FETCH_KEY
 
 ALTER_WRITES_MARKERS = 17
 """The Fetch version that came with Kafka 3.9, from which Alter on the cluster is enough for markers."""
-NEEDED_HERE, NEEDED_THERE = ("READ",), ("READ", "WRITE")
+NEEDED_HERE, NEEDED_THERE = (READ,), (READ, WRITE)
 
 
 def lacking(rights: Rights | None, *names: str) -> list[str]:
@@ -21,7 +22,7 @@ def lacking(rights: Rights | None, *names: str) -> list[str]:
 
 def right_names(lacks: list[str]) -> str:
     """Returns operations as Kafka's tools write them, in words."""
-    return " and ".join(name.replace("_", " ").title().replace(" ", "") for name in lacks)
+    return " and ".join(lacks)
 
 
 def may_write_markers(flow: FlowFacts) -> bool | None:
@@ -29,14 +30,14 @@ def may_write_markers(flow: FlowFacts) -> bool | None:
     cluster = flow.destination
     if cluster.rights is None:
         return None
-    alter = "ALTER" in cluster.rights and cluster.apis.get(FETCH_KEY, 0) >= ALTER_WRITES_MARKERS
-    return alter or "CLUSTER_ACTION" in cluster.rights
+    alter = ALTER in cluster.rights and cluster.apis.get(FETCH_KEY, 0) >= ALTER_WRITES_MARKERS
+    return alter or CLUSTER_ACTION in cluster.rights
 
 
 def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
     """Checks the rights on the clusters, the group, the internal topic and the transactional ids."""
     yield from _of_group(flow)
-    lacks = lacking(flow.internal_rights, "READ", "WRITE")
+    lacks = lacking(flow.internal_rights, READ, WRITE)
     if lacks:
         yield _refused(f"{flow.internal_topic} at {flow.destination.name}", lacks)
     there = flow.destination
@@ -53,14 +54,14 @@ def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
             "halts (fill_not_permitted)",
             f"grant it {need} on the cluster, or set fill: transaction, or offsets: mapped",
         )
-    if lacking(there.rights, "DESCRIBE_CONFIGS"):
+    if lacking(there.rights, DESCRIBE_CONFIGS):
         yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,
             f"cluster {there.name}: producer.id.expiration.ms cannot be read, and Kafka's default is assumed",
             "grant the principal DescribeConfigs on the cluster",
         )
-    if DescribeProducersRequest.API_KEY not in there.apis and lacking(there.rights, "IDEMPOTENT_WRITE"):
+    if DescribeProducersRequest.API_KEY not in there.apis and lacking(there.rights, IDEMPOTENT_WRITE):
         yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED,
@@ -83,7 +84,7 @@ def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 def _of_group(flow: FlowFacts) -> Iterator[PlanFinding]:
     where = f"group {flow.group_id} at {flow.source.name}"
-    if flow.group_forbidden or lacking(flow.group_rights, "READ"):
+    if flow.group_forbidden or lacking(flow.group_rights, READ):
         yield PlanFinding(
             Line.RIGHTS,
             Level.REFUSED,
@@ -106,7 +107,7 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     blind = [
         name
         for name, rights in ((here, topic.rights_here), (there, topic.rights_there))
-        if lacking(rights, "DESCRIBE_CONFIGS")
+        if lacking(rights, DESCRIBE_CONFIGS)
     ]
     if blind:
         yield PlanFinding(
@@ -115,7 +116,7 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
             f"{' and '.join(blind)}: the configs cannot be read, so nothing tells beforehand what is refused",
             "grant the principal DescribeConfigs on the topic",
         )
-    if topic.grown and lacking(topic.rights_there, "ALTER"):
+    if topic.grown and lacking(topic.rights_there, ALTER):
         yield PlanFinding(
             Line.RIGHTS,
             Level.WARNS,

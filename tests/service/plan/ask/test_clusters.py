@@ -31,7 +31,7 @@ async def test_a_cluster(source_cluster: SandboxCluster, topic_name: str) -> Non
         assert (found.brokers, found.down) == (1, {})
         assert found.apis[0] >= 11
         assert found.rights is not None
-        assert {"ALTER", "DESCRIBE_CONFIGS"} <= found.rights
+        assert {"Alter", "DescribeConfigs"} <= found.rights
         assert found.sizes is not None
         assert found.sizes.keys() == {(topic_name, 0), (topic_name, 1)}
         assert all(size > 1_000 for size in found.sizes.values())
@@ -43,7 +43,7 @@ async def test_a_cluster(source_cluster: SandboxCluster, topic_name: str) -> Non
         assert rights.keys() == entries.keys() == {topic_name}
         known = rights[topic_name]
         assert known is not None
-        assert {"READ", "WRITE", "DELETE", "ALTER_CONFIGS"} <= known
+        assert {"Read", "Write", "Delete", "AlterConfigs"} <= known
 
 
 async def test_quotas(source_cluster: SandboxCluster) -> None:
@@ -95,6 +95,6 @@ async def test_transactional_ids(source_cluster: SandboxCluster, topic_name: str
 
 
 def test_operations() -> None:
-    assert rights_of({3, 4, 12, 99}) == frozenset({"READ", "WRITE", "IDEMPOTENT_WRITE"})
+    assert rights_of({3, 4, 12, 99}) == frozenset({"Read", "Write", "IdempotentWrite"})
     assert rights_of(None) is None
     assert rights_of(-(1 << 31)) is None

@@ -40,7 +40,7 @@ async def test_a_group_that_has_committed(source_cluster: SandboxCluster, topic_
         }
         rights, forbidden = await group_rights(cluster, f"g-{topic_name}")
         assert rights is not None
-        assert "READ" in rights
+        assert "Read" in rights
         assert not forbidden
 
 

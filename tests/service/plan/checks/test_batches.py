@@ -81,10 +81,10 @@ def test_holes_that_may_not_be_filled() -> None:
     """Before 3.9, Alter is not enough. With offsets: mapped, or fill: transaction, none of that is needed."""
     sample = {"holes": {"marker": 10}}
     for rights, fetch, refused in (
-        (EVERYTHING - {"ALTER", "CLUSTER_ACTION"}, 17, True),
-        (EVERYTHING - {"CLUSTER_ACTION"}, 17, False),
-        (EVERYTHING - {"CLUSTER_ACTION"}, 16, True),
-        (EVERYTHING - {"ALTER"}, 16, False),
+        (EVERYTHING - {"Alter", "ClusterAction"}, 17, True),
+        (EVERYTHING - {"ClusterAction"}, 17, False),
+        (EVERYTHING - {"ClusterAction"}, 16, True),
+        (EVERYTHING - {"Alter"}, 16, False),
         (None, 16, False),
     ):
         there = {"rights": rights, "apis": APIS | {1: fetch}}

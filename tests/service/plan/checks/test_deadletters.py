@@ -31,7 +31,7 @@ def test_without_dead_letters_nothing_is_said() -> None:
     [
         ({"exists": False}, Level.WARNS, "letters at destination does not exist"),
         ({"exists": False, "hidden": True}, Level.UNKNOWN, "the principal may not describe it"),
-        ({"rights": frozenset({"READ"})}, Level.WARNS, "the principal lacks Write"),
+        ({"rights": frozenset({"Read"})}, Level.WARNS, "the principal lacks Write"),
     ],
 )
 def test_what_would_halt(known: dict[str, Any], level: Level, said: str) -> None:
@@ -42,7 +42,7 @@ def test_what_would_halt(known: dict[str, Any], level: Level, said: str) -> None
     assert found.reason
 
 
-@pytest.mark.parametrize("rights", [None, frozenset({"WRITE", "DESCRIBE"})])
+@pytest.mark.parametrize("rights", [None, frozenset({"Write", "Describe"})])
 def test_what_is_right(rights: frozenset[str] | None) -> None:
     assert not list(of_flow(letters(rights=rights)))
 

@@ -76,8 +76,8 @@ def test_too_many_leading_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compacted", "lacks", "refused"), [(False, "DELETE", True), (False, "ALTER_CONFIGS", False),
-                                        (True, "ALTER_CONFIGS", True)],
+    ("compacted", "lacks", "refused"), [(False, "Delete", True), (False, "AlterConfigs", False),
+                                        (True, "AlterConfigs", True)],
 )  # fmt: skip
 def test_rights_for_leading_filler(compacted: bool, lacks: str, refused: bool) -> None:
     there = topic(terms=Terms(compacted_there=compacted), rights_there=EVERYTHING - {lacks})

@@ -98,13 +98,13 @@ def test_all_rights() -> None:
     ("changes", "expected"),
     [
         ({"group_rights": None}, (Level.TOLD, "")),
-        ({"group_rights": EVERYTHING - {"READ"}}, (Level.REFUSED, "")),
+        ({"group_rights": EVERYTHING - {"Read"}}, (Level.REFUSED, "")),
         ({"group_rights": None, "group_forbidden": True}, (Level.REFUSED, "")),
-        ({"internal_rights": EVERYTHING - {"WRITE"}}, (Level.REFUSED, "authorization")),
+        ({"internal_rights": EVERYTHING - {"Write"}}, (Level.REFUSED, "authorization")),
         ({"there": {"rights": None}}, (Level.TOLD, "")),
-        ({"there": {"rights": EVERYTHING - {"DESCRIBE_CONFIGS"}}}, (Level.WARNS, "")),
-        ({"there": {"rights": EVERYTHING - {"ALTER", "CLUSTER_ACTION"}}}, (Level.WARNS, "")),
-        ({"there": {"rights": EVERYTHING - {"IDEMPOTENT_WRITE"},
+        ({"there": {"rights": EVERYTHING - {"DescribeConfigs"}}}, (Level.WARNS, "")),
+        ({"there": {"rights": EVERYTHING - {"Alter", "ClusterAction"}}}, (Level.WARNS, "")),
+        ({"there": {"rights": EVERYTHING - {"IdempotentWrite"},
                     "apis": {key: APIS[key] for key in APIS if key != 61}}}, (Level.REFUSED, "authorization")),
         ({"ids_forbidden": True}, (Level.WARNS, "")),
         ({"ids_forbidden": True, "relay": {"fill_by_transaction": True}}, (Level.REFUSED, "fill_not_permitted")),
@@ -115,26 +115,26 @@ def test_each_right_of_the_flow(changes: dict[str, Any], expected: tuple[Level, 
 
 
 def test_rights_that_are_not_needed() -> None:
-    no_markers = {"there": {"rights": EVERYTHING - {"ALTER", "CLUSTER_ACTION"}}}
+    no_markers = {"there": {"rights": EVERYTHING - {"Alter", "ClusterAction"}}}
     assert lines(**no_markers, relay={"mapped": True}) == lines(**no_markers, relay={"fill_by_transaction": True}) == []
-    assert lines(there={"rights": EVERYTHING - {"IDEMPOTENT_WRITE"}}) == []
+    assert lines(there={"rights": EVERYTHING - {"IdempotentWrite"}}) == []
     assert lines(ids_forbidden=None) == []
 
 
 def test_who_may_write_markers() -> None:
-    assert may_write_markers(flow(there={"rights": frozenset({"ALTER"})})) is True
-    assert may_write_markers(flow(there={"rights": frozenset({"ALTER"}), "apis": {1: 16}})) is False
-    assert may_write_markers(flow(there={"rights": frozenset({"CLUSTER_ACTION"}), "apis": {1: 16}})) is True
+    assert may_write_markers(flow(there={"rights": frozenset({"Alter"})})) is True
+    assert may_write_markers(flow(there={"rights": frozenset({"Alter"}), "apis": {1: 16}})) is False
+    assert may_write_markers(flow(there={"rights": frozenset({"ClusterAction"}), "apis": {1: 16}})) is True
     assert may_write_markers(flow(there={"rights": None})) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "level", "told"),
     [
-        ({"rights_here": EVERYTHING - {"READ"}}, Level.REFUSED, "t at source: the principal lacks Read"),
-        ({"rights_there": EVERYTHING - {"READ", "WRITE"}}, Level.REFUSED, "t at destination: the principal lacks Read"),
-        ({"rights_here": EVERYTHING - {"DESCRIBE_CONFIGS"}}, Level.WARNS, "t at source: the configs cannot be read"),
-        ({"rights_there": EVERYTHING - {"ALTER"}, "grown": True}, Level.WARNS, "may not add partitions"),
+        ({"rights_here": EVERYTHING - {"Read"}}, Level.REFUSED, "t at source: the principal lacks Read"),
+        ({"rights_there": EVERYTHING - {"Read", "Write"}}, Level.REFUSED, "t at destination: the principal lacks Read"),
+        ({"rights_here": EVERYTHING - {"DescribeConfigs"}}, Level.WARNS, "t at source: the configs cannot be read"),
+        ({"rights_there": EVERYTHING - {"Alter"}, "grown": True}, Level.WARNS, "may not add partitions"),
     ],
 )
 def test_each_right_of_a_topic(changes: dict[str, Any], level: Level, told: str) -> None:
