@@ -83,7 +83,6 @@ COVERED = {
     "raw/model.py": "raw/test_consumer.py",
     # A part of what the named file tests as a whole.
     "spark/write/errors.py": "spark/write/test_task.py",
-    "spark/write/mapped.py": "spark/write/test_task.py",
     "raw/leaders.py": "raw/consume/test_fetching.py",
     "raw/consume/cursor.py": "raw/consume/test_fetching.py",
     "raw/consume/link.py": "raw/consume/test_fetching.py",

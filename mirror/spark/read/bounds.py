@@ -158,6 +158,24 @@ class Bounds:
                 found[at] = first[at]
         return found
 
+    async def beginnings(self, ends: Offsets) -> Offsets:
+        """Returns where partitions begin that a stream has not read before. They are due from offset 0 on, up to
+        ``ends``.
+
+        Raises:
+            OffsetOutOfRange: a log begins behind that; with failOnDataLoss only.
+            BrokerError: the brokers cannot be asked.
+        """
+        found = await self.list_offsets(ends, EARLIEST)
+        for at, first in found.items():
+            base = min(first, ends[at])
+            if base and first < ends[at]:
+                base = await self._base_of(at, first)  # a batch that the log begins inside of is whole
+            if base:
+                told = f"{at.topic}-{at.partition} is new, and offsets 0 to {base - 1} are gone"
+                lost(told, "by retention, or DeleteRecords", {**at._asdict(), "offset": 0}, fails=self._fails)
+        return found
+
     async def aligned(self, starts: Offsets) -> Offsets:
         """Returns the base offsets of the batches that have these offsets, so that each begins with a whole batch.
 

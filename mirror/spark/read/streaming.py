@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 from mirror.loop_thread import LoopThread
 from mirror.net.backoff import Backoff
-from mirror.net.logs.leader_requests import EARLIEST, LATEST
+from mirror.net.logs.leader_requests import LATEST
 from mirror.raw.model import TopicPartition
 from mirror.spark.read.batch import read_partition
 from mirror.spark.read.bounds import Bounds, Offsets
@@ -95,7 +95,8 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: how many offsets it may have.
 
         Raises:
-            OffsetOutOfRange: partitions are gone, or end before ``start``; with failOnDataLoss only.
+            OffsetOutOfRange: partitions are gone, or end before ``start``, or are new and have lost their beginning;
+                with failOnDataLoss only.
             RawError: the brokers cannot be asked.
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -153,7 +154,7 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = await self._not_before(start, ends)
         if self._until is not None:
             ends = {at: min(end, max(self._until[at], start.get(at, 0))) for at, end in ends.items()}
-        new = await bounds.list_offsets([at for at in ends if at not in start], EARLIEST)
+        new = await bounds.beginnings({at: end for at, end in ends.items() if at not in start})
         return ends if most is None else limited({**start, **new}, ends, most)
 
     async def _not_before(self, start: Offsets, ends: Offsets) -> Offsets:
@@ -183,10 +184,11 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost(what, why, place, fails=self._options.fail_on_data_loss)
 
     async def _tasks(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Partitions that are new in a micro-batch are read from their beginning."""
+        """Partitions that are new in a micro-batch are read from their beginning. More may be gone of them than when it
+        was made: a micro-batch from the checkpoint is planned once more."""
         bounds = await self._bounds()
         assert self._fetcher is not None
         if any(self._fetcher.cluster.leader(*at) is None for at in end):
             await bounds.partitions()  # the query begins with a micro-batch from its checkpoint
-        new = await bounds.list_offsets([at for at in end if at not in start], EARLIEST)
+        new = await bounds.beginnings({at: offset for at, offset in end.items() if at not in start})
         return await bounds.tasks({**start, **new}, end, first=lambda at: at in new)

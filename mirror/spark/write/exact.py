@@ -92,6 +92,9 @@ class ExactAppender(Appender):
         self._next = None
         self._known = await log.producers()
 
+    async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
+        """The log's end tells all."""
+
     def _place(self, header: BatchHeader) -> Place | None:
         if header.is_control:
             return None

@@ -142,6 +142,8 @@ class Appender(ABC):
         if self._at < 0:
             self._at = await self._begin(log, piece)
         await self._look(log, piece)
+        if self._newest < 0:
+            await self._look_back(log, piece)
         if self._is_there(piece):
             return False
         return await self._send(log, piece)
@@ -319,6 +321,10 @@ class Appender(ABC):
     @abstractmethod
     async def _before_end(self, log: PartitionLog) -> None:
         """Called before the log's end is asked for."""
+
+    @abstractmethod
+    async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
+        """Called before the first batch is sent, if nothing of the flow stands behind where ``_begin`` leads to."""
 
     @abstractmethod
     def _place(self, header: BatchHeader) -> Place | None:

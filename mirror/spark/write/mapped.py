@@ -1,15 +1,22 @@
 """``offsets=mapped``: batches are appended where the log ends, beside what others write."""
 
+from mirror.net.errors import StoredInOldFormat
 from mirror.net.logs.leader_requests import list_offset
 from mirror.net.logs.log import PartitionLog
 from mirror.raw.model import TopicPartition
-from mirror.records.header import BatchHeader
+from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.identity import Identity
 from mirror.relay.locate.resync import barrier
+from mirror.relay.locate.tails import MOST_STRIDE, STRIDE, batches
 from mirror.spark.write.errors import Reason, SinkError
 from mirror.spark.write.identity import Place, Runs
 from mirror.spark.write.log import LOG, Appender, Destination, Found
 from mirror.spark.write.rows import Piece
+
+MOST_BACK_BYTES = 64 << 20
+"""Others may have written much behind the flow's newest batch: not more of that is looked at than about this."""
+AT_ONCE_BYTES = 8 << 20
+"""What one step back should read."""
 
 
 class MappedAppender(Appender):
@@ -22,6 +29,8 @@ class MappedAppender(Appender):
         self._run = -1
         self._run_end = -1
         """The source offset behind the last batch of this attempt's run."""
+        self._unread_to = -1
+        """The log was not read before this offset; -1: it was not asked yet."""
 
     async def _begin(self, log: PartitionLog, piece: Piece) -> int:
         """The log's index of times leads there: a copy has its source's timestamps."""
@@ -29,12 +38,38 @@ class MappedAppender(Appender):
         end = await barrier(log, LOG)
         newest = piece.header.max_timestamp
         if newest < 0:
-            return await log.start()
-        found = await list_offset(log.cluster, log.topic.name, log.index, log.leader, newest)
-        return min(found, end) if found >= 0 else end
+            self._unread_to = await log.start()
+        else:
+            found = await list_offset(log.cluster, log.topic.name, log.index, log.leader, newest)
+            self._unread_to = min(found, end) if found >= 0 else end
+        return self._unread_to
 
     async def _before_end(self, log: PartitionLog) -> None:
         """The batches themselves tell all."""
+
+    async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
+        """Looks for the flow's newest batch before where the first row's time leads to: what was written has earlier
+        times than the row, and may be of later offsets all the same."""
+        upto, start = self._unread_to, await log.start()
+        reach, left = 1, MOST_BACK_BYTES
+        while upto > start and left > 0 and self._newest < 0:
+            at, size = max(start, upto - reach), 0
+            try:
+                async for header, batch in batches(log, at, upto):
+                    size += header.size
+                    place = self._place(header)
+                    if place is not None:
+                        self._found.clear()
+                        self._found.append(Found(place, header, batch[HEADER_SIZE:]))
+            except StoredInOldFormat:
+                break  # older than anything that the flow has written
+            if self._found:
+                self._newest = self._found[0].source_end
+            left -= size
+            upto, reach = at, max(1, min(reach * STRIDE, reach * AT_ONCE_BYTES // max(1, size), MOST_STRIDE))
+        self._unread_to = start
+        while self._found and self._found[0].source_end <= piece.base:
+            self._found.popleft()
 
     def _place(self, header: BatchHeader) -> Place | None:
         return self._runs.place(header, near=self._near)

@@ -98,19 +98,52 @@ async def test_each_batch_is_in_one_micro_batch() -> None:
 
 
 async def test_a_partition_that_is_new() -> None:
-    """From its beginning on, also what a log that begins inside of a batch has of it."""
+    """From its beginning on, also what a log that begins inside of its first batch has of it."""
     async with scripted(*batches(0)) as fake, stream(fake, startingOffsets="earliest") as here:
         start = await here.initial()
         fake.add_topic("t", partitions=2)
         fake.store("t", 0, *batches(0))
         fake.store("t", 1, *batches(0, 5))
-        fake.log("t", 1).delete_before(7)
+        fake.log("t", 1).delete_before(3)
         end = await here.latest(start)
         assert end == at(5, 10)
-        assert [each[1:5] for each in await here.ranges(start, end)] == [(0, 0, 5, False), (1, 7, 10, True)]
-        assert await here.bases(start, end) == [0, 5]
-        assert await here.latest(start, 4) == at(2, 8)
+        assert [each[1:5] for each in await here.ranges(start, end)] == [(0, 0, 5, False), (1, 3, 10, True)]
+        assert await here.bases(start, end) == [0, 0, 5]
+        assert await here.latest(start, 4) == at(1, 5)
         assert here.reader.reportLatestOffset() == at(5, 10)
+
+
+@pytest.mark.parametrize(
+    ("deleted", "gone", "bases"),
+    [
+        (5, "offsets 0 to 4 are gone", [5, 10]),
+        (12, "offsets 0 to 9 are gone", [10]),
+        (15, "offsets 0 to 14 are gone", []),
+    ],
+)
+async def test_what_a_new_partition_has_lost(
+    caplog: pytest.LogCaptureFixture, deleted: int, gone: str, bases: list[int]
+) -> None:
+    """
+    1. A partition is new, and its log does not begin at 0 any more: what was before was never read.
+    2. That is said when the micro-batch is made; and when it is made once more, from the checkpoint, and more is gone.
+    3. Mutation: it begins where its log does, or is left out, without a word.
+    """
+    async with scripted(*batches(0)) as fake:
+        fake.add_topic("t", partitions=2)
+        fake.store("t", 0, *batches(0))
+        fake.store("t", 1, *batches(0, 5, 10))
+        fake.log("t", 1).delete_before(deleted)
+        async with stream(fake) as here:
+            for asked in (here.latest(at(5)), here.ranges(at(5), at(5, 15))):
+                with pytest.raises(OffsetOutOfRange, match=f"t-1 is new, and {gone} .*failOnDataLoss"):
+                    await asked
+        async with stream(fake, failOnDataLoss="false") as here:
+            with caplog.at_level(logging.WARNING, "mirror.spark"):
+                assert await here.latest(at(5)) == at(5, 15)
+                assert caplog.text.count(f"t-1 is new, and {gone}") == 1
+                assert await here.bases(at(5), at(5, 15)) == bases
+                assert caplog.text.count(f"t-1 is new, and {gone}") == 2
 
 
 async def test_available_now() -> None:
