@@ -6,5 +6,5 @@
         ▲                                        │ acknowledged in order
         └──────── Relay: locate, doubt, halt ◀───┘
 
-Everything runs in one thread; nothing here awaits between reading a partition's state and changing it.
+Everything runs in one thread. Work that awaits compares ``positions`` or ``generation`` before it changes anything.
 """

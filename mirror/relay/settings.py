@@ -72,7 +72,7 @@ class RelaySettings:
     compression: str = SOURCE_CODEC
     """The codec of batches at the destination, by its name (``compression.type``); ``SOURCE_CODEC``: as they are."""
     rebatches: int = 0
-    """Batches of less than so many bytes become larger ones, several in a row one (``mode``); 0: none do."""
+    """Batches below this many bytes are joined with their neighbours (``mode``); 0: never."""
     append_times: bool = False
     """Copy into topics whose broker puts its own times into the batches (``destination.timestamps: append``)."""
     oversize_record: str = HALT
@@ -112,7 +112,7 @@ class RelaySettings:
 
     @property
     def fresh_s(self) -> float:
-        """Old batches are sent without another look at the log's end for so long after the last look."""
+        """Seconds for which a look at the log's end still counts before an old batch is sent."""
         return FRESH_FOR_SETTLES * self.settle_ms / 1000
 
     @property

@@ -48,9 +48,10 @@ ANSWERS_AT_ONCE = 4
 """While the pipeline is full, this many answers are waited for before more is sent: one wake-up for all of them. The
 broker still has the last request to work on meanwhile."""
 SURVEYS = 4
-"""Those that wait are surveyed so often while a look at a log's end counts."""
+"""Surveys of the waiting partitions in the time for which a look at a log's end counts."""
 MOST_HELD_S = 1.0
-"""Others wait for looks at some at most so long: the broker that has to say who the owner is may hang."""
+"""Seconds for which a lane holds the others back at most while some have their log's end looked at: the broker that
+has to say who the owner is may hang."""
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
@@ -79,8 +80,9 @@ class Lane(Link):
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
         self._survey_at = self._held_until = 0.0
+        """When those that wait are surveyed next, and until when the others are held back (monotonic, in s)."""
         self._may_wait = False
-        """True if some of those that wait may have to be looked at: surveyed now and then, monotonic, in s."""
+        """True if some of those that wait may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
         """Those that are looked at once more; they are sent first then."""
         self._failed = 0

@@ -32,7 +32,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.describing import PATIENCE_S
 
 LOOKED_UP_FOR_S = 60.0
-"""A finding is reused for so long, since many partitions ask at the same time."""
+"""Seconds for which a finding is reused: many partitions ask at the same time."""
 
 
 class _Topic(NamedTuple):

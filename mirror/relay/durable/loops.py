@@ -38,14 +38,14 @@ from mirror.relay.partition.phases import Phase
 LOOK_EVERY_S = 60.0
 """Internal topics of the source are read this often if there are any; otherwise only with topics."""
 WATCH_S = 300.0
-"""After an operator has accepted a loop, it is looked for more often for so long."""
+"""Seconds for which loops are looked for every ``WATCH_EVERY_S``, after an operator has accepted one."""
 WATCH_EVERY_S = 1.0
 """Pause between two of these looks. Also the first pause behind a partition's beginning and behind a change of the
 flows that feed one; it doubles with each look."""
 AT_ONCE = 100
 """Partitions that are looked at before others have their turn."""
 _GRANT = f"grant the mirror's principal Read and Describe on topics {PREFIX}* at the source, too"
-_ELSE = "a topic that is mirrored both ways, or in a ring, is else copied round without end"
+_ELSE = "otherwise a topic that is mirrored both ways, or in a ring, is copied round without end"
 _PROBE = f"{PREFIX}is-there-a-right-to-describe-this"
 _SHOWN_FLOW = 200
 """Most characters of a flow's id in ``by_of``."""

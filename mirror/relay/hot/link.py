@@ -66,7 +66,7 @@ class Link(ABC):
         self.pump()
 
     def _pump_later(self, pause_s: float) -> None:
-        """Calls ``pump`` after the pause, or sooner if it is to be called sooner."""
+        """Calls ``pump`` after the pause in seconds. If it is to be called sooner already, that stays."""
         loop = asyncio.get_running_loop()
         if self._wake is not None:
             if self._wake.when() <= loop.time() + pause_s:

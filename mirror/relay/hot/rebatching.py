@@ -16,11 +16,11 @@ from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.putting import SoFar
 
 ENOUGH_BYTES = 128 << 10
-"""A row ends with the batch that makes it so large: eight times a producer's default batch."""
+"""Bytes at which a row of batches that are joined ends: eight times a producer's default batch."""
 ENOUGH_RECORDS = 10_000
 LEAST_BATCHES = 2
 PLAIN_AT_A_TIME = 16 << 20
-"""About so many bytes are decompressed and compressed again at a time."""
+"""Bytes that are decompressed and compressed again before other partitions have their turn."""
 
 
 MayGo = Callable[[BatchHeader, memoryview, int], bool]

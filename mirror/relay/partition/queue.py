@@ -340,11 +340,11 @@ class Queue:
         self.unsure = self.unsure or not self.in_flight
 
     def must_confirm(self, fresh_s: float) -> bool:
-        """Returns True if the log's end has to be looked at before the next batch is sent. ``fresh_s``: as long, a look
-        at it tells that no other worker has written: after that, this process may have been stopped, and another may
-        have copied what waits. A broker that has forgotten the producer would append it twice. A first batch that is
-        not old itself is a repeat then, and is read back: thousands of positions that were found need no second look.
-        """
+        """Returns True if the log's end must be looked at before the next batch is sent: the connection was lost while
+        idle, or only that end can tell the batch from a repeat and the last look is older than ``fresh_s`` seconds. In
+        between, this process may have been stopped while another worker copied the batch, and a broker that has
+        forgotten the producer would append it twice. The first batch after a resync is exempt if it is not old itself:
+        a repeat of it is recognised, and it is read back."""
         if self.in_flight:
             return False
         may_repeat = self.waits_old or (self.old and not self.checking)

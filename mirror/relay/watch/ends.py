@@ -1,8 +1,8 @@
 """Asks for the source's ends of partitions that are not fetched now: those that are being located, are halted, or wait
 for a slow destination.
 
-Only the metrics and the status need these ends: without them, a partition that stands still would seem to have no lag,
-whatever its backlog.
+Without them, a partition that stands still would seem to have no lag, whatever its backlog: in the metrics and the
+status, and to what asks a cursor whether it is behind.
 """
 
 import time

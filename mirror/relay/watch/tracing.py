@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.relay.partition.queue import Queue
 
 TELL_EVERY_S = 0.2
-"""Steps are handed on so often."""
+"""Seconds between two hand-overs of steps."""
 MOST_KEPT = 2_000
 """Steps that are kept until they are handed on. Those beyond are counted, and not kept."""
 
