@@ -1,7 +1,7 @@
 """The life of a flow in one process: partitions are located, fetched, forwarded, doubted, located again, halted.
 
-The relay owns the tasks, so that nothing outlives ``close``. (Links dial by tasks of their own, which they cancel.) Only
-the relay changes a partition's phase: fetchers and lanes report to it.
+The relay owns the tasks, so that nothing outlives ``close``. (Links dial by tasks of their own, which they cancel.)
+Only the relay changes a partition's phase: fetchers and lanes report to it.
 """
 
 import asyncio
