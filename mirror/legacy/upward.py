@@ -23,7 +23,7 @@ GATHERED_BYTES = 128 << 10
 """How much is gathered by default: eight times a producer's default batch."""
 GATHERED_RECORDS = 10_000
 AT_A_TIME = 20_000
-"""About so many messages are made into stand-ins at a time: a tenth of a second."""
+"""Messages that are made into stand-ins at a time, about: a tenth of a second."""
 MOST_WRAPPED = 64 << 20
 """Limit for what a wrapper holds, in bytes: a megabyte of zeros that were compressed can be a gigabyte."""
 

@@ -157,7 +157,7 @@ class Stream:
             self._time_out_at(deadline)
 
     def postpone(self, seconds: float) -> None:
-        """The broker does not read what was sent for so long: all answers that are due may come later by that."""
+        """The broker does not read what was sent for ``seconds``: all answers that are due may be later by that."""
         in_flight = self._in_flight
         for at, (number, waiter, deadline) in enumerate(in_flight):
             in_flight[at] = number, waiter, deadline + seconds

@@ -39,7 +39,7 @@ class RelaySettings:
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     linger_ms: int = 0
-    """After an answer with a few records, the next request for fresh data waits for so long."""
+    """Milliseconds that the next request for fresh data waits after an answer with a few records."""
     buffer_memory: int = 18 << 20
     most_fetch_bytes: int = 0
     """Over a long link, ``fetch_max_bytes`` may grow up to this; 0: it stays."""

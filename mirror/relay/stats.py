@@ -26,7 +26,7 @@ class GivenUp(NamedTuple):
     at_ms: int
     """When that was decided, in ms since 1970."""
     records: int = 0
-    """Not all offsets of the range are skipped, but so many records in it; 0: all are."""
+    """Number of records in the range that are skipped; 0: all of its offsets are."""
 
     @property
     def key(self) -> tuple[str, int, int, str, int]:

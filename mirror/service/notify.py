@@ -120,7 +120,7 @@ class ServiceManager:
         self._to.send("READY=1")
 
     def stopping(self, within_s: float) -> None:
-        """Tells that every worker ends within so many seconds, so that none is killed while it drains."""
+        """Tells in how many seconds every worker ends, so that none is killed while it drains."""
         self._stopping = True
         self._status = f"stopping, within {within_s:.0f} s"
         self._to.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round((within_s + END_S) * 1e6)}", f"STATUS={self._status}")

@@ -15,7 +15,7 @@ def many(count: int, what: str) -> str:
 
 
 def some(texts: Sequence[str], most: int = 10, *, between: str = ", ") -> str:
-    """Returns texts for a message, at most so many of them, and the number of those that are left out."""
+    """Returns texts for a message, at most ``most`` of them, and the number of those that are left out."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more
 

@@ -24,7 +24,8 @@ MOST_PATHS = 256
 MOST_STATES = 20_000
 """The most ways to go over what is gone that are looked at: where batches have holes, there are many for each."""
 LEAD = 16
-"""A way that has matched so many batches more than another is the right one: so many in a row are no coincidence."""
+"""Batches that one way has matched more than another before it is the right one: this many in a row are no
+coincidence."""
 MOST_LEFT_OUT = 10_000
 """The most originals in a row that were not copied and are gone over."""
 MOST_KEPT = 16 << 20

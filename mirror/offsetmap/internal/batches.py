@@ -16,8 +16,8 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 def records_of(batch: memoryview) -> list[Record]:
-    """Returns the records of a batch that anybody may have written. Of what it expands to, only so much is opened
-    (``opening.MOST_OPENED``).
+    """Returns the records of a batch that anybody may have written. At most ``opening.MOST_OPENED`` bytes of what it
+    expands to are opened.
 
     Raises:
         StateError: they cannot be read.

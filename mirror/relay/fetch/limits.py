@@ -40,7 +40,7 @@ class Limit:
         self._level = min(self._level, rate * FULL_S)
 
     def take(self, size: int) -> None:
-        """Takes so many bytes, which came."""
+        """Counts ``size`` bytes that came."""
         self._fill()
         self._level -= size
 

@@ -18,7 +18,7 @@ from mirror.relay.partition.phases import Phase
 
 ASK_AGAIN_S = 300.0
 """A follower is left after this time, so that the leader can name another one: Kafka's default for consumers
-(``metadata.max.age.ms``). The leader is fetched from for as long after a doubt."""
+(``metadata.max.age.ms``). After a doubt, the leader is fetched from for the same time."""
 
 
 class Replicas:

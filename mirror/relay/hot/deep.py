@@ -20,7 +20,7 @@ MOST_PIECES = 4_096
 """Limit for the pieces that are made of a batch at a time. Each is several objects, however little it holds. What is
 left of the batch is fetched again."""
 MOST_SIZE = 16 << 20
-"""The same for their bytes: with so many, no more are made."""
+"""The same for their bytes: once there are as many, no more are made."""
 
 
 class Rewritten(NamedTuple):

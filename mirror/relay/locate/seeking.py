@@ -55,7 +55,7 @@ class LocatingSeat:
         self._give_back()
 
     async def rest(self, seconds: float) -> None:
-        """Waits for so many seconds, without the seat, and then for a seat."""
+        """Waits ``seconds`` without the seat, and then for a seat."""
         self._give_back()
         await asyncio.sleep(seconds)
         await self._seats.acquire()

@@ -27,7 +27,7 @@ TOPIC_CONFIG_SOURCE = 1
 """config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
 
 MOST_TIMES = 5
-"""A config that was given the same value so many times is contended: it is left to whoever else sets it."""
+"""Times that a config is given the same value before it counts as contended: it is left to whoever else sets it."""
 
 Entries = Mapping[str, Any]
 """Config name -> DescribeConfigs' entry."""

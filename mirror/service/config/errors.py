@@ -47,5 +47,5 @@ def printable(text: str) -> str:
 
 
 def elide(text: str, most: int) -> str:
-    """Returns the text, cut to at most so many characters."""
+    """Returns the text, cut to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

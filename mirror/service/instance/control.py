@@ -74,7 +74,7 @@ class Control:
         self._begun = True
 
     def stopping(self, within_s: float) -> None:
-        """Notes that it stops, within so many seconds."""
+        """Notes that it stops, within ``within_s`` seconds."""
         self._within_s = within_s
 
     def ended(self, result: Mapping[str, Any]) -> None:

@@ -18,11 +18,11 @@ FILLER_BYTES = 0.7
 FILLER_PER_S = 10_000_000
 """Offsets of leading filler per second and partition, at most."""
 HOLE_LEAST_S = 0.003
-"""A range of markers takes at least so long, however near the clusters are."""
+"""Least seconds for a range of markers, however near the clusters are."""
 TRIPS_THERE, TRIPS_HERE = 4, 1
 """Round trips to the destination and to the source that a range of markers takes at least."""
 LEAST_S = 60.0
-"""A copy takes at least so long, from the decision to start it on."""
+"""Least seconds for a copy, from the decision to start it."""
 MARGIN = 3
 """The source has to keep records for this many times the predicted time: it is a lower bound."""
 

@@ -32,11 +32,11 @@ from mirror.service.plan.model import FlowFacts, PartitionFacts, TopicFacts
 from mirror.wire.errors import error_name
 
 PATIENCE_S = 10.0
-"""A request that is not answered for so long is given up, and its broker with it."""
+"""Seconds without an answer after which a request is given up, and its broker with it."""
 RESTS_ON_NOTES = frozenset({HaltReason.UNPROVEN.slug, HaltReason.CHECKPOINT_LOST.slug})
 """Halts by which nothing was written down that shows a copy."""
 MEASURED_SHARE = 4
-"""One in so many of the bytes that are read is to measure; the others are to look at batches."""
+"""Of the bytes that are read, one in this many is to measure; the others are to look at batches."""
 AT_ONCE = 64
 """Partitions that are looked at side by side: their requests share frames (``net.batching``)."""
 

@@ -1,4 +1,4 @@
-"""Sends the metrics of ``/metrics`` to a collector, every so often, if that is configured.
+"""Sends the metrics of ``/metrics`` to a collector at regular intervals, if that is configured.
 
 They are collected in the supervisor's event loop, as for a scrape, and sent by a thread (``otlp.sending``): an endpoint
 that is away, slow, or answers errors costs the supervisor nothing, and workers have nothing to do with it. What is not
