@@ -64,7 +64,7 @@ class AuditBatchReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return  # there are no ranges: Spark calls once nevertheless
         with _told():
-            # Imported here, so that only workers that read pay for it (half a second each), not those for planning.
+            # Imported here, so that only workers that read have it, not those for planning (half a second each).
             from mirror.audit.read.tasks import read_task
 
             yield from read_task(self.options, partition.task)
@@ -86,7 +86,7 @@ _frozen = False
 
 def _freeze_once() -> None:
     """Freezes what is loaded, once. Workers are forked for each task from a warm process, and their garbage collectors
-    need not walk what it has loaded."""
+    need not walk what it has loaded. Only on a Spark cluster: locally the daemon has frozen it before the fork."""
     global _frozen
     if not _frozen:
         gc.collect()
