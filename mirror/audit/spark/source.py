@@ -64,7 +64,7 @@ class AuditBatchReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return  # there are no ranges: Spark calls once nevertheless
         with _told():
-            # Imported here, so that only workers that read have it, not those for planning (half a second each).
+            # Imported here, so that only workers that read pay for it (half a second each), not those for planning.
             from mirror.audit.read.tasks import read_task
 
             yield from read_task(self.options, partition.task)
