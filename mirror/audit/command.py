@@ -1,4 +1,5 @@
-"""``mirror audit`` without the configuration: runs one audit, prints it, returns the exit code. Never a traceback."""
+"""``mirror audit`` without the configuration: runs one audit, prints it, returns the exit code. A failure that is
+expected is two lines, never a traceback; a bug is raised."""
 
 import logging
 import signal

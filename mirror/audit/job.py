@@ -79,7 +79,7 @@ def run(
 
     Args:
         request: what to audit.
-        spark: a running session; it is not stopped.
+        spark: a running session, in which ``AuditBatches`` must be registered; it is not stopped.
         session: creates the session that is started and stopped here if ``spark`` is None.
         progress: is notified of each stage.
 

@@ -70,12 +70,14 @@ class OldRange(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """The part of a destination's log that was there before the flow, which leads back to where its source was copied
-    from (``Pin.adopted``): others' batches and markers, in their places all the same.
+    """The part of a destination's log that was there before the flow (``Pin.adopted``).
 
-    ``end``: the first offset that is not of it. ``leader_epoch``: of the destination's leader when that was certified:
-    a batch of a later one was written since; -1: not known. ``committed``: of its aborted data nothing is due at the
-    source (``isolation.level: read_committed``).
+    Such a flow leads back: its source was once copied from this destination. So this part has the same records at the
+    same offsets as the source, but its batches and markers were written by other producers.
+
+    ``end``: the first offset behind this part. ``leader_epoch``: the destination leader's epoch when the flow recorded
+    ``end``; a batch of a later epoch was written since, and is not of this part. -1: not known. ``committed``: the
+    source does not have the data that was aborted here (``isolation.level: read_committed``).
     """
 
     end: int

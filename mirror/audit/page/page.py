@@ -1,4 +1,5 @@
-"""The page: for those who decide, what it means, first; for those who look closer, where, and by what it is proved."""
+"""The report as one HTML page. It begins with what the verdict means, for those who decide; then it says where
+something was found, and how the result is proved, for those who look closer."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

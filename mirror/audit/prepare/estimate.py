@@ -29,7 +29,8 @@ Wanted = tuple[str, int, int]
 
 def bytes_per_offset(record_set: memoryview) -> float | None:
     """Returns the bytes per offset, from the headers alone; None without a header. A batch that is cut off counts too,
-    since its header has its size. How many offsets a wrapper of an old format takes, shows by the one before it."""
+    since its header has its size. The header of an old-format wrapper has only its last offset: the number of its
+    offsets follows from the entry before it."""
     at = size = offsets = 0
     before: int | None = None
     while at + MAGIC_AT < len(record_set):

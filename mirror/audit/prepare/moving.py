@@ -103,7 +103,7 @@ class Scope:
         """Checks that both logs still have the ranges that were examined.
 
         Raises:
-            Moved: a log has deleted a part of them.
+            LogsMoved: a log has deleted a part of them.
             AuditError: a cluster does not answer.
         """
         first: dict[TopicPartition, int] = {}

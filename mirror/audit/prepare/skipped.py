@@ -92,8 +92,8 @@ def _adopted(
 def decided(
     adopted: Mapping[TopicPartition, Adopted], undecided: Iterable[Undecided], request: AuditRequest
 ) -> dict[TopicPartition, Adopted]:
-    """Returns what the destination had before the flow, each up to the first transaction that is open there: none was,
-    and of what is behind it nothing can be said."""
+    """Returns what the destination had before the flow, up to the first transaction that is open there. When the flow
+    began, none was open. So this one was written since, and whether the data behind it is aborted is not known."""
     opens = {(one.topic, one.partition): one.span.start for one in undecided if one.side is Side.DESTINATION}
     return {
         key: one._replace(end=min(one.end, opens.get((request.destination_of(key.topic), key.partition), one.end)))

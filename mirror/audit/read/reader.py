@@ -146,10 +146,12 @@ class Reader:
     async def _read(
         self, wanted: Range, coverage: RangeCoverage, split: Split | None, *, cleaned: bool
     ) -> AsyncIterator[Block]:
-        """Yields blocks as ``blocks`` does. The range's offsets are those of the log that is read. ``cleaned``: a log
-        cleaner works on it."""
+        """Yields blocks as ``blocks`` does. ``wanted`` has the offsets of the log that is read, not the source's.
+        ``cleaned``: a log cleaner works on it."""
         if isinstance(split, Splitter):
-            wanted = wanted._replace(first=True)  # whose batch it is that begins before, shows when it is opened
+            # The splitter needs the batch that begins before the range: which of its records belong here shows only
+            # when it is opened.
+            wanted = wanted._replace(first=True)
         coverage.next_offset = wanted.start
         backoff = Backoff(least_ms=100, most_ms=5_000)
         empty = 0

@@ -23,8 +23,9 @@ from mirror.audit.spark.options import BATCH, CHUNKS, COVERAGE, FORMAT, HOLES, O
 
 KEYS = ("topic", "partition", "base_offset", "part")
 COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", "size", "digest")
-"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is 2 on both sides; the
-leader epoch, producer id, producer epoch, base sequence and CRC are the destination's own."""
+"""The header fields that identity level ``payload`` promises, and the payload's digest. Magic is not compared: an old
+format has the flag ``OLD_FORMAT``. The leader epoch, producer id, producer epoch, base sequence and CRC are the
+destination's own."""
 ROW = (*COMPARED[:-1], "crc_ok", "digest")
 
 MOST_LOCATED = 200_000

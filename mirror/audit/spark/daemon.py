@@ -1,8 +1,10 @@
-"""Spark's daemon for Python workers, which imports what they need once before it forks them.
+"""Spark's daemon for the Python workers of tasks: it imports what they need once, and forks them.
 
-Spark starts it as ``python -m mirror.audit.spark.daemon <worker module>`` (``spark.python.daemon.module``): one for the
-workers that read, and one for each step of planning. Otherwise, each worker would spend half a second on imports. What
-is loaded is frozen, so that no worker's garbage collector walks it.
+Spark starts it as ``python -m mirror.audit.spark.daemon pyspark.worker`` (``spark.python.daemon.module``, local
+sessions only). Otherwise each worker would spend half a second on imports. What is loaded is frozen, so that no
+worker's garbage collector walks it. Planning does not use it: Spark starts those workers with ``pyspark.daemon``,
+whatever this setting says. That module imports nothing before it forks, because libraries may start threads; whoever
+adds an import here checks that none runs.
 """
 
 import gc
@@ -14,7 +16,7 @@ if __name__ == "__main__":
 
     for name in sys.argv[1:2]:
         importlib.import_module(name)
-        importlib.import_module("mirror.audit.read.tasks" if name == "pyspark.worker" else "mirror.audit.spark.source")
+    importlib.import_module("mirror.audit.read.tasks")
     gc.collect()
     gc.freeze()
     manager()

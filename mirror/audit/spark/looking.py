@@ -104,7 +104,8 @@ class Looking:
         return [border for span in self.old.get(key, ()) for border in span]
 
     def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
-        """Says where the destination has this border; None: where it is due."""
+        """Sets the offset of the destination's log at which it has this border; None: at the source's offset, moved by
+        the shift at which the two sides are compared."""
         self._pinned.pop((key, border), None)
         if there is not None:
             self._pinned[key, border] = there
@@ -123,7 +124,7 @@ class Looking:
         """Checks that the logs still have these ranges, and all that were examined before them.
 
         Raises:
-            Moved: a log begins later by now.
+            LogsMoved: a log begins later by now.
         """
         for where in ranges:
             known = self._looked.setdefault(where.key, where)

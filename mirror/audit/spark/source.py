@@ -86,7 +86,7 @@ _frozen = False
 
 def _freeze_once() -> None:
     """Freezes what is loaded, once. Workers are forked for each task from a warm process, and their garbage collectors
-    need not walk what it has loaded."""
+    need not walk what it has loaded. Only on a Spark cluster: locally the daemon has frozen it before the fork."""
     global _frozen
     if not _frozen:
         gc.collect()

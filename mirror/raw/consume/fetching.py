@@ -186,7 +186,7 @@ class Fetching:
             LOG.warning("%s; trying again", problem)
 
     def _report(self, cursor: RawCursor, error: RawError) -> None:
-        """Has the program told of a partition's error, in its turn."""
+        """Queues a partition's error behind the records that have arrived: the program gets it in that order."""
         if self._is_current(cursor):
             cursor.busy = True
             self._answers.append((None, [FetchedRecords(cursor, [], cursor.offset, NO_EPOCH, error)]))

@@ -19,7 +19,7 @@ TIMEOUT_SHARE = 0.9
 """Brokers get a little less time than the connection, so that their own answer comes before its timeout."""
 
 
-class NotSent(NetworkError):
+class NotAsked(NetworkError):
     """The request was not sent: there is no connection."""
 
     slug = "not_asked"
@@ -86,7 +86,7 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
     except FINAL:
         raise
     except NetworkError as error:
-        raise NotSent(str(error)) from error
+        raise NotAsked(str(error)) from error
     await connection.may_send()
     ids = {each.at.topic: _topic_id(cluster, each.at.topic) for each in asked}
     most = PRODUCE_VERSIONS[1] if all(ids.values()) else PRODUCE_TOPIC_IDS - 1

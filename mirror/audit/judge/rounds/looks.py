@@ -48,11 +48,12 @@ class Looks(Protocol):
         """Returns everything that one side has in these ranges at its log's end, where the other side has nothing."""
 
     def borders(self, key: TopicPartition) -> Sequence[int]:
-        """Returns the source offsets at which messages of old formats begin or end: from there to there, records are
-        compared, and batches elsewhere."""
+        """Returns the source offsets at which a run of old-format messages begins or ends, in order. Records are
+        compared within these runs, and batches outside of them."""
 
     def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
-        """Says where the destination has this border; None: where it is due."""
+        """Sets the offset of the destination's log at which it has this border; None: at the source's offset, moved by
+        the shift at which the two sides are compared."""
 
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""

@@ -94,13 +94,15 @@ def widened(region: Region, source: int, destination: int) -> Region:
 
 
 def overlaps(region: Region, behind: Region) -> bool:
-    """Returns True if the first region reaches into the second, which is looked at in the same way."""
+    """Returns True if the first region reaches into the second one, and both are compared at the same shift and in the
+    same units."""
     same = (region.key, region.shift, region.by_record) == (behind.key, behind.shift, behind.by_record)
     return same and region.source.start <= behind.source.start < region.source.end
 
 
 def united(region: Region, behind: Region) -> Region:
-    """Returns one region of two, the first of which reaches into the second; all of that is in its first window."""
+    """Joins two regions, the first of which reaches into the second one. The first window of the result has every chunk
+    that begins before the first region's end."""
     chunks = (*region.chunks, *behind.chunks)
     first = sum(chunk.where.start < region.source.end for chunk in chunks)
     return replace(widened(region, behind.source.end, behind.destination.end), chunks=chunks, chunks_at_once=first)
