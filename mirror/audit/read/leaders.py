@@ -28,9 +28,13 @@ RUN_AGAIN = "run the audit again: it freezes new bounds"
 CHECK_BROKER = "check that the broker is up and see its log, then run the audit again"
 
 
+DAMAGED = UNREADABLE - {ErrorCode.UNKNOWN_SERVER_ERROR}
+"""The codes that say that a log is damaged. UNKNOWN_SERVER_ERROR may say so, too, but is also the answer for as long as
+tiered storage is down: then nothing is proved, and nothing is found."""
+
+
 class BrokenLog(Exception):
-    """The broker says that it cannot read its log at this place (``wire.errors.UNREADABLE``): its disk may have failed
-    once only."""
+    """The broker says that it cannot read its log at this place (``DAMAGED``): its disk may have failed once only."""
 
 
 class NotThere(Exception):
@@ -211,6 +215,6 @@ class Leaders:
             return NotThere(error_name(code))
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return AuditError(f"{place} may not be read", "grant the audit's principal Read and Describe on the topic")
-        if code in UNREADABLE:
+        if code in DAMAGED:
             return BrokenLog(f"the broker cannot read its own log here: {error_name(code)}")
         return Again(error_name(code), moved=outcome_of(code) is Reaction.FIND_LEADER)

@@ -10,12 +10,13 @@ from mirror.audit.model.places import Side
 from mirror.audit.prepare.plan import CopiedRange, Range
 from mirror.audit.read import fetching, reader, selecting
 from mirror.audit.read.holes import Rules
+from mirror.audit.read.leaders import DAMAGED
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import _rows
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.offsetmap.runs import Run
-from mirror.wire.errors import UNREADABLE, ErrorCode, error_name
+from mirror.wire.errors import ErrorCode, error_name
 from tests.audit.clusters import faked
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
@@ -144,7 +145,7 @@ async def test_a_leader_that_moves() -> None:
         assert len(fake.seen("Metadata")) == calm + 1
 
 
-@pytest.mark.parametrize("code", sorted(UNREADABLE))
+@pytest.mark.parametrize("code", sorted(DAMAGED))
 async def test_a_broker_that_cannot_read_its_log(code: int) -> None:
     """
     1. Its disk fails now and then: asked again, it answers, each time. Other trouble in between does not count.
@@ -170,6 +171,17 @@ async def test_a_broker_that_cannot_read_its_log(code: int) -> None:
         assert (found, coverage.next_offset) == ([0, 5], 10)
         assert coverage.broken == f"the broker cannot read its own log here: {error_name(code)}"
         assert len(fake.seen("Fetch")) == reader.UNREADABLE_TRIES + 2
+
+
+async def test_a_broker_that_does_not_say_what_is_wrong() -> None:
+    """Tiered storage that is down is answered like that: no verdict, and no finding."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(4))
+        for _ in range(20):
+            fake.next("Fetch", faults.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        with pytest.raises(AuditError, match="UNKNOWN_SERVER_ERROR"):
+            await read(fake, Range("t", 0, 0, 20, True, 1_000))
 
 
 async def test_a_log_that_has_lost_its_end() -> None:
