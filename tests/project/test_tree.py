@@ -63,6 +63,7 @@ COVERED = {
     "sandbox/settings.py": "sandbox/test_arguments.py",
     "sandbox/standing/state.py": "sandbox/standing/test_cli.py",
     "sandbox/kafka/versions.py": "sandbox/test_arguments.py",
+    "service/program.py": "service/test_memory_of_processes.py",
     "service/exits.py": "cli/test_help.py",
     "service/instance/announcing.py": "service/instance/test_place.py",
     "service/instance/asking.py": "cli/lifecycle/test_verbs.py",
