@@ -16,7 +16,7 @@ from mirror.audit import command as audit_command
 from mirror.audited import read
 from mirror.cli import main
 from mirror.relay.hot.native import loop_form
-from mirror.service import supervisor
+from mirror.service import program, supervisor
 from mirror.service.commands import Commands
 from mirror.service.config import ResolvedFlow, load
 from mirror.service.config.resolve import supervision
@@ -207,7 +207,7 @@ def test_run_goes_on_as_the_supervisor(config: Path, monkeypatch: pytest.MonkeyP
         seen.append(told)
         raise SystemExit(2)  # its end is this process's
 
-    monkeypatch.setattr(supervisor, "become", become)
+    monkeypatch.setattr(program, "become", become)
     arguments = ["run", "-c", str(config), *(["--workers", str(workers), "--fail-fast"] if workers else [])]
     assert CliRunner().invoke(main, arguments).exit_code == 2
     assert ([flow.flow for flow in seen[0].flows], seen[0].pool) == (["source->destination"], workers or 1)
@@ -227,7 +227,7 @@ def test_the_supervisors_exit_code_is_the_processs(
     monkeypatch.setattr(supervisor.Supervisor, "run", run)
     monkeypatch.setattr(logs, "configure", lambda _: None)
     with pytest.raises(SystemExit) as ended:
-        supervisor.main(os.open(file, os.O_RDONLY))
+        program.main(os.open(file, os.O_RDONLY))
     assert ended.value.code == code
 
 
@@ -284,7 +284,7 @@ def test_a_stdout_that_takes_nothing(config: Path, tmp_path: Path, arguments: li
 def test_the_daemon_never_loads_spark(config: Path) -> None:
     """Nor anything else that it does not need: it installs without, and stays small."""
     program = (
-        "import sys; from mirror.cli import main; from mirror.service import supervisor; import mirror.service.config\n"
+        "import sys; from mirror.cli import main; from mirror.service import program; import mirror.service.config\n"
         f"try: main(['validate', '-c', {str(config)!r}])\n"
         "except SystemExit: pass\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules}"

@@ -51,7 +51,7 @@ def run(path: Path, workers: int | None, fail_fast: bool, background: bool) -> N
     from mirror.service import first
 
     first.hold_signals()
-    from mirror.service import supervisor
+    from mirror.service import program
     from mirror.service.commands import Commands
     from mirror.service.config import resolve
     from mirror.service.instance import announcing, place
@@ -64,7 +64,7 @@ def run(path: Path, workers: int | None, fail_fast: bool, background: bool) -> N
     kept = announcing.announce(path)
     try:
         control = str(place.place_of(path).folder) if background else ""
-        supervisor.become(told, commands=Commands.of(path), control=control)
+        program.become(told, commands=Commands.of(path), control=control)
     except place.Failed as error:
         fail(str(error), error.code)
     finally:

@@ -8,23 +8,20 @@ configuration. No worker outlives it (``service.worker``).
 """
 
 import asyncio
-import json
 import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from mirror.service import channel as say
 from mirror.service import first
 from mirror.service.channel import Message
-from mirror.service.child import Child, NotStarted, ending, program
+from mirror.service.child import Child, NotStarted, ending
 from mirror.service.commands import Commands
 from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.flows.changes import Changes
@@ -445,46 +442,3 @@ class Supervisor:
         """Handles SIGHUP, from an operator who wants a reload, or from a terminal that is closed: with the same
         configuration as before, that changes nothing."""
         self.reloading.ask()
-
-
-def become(told: Supervision, *, commands: Commands, control: str = "") -> NoReturn:
-    """Replaces this program by the supervisor, in the same process. The new program has not read the configuration: the
-    memory that this takes (YAML, pydantic) would stay for as long as the service runs.
-
-    Args:
-        told: the supervisor's settings.
-        commands: the mirror's commands as they are typed here.
-        control: the folder in which it has a control socket; empty: it has none.
-    """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an event loop that can log it
-    descriptor = os.memfd_create("supervision", 0)
-    with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
-        json.dump({"told": told.pack(), "commands": asdict(commands), "control": control}, file)
-    typed = f"mirror run -c {commands.config}"
-    os.execv(sys.executable, program("mirror.service.supervisor", descriptor, name=typed))
-
-
-def main(descriptor: int) -> NoReturn:
-    """Runs the supervisor. ``descriptor``: of the file with its settings, inherited."""
-    with os.fdopen(descriptor, encoding="utf-8") as file:
-        file.seek(0)
-        data = json.load(file)
-    told, commands = Supervision.unpack(data["told"]), Commands(**data["commands"])
-    logs.configure(told.log_level)
-    manager = None
-    if os.environ.get("NOTIFY_SOCKET"):
-        from mirror.service.notify import ServiceManager
-
-        manager = ServiceManager.taken_from(os.environ)
-    control = None
-    if data.get("control"):
-        from mirror.service.instance.control import Control
-        from mirror.service.instance.place import Place
-
-        control = Control(Place(Path(commands.config), Path(data["control"])))
-    try:
-        supervisor = Supervisor(told, commands=commands, manager=manager, control=control, alone=True)
-        code = asyncio.run(supervisor.run())
-    finally:
-        logs.flush()
-    sys.exit(code)

@@ -23,6 +23,7 @@ from mirror.service import channel as say
 from mirror.service.channel import Channel, ChannelLog
 from mirror.service.exits import EXIT_FAILED, EXIT_OK
 from mirror.service.flows.collector import sweep
+from mirror.service.flows.obeying import obey
 from mirror.service.flows.run import CURRENT, FlowFailure, FlowRun, Join, join_group
 from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.service.worker_settings import Handover
@@ -131,7 +132,7 @@ class Worker:
             elif kind == say.REMOVE:
                 run.stop()
             else:
-                run.obey(message)
+                obey(run, message)
         self.abandon()
 
     def abandon(self) -> None:

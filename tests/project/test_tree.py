@@ -7,7 +7,10 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 COVERED = {
     # Plain data, errors and constants: nothing to test but their use.
+    "service/flows/attempt.py": "service/flows/test_run.py",
     "service/flows/collector.py": "service/flows/test_run.py",
+    "service/flows/obeying.py": "service/test_worker.py",
+    "service/flows/telling.py": "service/test_worker.py",
     "audit/prepare/starting.py": "service/runs/starting/test_starting.py",
     "audit/errors.py": "audit/test_command.py",
     "audit/explain/telling.py": "audit/explain/test_comparing.py",
@@ -63,6 +66,7 @@ COVERED = {
     "sandbox/settings.py": "sandbox/test_arguments.py",
     "sandbox/standing/state.py": "sandbox/standing/test_cli.py",
     "sandbox/kafka/versions.py": "sandbox/test_arguments.py",
+    "service/program.py": "service/test_memory_of_processes.py",
     "service/exits.py": "cli/test_help.py",
     "service/instance/announcing.py": "service/instance/test_place.py",
     "service/instance/asking.py": "cli/lifecycle/test_verbs.py",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mirror.service import supervisor
 from mirror.service.commands import Commands
 from mirror.service.config import load
 from mirror.service.config.resolve import supervision
+from mirror.service.program import become as become_it
 from mirror.service.worker_settings import Supervision
 from tests.service.stage.running import config_text
 
@@ -29,7 +29,7 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_the_supervisor() -> None:
-    found = loaded("mirror.service.supervisor", "mirror.service.telemetry.metrics")
+    found = loaded("mirror.service.program", "mirror.service.telemetry.metrics")
     packages = {name.partition(".")[0] for name in found if name != "kafka"}
     assert not packages & {*CONFIGURING, "kafka", "confluent_kafka"}
     assert not {"mirror.net.cluster", "mirror.relay.relay", "mirror.service.config"} & found
@@ -61,7 +61,7 @@ def test_it_goes_on_as_the_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path:
     told = supervision(load(path), workers=3, fail_fast=True)
     ran: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
-    become: Callable[..., object] = supervisor.become  # here it returns, since nothing follows
+    become: Callable[..., object] = become_it  # here it returns, since nothing follows
     before = signal.getsignal(signal.SIGHUP)
     try:
         become(told, commands=Commands(config=str(path)))

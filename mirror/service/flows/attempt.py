@@ -1,0 +1,61 @@
+"""What belongs to one attempt of a flow in a worker. The next attempt has its own."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mirror.net.cluster import Cluster
+from mirror.relay.assignment import Key
+from mirror.relay.relay import Relay
+from mirror.service.sync.keeper import SyncKeeper
+from mirror.service.telemetry.snapshot import Snapshots
+from mirror.service.telemetry.watching import Watching
+
+
+class Member(Protocol):
+    """A seat in the group (``service.group.member.Membership``)."""
+
+    committed: dict[Key, int]
+    counters: dict[str, float]
+    joined: bool
+    failed: BaseException | None
+    on_joined: Callable[[str], None]
+    on_unknown_topic: Callable[[], None]
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing of it is left."""
+
+    def start(self, topics: Any) -> None:
+        """Joins the group."""
+
+    def subscribe(self, topics: Any) -> None:
+        """Subscribes to these topics instead."""
+
+    def commit(self, positions: Any) -> None:
+        """Commits these positions soon."""
+
+    async def stop(self) -> None:
+        """Leaves the group."""
+
+
+class Attempt:
+    """One attempt. Only ``flows.run`` changes what is in it."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        """``snapshots``: new ones."""
+        self.ready_at: float | None = None
+        """When it had started: both clusters were reached, and there is something to copy."""
+        self.bug: BaseException | None = None
+        """The first exception that nobody awaited."""
+        self.running: asyncio.Task[Any] | None = None
+        """The task to cancel if it is told to stop; None: there is something to drain, or nothing runs."""
+        self.relay: Relay | None = None
+        self.source: Cluster | None = None
+        self.member: Member | None = None
+        self.sync: SyncKeeper | None = None
+        self.watching = Watching()
+        self.snapshots = snapshots
+        self.drained = True
+        """False if batches were left without an answer, and so many are ``pending``."""
+        self.pending = 0
