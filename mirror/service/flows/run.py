@@ -6,8 +6,8 @@ in its group and its own ``buffer.memory``. So a flow that waits, fails or ends 
 If something keeps the flow from starting that may heal (a cluster that cannot be reached, a pattern that matches
 nothing yet, a missing right), it reports that and tries again.
 
-Shutdown order, here and nowhere else: stop fetching -> drain what is in flight (``drain.timeout.ms``) -> commit and
-leave the group -> close.
+Shutdown has this order, in ``FlowRun._copy`` and nowhere else: ``Relay.drain`` stops fetching, waits for what was
+fetched (``drain.timeout.ms``) and writes to the internal topic; then commit, the last report, leave the group, close.
 """
 
 import asyncio
