@@ -19,8 +19,8 @@ VARIABLES = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 LATE_S = 4.0
 IMPATIENT = f"""
 from mirror.cli import main
-from mirror.service import supervisor
-usual = supervisor.program
+from mirror.service import program as starting
+usual = starting.program
 def program(*told, **more):
     command = usual(*told, **more)
     at = command.index("-c") + 1
@@ -28,7 +28,7 @@ def program(*told, **more):
         "; main(", "; from mirror.service.flows import overview; overview.LATE_S = {LATE_S}; main("
     )
     return command
-supervisor.program = program
+starting.program = program
 main()
 """
 """``mirror``, whose supervisor takes workers for late after four seconds, not after a minute."""
