@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ def collected(*options: str) -> list[str]:
     """The tests' names that pytest finds, in the files with one that is left to the night."""
     files = sorted({name.partition("::")[0] for name in NIGHTLY})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:randomly", *options, *files]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    # Whatever whoever runs the tests adds (-v, say) would change what is printed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
     return [line for line in found.splitlines() if "::" in line]
 
 
