@@ -30,7 +30,7 @@ FORGET_S = 3_600.0
 """A partition that no worker here has had for this long, while each of the flow has an owner, is of a topic that is
 gone, or another machine's: what was counted of it is kept in one sum."""
 LOOK_EVERY_S = 60.0
-"""How often such partitions are looked for."""
+"""Seconds between two looks for such partitions."""
 
 
 @dataclass(slots=True)
