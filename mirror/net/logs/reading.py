@@ -201,27 +201,68 @@ class OldFormat(Exception):
     """The log has magic 0 or 1 at the offset."""
 
 
+class OutOfOrder(CorruptBatch):
+    """A base offset is not behind the batch before: one of the two is wrong."""
+
+
+class Intact(NamedTuple):
+    """The batches of a piece of a log, as far as it is intact."""
+
+    batches: list[tuple[BatchHeader, memoryview]]
+    next_base: int
+    """Base offset of the batch that is cut off behind them; -1 if there is none, or it does not show."""
+    wrong: CorruptBatch | None
+    """What is wrong behind them."""
+
+
 def verified(
     record_set: memoryview, offset: int, *, converts: bool = False
 ) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
-    """Returns the whole batches from the one that holds ``offset``, and the base offset of the batch that is cut off
-    behind them (-1 if there is none, or it does not show). A broker may answer with batches before ``offset``; these
-    are left out. ``converts``: for messages of magic 0 and 1, there are batches that stand for them, one for each
-    (``legacy.stand_ins``).
+    """Returns ``batches`` and ``next_base`` of ``intact``, if nothing is wrong.
 
     Raises:
         CorruptBatch: a batch is not intact, or is out of order; with ``converts``, the first one that is due is an old
             message that cannot be opened.
         OldFormat: the first batch is not of magic 2, and not to be converted.
     """
+    found = intact(record_set, offset, converts=converts)
+    if found.wrong is not None:
+        raise found.wrong
+    return found.batches, found.next_base
+
+
+def intact(record_set: memoryview, offset: int, *, converts: bool = False) -> Intact:
+    """Returns the whole batches from the one that holds ``offset``, up to the end or to the first that is wrong.
+
+    A broker may answer with batches before ``offset``; they are verified too, and left out. ``converts``: for messages
+    of magic 0 and 1, there are batches that stand for them, one for each (``legacy.stand_ins``).
+
+    Of two batches that are out of order, either may have the wrong base offset: neither is returned.
+
+    Raises:
+        OldFormat: the first batch is not of magic 2, and not to be converted.
+    """
     batches: list[tuple[BatchHeader, memoryview]] = []
+    try:
+        return Intact(batches, _gather(batches, record_set, offset, converts=converts), None)
+    except OutOfOrder as error:
+        return Intact(batches[:-1], NOT_SEEN, error)
+    except CorruptBatch as error:
+        return Intact(batches, NOT_SEEN, error)
+
+
+def _gather(
+    batches: list[tuple[BatchHeader, memoryview]], record_set: memoryview, offset: int, *, converts: bool
+) -> int:
+    """Appends the batches to ``batches``; returns ``next_base``. Raises CorruptBatch where one is wrong."""
     at = reached = 0
     end = len(record_set)
     old = False
     while isinstance(size := measure(record_set, at, end), int):
         batch = record_set[at : at + size]
         if not is_intact(batch):
-            raise CorruptBatch(f"the batch of {size} bytes at byte {at} does not match its checksum")
+            kind = OutOfOrder if base_offset_at(record_set, at, end) < reached else CorruptBatch
+            raise kind(f"the batch of {size} bytes at byte {at} does not match its checksum")
         old = batch[MAGIC_AT] != MAGIC
         if old and converts:
             made = stand_ins(record_set, at, end, due=offset, gathered_records=1)
@@ -232,13 +273,13 @@ def verified(
                 batches.append((header, memoryview(each)))
             at = made.stop
             if isinstance(made.wrong, NotOpened) and batches:
-                return batches, NOT_SEEN
+                return NOT_SEEN
             if made.wrong is not None:
                 raise CorruptBatch(str(made.wrong))
             continue
         if old:
             if batches:
-                return batches, NOT_SEEN
+                return NOT_SEEN
             raise OldFormat("magic 0 or 1")
         header = BatchHeader.read(batch)
         _check_order(header.base_offset, reached)
@@ -253,10 +294,10 @@ def verified(
     if behind != NOT_SEEN:
         # Of a wrapper, it is the last offset: that must not lie before what is here, either.
         _check_order(behind, reached)
-    return batches, first_offset_at(record_set, at, end, old=old)
+    return first_offset_at(record_set, at, end, old=old)
 
 
 def _check_order(base_offset: int, reached: int) -> None:
-    """Raises CorruptBatch if offsets do not rise. The checksum does not cover base offsets, but in a log they rise."""
+    """Raises OutOfOrder if offsets do not rise. The checksum does not cover base offsets, but in a log they rise."""
     if base_offset < reached:
-        raise CorruptBatch(f"base offset {base_offset} behind a batch that ends at {reached - 1}")
+        raise OutOfOrder(f"base offset {base_offset} behind a batch that ends at {reached - 1}")

@@ -18,7 +18,9 @@ class RawCursor:
 
     Attributes:
         at: the partition.
-        offset: from where it is fetched next.
+        offset: from where records are due.
+        fetch_offset: from where it is fetched. It is below ``offset`` where damage was seen behind the batch before:
+            base offsets have no checksum, and only behind that batch does it show that one is out of order.
         last_epoch: leader epoch of the batch before; -1: not known.
         topic_id: of the topic, when it was first fetched; None: not known, or the cluster has none.
         busy: it is in a request, or something of it waits to be taken.
@@ -26,11 +28,11 @@ class RawCursor:
         waits_until: not to be fetched before (the event loop's time).
     """
 
-    __slots__ = ("at", "backoff", "busy", "last_epoch", "lost", "offset", "topic_id", "waits_until")
+    __slots__ = ("at", "backoff", "busy", "fetch_offset", "last_epoch", "lost", "offset", "topic_id", "waits_until")
 
     def __init__(self, at: TopicPartition, offset: int, backoff: Backoff) -> None:
         self.at = at
-        self.offset = offset
+        self.offset = self.fetch_offset = offset
         self.backoff = backoff
         self.last_epoch = NO_EPOCH
         self.topic_id: bytes | None = None

@@ -17,7 +17,7 @@ from typing import Any
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused
-from mirror.net.logs.reading import OldFormat, check_end, verified
+from mirror.net.logs.reading import OldFormat, check_end, intact
 from mirror.net.metadata import Leader
 from mirror.net.rights import DENIED, READ, TOPIC, Right
 from mirror.raw import errors
@@ -371,9 +371,14 @@ class Fetching:
         return True
 
     async def _chunk(self, cursor: RawCursor, found: Fetched, frame: Frame) -> FetchedRecords | None:
-        """Returns what the answer has of the partition, verified; None if that is nothing, or an error."""
+        """Returns what the answer has of the partition, verified; None if that is nothing, or an error.
+
+        Of an answer that is damaged behind good batches, they are returned; the damage is told with the next one.
+        """
         try:
-            batches, _ = verified(frame.body[found.start : found.end], cursor.offset)
+            batches, _, wrong = intact(frame.body[found.start : found.end], cursor.offset)
+            if wrong is not None and not batches:
+                raise wrong
             visible = found.last_stable_offset if self._committed else found.high_watermark
             leader = self._leader(cursor)
             if leader is not None:
@@ -397,7 +402,9 @@ class Fetching:
             if batches:
                 header = batches[-1][0]
                 cursor.offset, cursor.last_epoch = header.next_offset, header.leader_epoch
+                cursor.fetch_offset = header.next_offset if wrong is None else header.base_offset
                 return FetchedRecords(cursor, records, header.next_offset, header.leader_epoch)
+            cursor.fetch_offset = cursor.offset
         return None
 
 

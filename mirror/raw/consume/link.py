@@ -85,7 +85,7 @@ class RawFetchLink:
         return FetchPartition(
             names.get(cursor.at.topic, cursor.at.topic),
             cursor.at.partition,
-            cursor.offset,
+            cursor.fetch_offset,
             self._settings.max_partition_fetch_bytes,
             leader.epoch if leader is not None else NO_EPOCH,
             cursor.last_epoch,
