@@ -4,11 +4,14 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mirror.net.cluster import Cluster
 from mirror.offsetmap.fields import id_shown
 from mirror.relay.relay import Relay
+from mirror.service.flows import run
 from mirror.service.telemetry.snapshot import Snapshots
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
@@ -53,6 +56,38 @@ async def test_runs_and_stops(tmp_path: Path) -> None:
             assert counters["commits/ok"] >= 1
             assert counters["gc_collections/2"] >= 1
             assert worker.of("stopped") == [{"kind": "stopped", "flow": FLOW, "drained": True, "pending": 0}]
+
+
+async def test_the_order_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop: drained before the commit, the last report while the group still gives it the partitions, and
+    connections closed last."""
+    order: list[str] = []
+
+    def noted(owner: Any, name: str, what: str) -> None:
+        before = getattr(owner, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            order.append(what)
+            return before(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, called)
+
+    async with clusters() as (source, destination):
+        scene(source)
+        async with running(config_for(source, destination, tmp_path)) as worker:
+            await worker.message("ready")
+            await until(lambda: all(destination.log("t", index).end == 30 for index in range(2)))
+            noted(Relay, "drain", "drain")
+            noted(Seat, "commit", "commit")
+            noted(run, "send_snapshot", "report")
+            noted(Seat, "stop", "leave the group")
+            noted(Relay, "close", "close the relay")
+            noted(Cluster, "close", "close a cluster")
+            assert await worker.stop() == 0
+    ended = order[order.index("drain") :]
+    first = ["drain", "commit", "report", "leave the group", "close the relay", "close a cluster"]
+    assert list(dict.fromkeys(ended)) == first, order
+    assert ended.count("close a cluster") == 2
 
 
 async def test_a_halted_partition_is_told_and_can_be_resumed(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The deep path: batches that the destination would refuse as they are, or is to have with another codec or in larger
 batches, opened and rewritten.
 
-The only place on the way of a batch where one is opened. It is counted by reason, so that operators see how much of
+With ``legacy.stand_ins``, for messages from before Kafka 0.11, the only place on the way of a batch where one is
+opened. It is counted by reason, so that operators see how much of
 their data takes this way.
 """
 

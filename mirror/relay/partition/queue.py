@@ -2,9 +2,10 @@
 
 The lane's. The compiled code (``hot/c/_gather.c``, ``_acks.c``) reads these attributes by name, and assigns
 ``acknowledged``, ``frames`` and ``queued``; so do its twins in Python, ``relay.hot.gather`` and ``relay.hot.acks``.
-Nobody else assigns any (``tests/relay/partition/test_parts.py``). What is in the outbox is not held by that test:
-``relay.hot.plain`` and ``relay.hot.putting`` append to it, ``Partition`` puts holes there, and ``relay.holes.parking``
-replaces what waits in it.
+Nobody else assigns any (``tests/relay/partition/test_parts.py``). What is in the outbox, and in ``in_flight``, is not
+held by that test: ``relay.hot.plain`` and ``relay.hot.putting`` append to the outbox, and ``Partition`` puts holes
+there; ``relay.hot.gather`` moves batches to ``in_flight``, and ``relay.hot.acks`` takes them from there;
+``relay.holes.parking`` replaces what waits, and (``set_aside``) what is in flight.
 """
 
 import time

@@ -6,8 +6,9 @@ in its group and its own ``buffer.memory``. So a flow that waits, fails or ends 
 If something keeps the flow from starting that may heal (a cluster that cannot be reached, a pattern that matches
 nothing yet, a missing right), it reports that and tries again.
 
-Shutdown has this order, in ``FlowRun._copy`` and nowhere else: ``Relay.drain`` stops fetching, waits for what was
-fetched (``drain.timeout.ms``) and writes to the internal topic; then commit, the last report, leave the group, close.
+Shutdown has this order, in ``FlowRun._copy``: ``Relay.drain`` stops fetching, waits for what was fetched
+(``drain.timeout.ms``) and writes to the internal topic; then commit, the last report, leave the group. Then the relay
+(``_start_and_copy``) and the clusters (``_both``) are closed.
 """
 
 import asyncio

@@ -117,6 +117,11 @@ def start(
             umask=0o077,
             start_new_session=True,
         )
+    except OSError as error:
+        raise Failed(
+            f"no process can be started: {error.strerror or error}; see the limits of memory and processes (ulimit -u, "
+            "the unit's or container's)"
+        ) from error
     finally:
         os.close(descriptor)
     while (asked := Asked.of(place)) is None:

@@ -204,4 +204,7 @@ def main(descriptor: int, parent_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     die_with(parent_pid, exit_code=EXIT_FAILED)
-    os._exit(asyncio.run(_serve(socket.socket(fileno=descriptor))))
+    # Not ``asyncio.run``: at its end, that waits for threads that look up names, as long as a name server hangs.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    os._exit(loop.run_until_complete(_serve(socket.socket(fileno=descriptor))))

@@ -126,10 +126,12 @@ async def test_a_transaction_of_others_that_stays_open(
     assert await assert_exact(source_cluster, destination_cluster, topic_name, found) == 1
 
 
-async def test_halts(source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str) -> None:
+async def test_retention_overtook_and_then_the_checkpoint_is_lost(
+    source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str
+) -> None:
     """
     1. The source deletes what was not copied: halted, until an operator accepts the gap.
-    2. The internal topic is lost: batches of ours without a checkpoint.
+    2. The internal topic is lost while nobody runs: batches of ours without a checkpoint.
     """
     create(source_cluster, topic_name)
     create(destination_cluster, topic_name)

@@ -1,5 +1,6 @@
 """The folder of one configuration file: whose it is, who may look into it, and the lock in it."""
 
+import errno
 import os
 import pwd
 import socket
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mirror.service.instance import background
 from mirror.service.instance.announcing import announce, announced
 from mirror.service.instance.place import STATE_HOME, Failed, Place, place_of
 
@@ -136,3 +138,17 @@ def test_no_announcement(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sockets of that kind are forbidden, ``mirror run`` goes on without."""
     monkeypatch.setattr(socket, "socket", lambda *_: (_ for _ in ()).throw(OSError(97, "not supported")))
     assert announce(config) is None
+
+
+def test_no_process_can_be_started(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told with the cause, and no file stays open."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    place = place_of(config)
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(Failed, match=r"no process can be started: Resource temporarily unavailable; see the limits"):
+        background.start(place, config, timeout_s=1)
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -1,5 +1,8 @@
 """What the process says: what is in the way once, and now and then; what it has done as a number."""
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,3 +89,19 @@ async def test_groups_that_are_not_known(said: Said, tmp_path: Path) -> None:
     assert said.taken() == [("group_offsets_not_synced", "broker 2 of west: no answer", "start it")]
     assert await syncing._groups(cast(Sync, Found(GroupsPlan(groups=[GroupPlan(group="g")])))) == OK
     assert said.taken() == [("sync_back", None, None)]
+
+
+def test_a_name_that_is_looked_up_for_long() -> None:
+    """It ends at once with its channel: a name server that hangs is not waited for."""
+    ours, theirs = socket.socketpair()
+    code = (
+        "import asyncio, os, sys, time; from mirror.service.sync import process\n"
+        "async def serve(_):\n"
+        "    asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)\n"
+        "    return 3\n"
+        "process._serve = serve\n"
+        "process.main(int(sys.argv[1]), os.getppid())"
+    )
+    with ours, theirs:
+        command = [sys.executable, "-c", code, str(theirs.fileno())]
+        assert subprocess.run(command, pass_fds=[theirs.fileno()], timeout=60, check=False).returncode == 3

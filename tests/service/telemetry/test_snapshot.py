@@ -12,6 +12,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.relay import Relay
 from mirror.relay.topics import recreated
 from mirror.service.telemetry import snapshot
+from mirror.service.telemetry.families.flows import _FLOW_COUNTERS
 from mirror.service.telemetry.rows import PartitionRow
 from mirror.service.telemetry.snapshot import FRESH_S, Snapshots
 from mirror.service.telemetry.usage.gc_stats import Pauses
@@ -199,6 +200,15 @@ async def test_the_source_s_retention_is_told_when_it_changes() -> None:
             await until(told)
             assert found == [{"t": 3_600}]
             assert Snapshots(Pauses()).take(flow.relay, {})["retention_s"] == {"t": 3_600}
+
+
+async def test_counters_of_a_flow_are_reported() -> None:
+    """Each that is shown of a flow is told by a worker: one that nobody tells would stay at 0."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            told = Snapshots(Pauses()).take(flow.relay, {}, joined=1)["counters"]
+        assert {counter for _, counter, _ in _FLOW_COUNTERS} <= told.keys()
 
 
 async def test_histograms_have_their_names() -> None:
