@@ -300,6 +300,8 @@ class Run:
             each.phase is Phase.ACTIVE and not (each.queue.checking or each.queue.proven) for each in worker.partitions
         ):
             raise Violation("the first batch after a takeover was never read back")
+        for copy in self.partitions:
+            copy.check_written(worker)
         if any(copy.shows and not worker.halt_of(copy.index) for copy in self.partitions):
             await self._see_damage([copy for copy in self.partitions if copy.shows])
         elif worker.halted:

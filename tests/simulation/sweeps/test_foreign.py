@@ -106,6 +106,7 @@ class Shared(Run):
         await asyncio.sleep(60)
         if worker.halted and model.end != end:
             raise Violation("it has halted, and goes on")
+        self.copy.check_written(worker)
 
 
 def _is_foreign(stored: Stored) -> bool:
