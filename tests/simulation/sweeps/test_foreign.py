@@ -106,6 +106,7 @@ class Shared(Run):
         await asyncio.sleep(60)
         if worker.halted and model.end != end:
             raise Violation("it has halted, and goes on")
+        self.check_workers()
         self.copy.check_written(worker)
 
 
