@@ -337,8 +337,8 @@ class Run:
         ends = [copy.there.model.end for copy in halted]
         for worker in self.alive:
             worker.kill()
-        for _ in halted:
-            events.empty(self)
+        for copy in halted:
+            events.empty(self, copy)
         self.hire()
         await self._see_damage(halted)
         await asyncio.sleep(5)

@@ -142,7 +142,9 @@ class MappedRun(Run):
         await self._until(lambda: self._complete() or self._all_else_halted(), "no progress")
         # What is late comes, and must not do any harm; and all of it is written down.
         await asyncio.sleep(15)
-        await self._until(lambda: all(map(self._is_written, self.alive[0].partitions)), "the last of it is not written down")
+        await self._until(
+            lambda: all(map(self._is_written, self.alive[0].partitions)), "the last of it is not written down"
+        )
         if any(self._is_misplaced(name) and name not in self.halts for name in TOPICS):
             await self._must_halt()
 
