@@ -42,7 +42,8 @@ class Outcome(NamedTuple):
     halted: str
     """The reasons of the partitions that did; empty: all are copied."""
     strays: int
-    """Marker requests that came from a worker that was not the owner any more, or later than ``settle`` covers."""
+    """Batches and markers in the log that came from a worker that was not the owner any more, or later than ``settle``
+    covers."""
     resyncs: int
     markers: int
     appended: int

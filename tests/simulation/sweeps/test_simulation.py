@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -108,7 +109,14 @@ def test_a_halt_outlives_the_records_of_that_very_partition() -> None:
     Expiring.at_the_end = 0
     mixed = Recipe.mixed
     # No cleaner: see ``Recipe.mixed``.
-    lossy = {"partitions": 3, "truncated": 0.1, "recreated": 0.0, "gaps": 0.0, "cleaner": 0.0, "cleaner_there": 0.0}
+    lossy: dict[str, Any] = {
+        "partitions": 3,
+        "truncated": 0.1,
+        "recreated": 0.0,
+        "gaps": 0.0,
+        "cleaner": 0.0,
+        "cleaner_there": 0.0,
+    }
     with patch.object(Recipe, "mixed", lambda *given: mixed(*given)._replace(**lossy)):
         for seed in range(FIRST, FIRST + 30):
             play(seed, Expiring)
