@@ -11,7 +11,6 @@ import pytest
 from tests.simulation.checks import Violation
 from tests.simulation.seeds import DEEP
 
-
 Patch = tuple[Any, str, Any]
 
 

@@ -1,4 +1,5 @@
-"""What outlives everything that is done about it excuses what is wrong with a copy only where it was really appended."""
+"""What outlives everything that is done about it excuses what is wrong with a copy only if it was really
+appended, and only behind it."""
 
 import asyncio
 import random
