@@ -126,7 +126,8 @@ def _writing(case: Case, job: Job, programs: Programs) -> Iterator[list[Program]
 
 
 def _times(case: Case, destination: Side, running: list[Program]) -> list[float]:
-    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered.
+    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered: see
+    ``latency.all_of``.
 
     Raises:
         BenchError: too many of them did not come.
@@ -135,5 +136,5 @@ def _times(case: Case, destination: Side, running: list[Program]) -> list[float]
         time.sleep(MEASURED_S)
         return []
     with latency.consuming(destination, case.topic, range(case.written_partitions), newest=True) as consumer:
-        times = sorted(latency.collect(consumer, running, MEASURED_S))
-    return latency.all_of(times, case.records_per_s * MEASURED_S, running[0])
+        times = latency.collect(consumer, running, MEASURED_S)
+    return sorted(latency.all_of(times, case.records_per_s * MEASURED_S, running[0]))

@@ -110,9 +110,9 @@ class Latency:
         system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, the base of the others.
         mb_per_s: the rate.
         samples: records timed.
-        median_ms: half of them were quicker.
-        p99_ms: 99 in 100 were quicker.
-        max_ms: the slowest.
+        median_ms: half of those that were written were quicker.
+        p99_ms: 99 in 100 of those that were written were quicker; infinite if fewer came.
+        max_ms: the slowest that came.
         error: what went wrong.
     """
 
@@ -141,8 +141,8 @@ class Cost:
         core_percent: of one core, after all is copied; only for cases of many partitions, which lack the three figures
             above.
         active_s: time from the start until all partitions are active; likewise.
-        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 were quicker. Only where some are
-            written.
+        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 of those that were written were
+            quicker; infinite if fewer came. Only where some are written.
         peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
         error: what went wrong.
     """
