@@ -56,7 +56,8 @@ def measure(
             if copier is None:
                 times = _times(source, [writer], say)
             else:
-                with programs.running(name, copier.command(job, programs)) as program:
+                command = copier.command(job, programs)
+                with programs.running(name, command, supervises=copier.supervises) as program:
                     times = _times(destination, [writer, program], say)
                     copier.end(program)
     finally:

@@ -53,7 +53,8 @@ def measure(
     destination.create(job.topic, job.partitions)
     try:
         began_at = time.monotonic()
-        with programs.running(copier.name, copier.command(job, programs)) as program:
+        command = copier.command(job, programs)
+        with programs.running(copier.name, command, supervises=copier.supervises) as program:
             active_s = _until_active(program, address, case.partitions, began_at)
             say(f"all active after {active_s:.1f} s")
             follow(
