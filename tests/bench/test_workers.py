@@ -37,7 +37,7 @@ def test_a_worker_that_died(log: str, fails: bool, tmp_path: Path) -> None:
     path = tmp_path / "1-mirror.log"
     path.write_text(log + "other\n" * 50)
     program = Program("mirror", Ended(), path, supervises=True)  # type: ignore[arg-type]
-    failing = pytest.raises(BenchError, match="(?s)lost a worker.*worker_died") if fails else contextlib.nullcontext()
+    failing = pytest.raises(BenchError, match=r"(?s)lost a worker.*worker_died") if fails else contextlib.nullcontext()
     with failing:
         Mirror().end(program)
 
