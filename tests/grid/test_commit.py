@@ -17,7 +17,7 @@ def test_a_commit_while_the_grid_is_played_is_named(monkeypatch: pytest.MonkeyPa
 
     def play(_: grid.Pair) -> grid.Played:
         now[0] = "bbb2222"
-        return grid.Played({}, {}, "exit 0")  # type: ignore[arg-type]
+        return grid.Played({}, {}, "exit 0")
 
     monkeypatch.setattr(grid, "play", play)
     monkeypatch.setattr(grid, "DOCUMENT", tmp_path / "GRID.md")

@@ -81,13 +81,13 @@ def test_a_commit_while_it_is_measured_is_named(monkeypatch: pytest.MonkeyPatch,
     now = ["aaa1111"]
     monkeypatch.setattr(commit, "of_now", lambda *_, **__: now[0])
     monkeypatch.setattr(downconversion, "of_now", lambda *_, **__: now[0])
-    monkeypatch.setattr(downconversion.machine, "describe", lambda: MACHINE)
+    monkeypatch.setattr("bench.report.machine.describe", lambda: MACHINE)
 
     def measure(*_: object) -> list[object]:
         now[0] = "bbb2222"
         return []
 
-    monkeypatch.setattr(downconversion.rounds, "measure", measure)
+    monkeypatch.setattr("bench.downconversion.rounds.measure", measure)
     plan = Plan(quick=True, parts=("table",), out=tmp_path / "found.md")
     progress: Any = SimpleNamespace(line=lambda _: None, step=lambda _: None)
     downconversion._measure(plan, progress)
