@@ -172,6 +172,7 @@ class Results:
         kind: full, quick or selection.
         machine: the machine of the run.
         commit: of the code; ``unknown`` in results of before it was written down.
+        definition: of the figures, as that run measured them.
         settings: of brokers and systems, by their own names.
         rows: in the order in which they were measured.
         latency: likewise.
@@ -187,6 +188,7 @@ class Results:
     costs: list[Cost] = dataclasses.field(default_factory=list)
     complete: bool = False
     commit: str = "unknown"
+    definition: str = DEFINITION
 
     def workloads(self) -> list[str]:
         """Returns the names, in the order of the rows."""
@@ -210,7 +212,7 @@ class Results:
         """Returns the text of ``compare.json``."""
         return json.dumps(
             {
-                "definition": DEFINITION,
+                "definition": self.definition,
                 "kind": self.kind,
                 "complete": self.complete,
                 "commit": self.commit,
@@ -278,6 +280,7 @@ def load(path: Path) -> Results:
         costs=[Cost(**{**row, "runs_cpu_s_per_gb": tuple(row.get("runs_cpu_s_per_gb", ()))}) for row in data["costs"]],
         complete=data["complete"],
         commit=data.get("commit", "unknown"),
+        definition=data["definition"],
     )
 
 
