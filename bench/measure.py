@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from enum import Enum
 
-__all__ = ["DEFINITION", "WARM", "Interval", "Measured", "Step", "Window", "median"]
+__all__ = ["DEFINITION", "NOT_COME", "WARM", "Interval", "Measured", "Step", "Window", "median"]
 
+NOT_COME = "a record that did not come counts as later than all others"
 DEFINITION = (
     "CPU-seconds per GB: user and system CPU of the copying process and its children, by the kernel's own clock, "
     "and of mirror the supervisor and the worker, "
@@ -22,6 +23,7 @@ DEFINITION = (
     "MB/s is over the same interval, the median of all runs; "
     "memory: the sum of the peak RSS (VmHWM) of the process and its children over their life, in which a page of a "
     "file that several of them map counts once, as the machine holds it once; the highest of all runs; "
+    f"of times, 99 % are of all records that were written: {NOT_COME}; "
     "1 MB = 10^6 bytes."
 )
 

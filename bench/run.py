@@ -2,7 +2,7 @@
 written after each: those of a complete run aside, until it has come to its end."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench import goals as bounds
 from bench.cases import exactness, latency, many
@@ -51,8 +51,7 @@ def run(plan: Plan, progress: Progress) -> Results:
         try:
             for workload in plan.workloads:
                 bench.workload(workload)
-            for case in plan.cases:
-                bench.cost(case)
+            bench.cases()
             if plan.latency:
                 bench.latency()
             found.complete = True
@@ -95,40 +94,76 @@ class _Bench:
             self._source.delete_all()
         self.save()
 
-    def cost(self, case: Case) -> None:
-        """Measure one case of the cost of exactness."""
+    def cases(self) -> None:
+        """Measure all cases. Those that a bound compares are measured together, when the last of them is due."""
+        compared = [case for case in self._plan.cases if bounds.judges(case)]
+        for case in self._plan.cases:
+            if case.many:
+                self._many(case)
+            elif not bounds.judges(case):
+                self._exact([case], turns=1)
+            elif case is compared[-1]:
+                self._exact(compared, turns=self._plan.repeat)
+
+    def _many(self, case: Case) -> None:
         self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
         try:
             held = exactness.fill(case, self._source, self._programs)
-            if case.many:
-                row = many.measure(
-                    case, held, source=self._source, destination=self._destination, programs=self._programs,
-                    flow=self._plan.flow, say=self._progress.detail,
-                )  # fmt: skip
-                late = f", 99 % of records within {row.p99_ms} ms" if row.p99_ms is not None else ""
-                self._progress.line(
-                    f"{case.name}: all active after {row.active_s} s, {row.core_percent} % of a core, peak "
-                    f"{row.peak_rss_mb} MB{late}"
-                )
-            else:
-                found = [
-                    exactness.measure(
-                        case, held, source=self._source, destination=self._destination, programs=self._programs,
-                        flow=self._plan.flow,
-                    )
-                    for _ in range(self._plan.repeat if bounds.judges(case) else 1)
-                ]  # fmt: skip
-                row = exactness.cost(case, held, found)
-                self._progress.line(
-                    f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
-                )
+            row = many.measure(
+                case, held, source=self._source, destination=self._destination, programs=self._programs,
+                flow=self._plan.flow, say=self._progress.detail,
+            )  # fmt: skip
+            late = f", 99 % of records within {row.p99_ms} ms" if row.p99_ms is not None else ""
+            self._progress.line(
+                f"{case.name}: all active after {row.active_s} s, {row.core_percent} % of a core, peak "
+                f"{row.peak_rss_mb} MB{late}"
+            )
         except BenchError as error:
-            row = Cost(case=case.name, what=case.what, partitions=case.partitions, error=str(error))
-            self._progress.line(f"{case.name} failed: {_plain(error)}")
+            row = self._failed(case, error)
         finally:
             self._source.delete_all()
         self._found.costs.append(row)
         self.save()
+
+    def _exact(self, cases: Sequence[Case], *, turns: int) -> None:
+        """Measure cases of the cost of exactness, in turns: a pair of theirs is of one turn."""
+        held: dict[str, Stored] = {}
+        runs: dict[str, list[Measured]] = {case.name: [] for case in cases}
+        failed: dict[str, Cost] = {}
+        try:
+            for case in cases:
+                self._progress.step(f"{case.name}: {case.what}, {case.partitions} partitions")
+                try:
+                    held[case.name] = exactness.fill(case, self._source, self._programs)
+                except BenchError as error:
+                    failed[case.name] = self._failed(case, error)
+            for turn in range(turns):
+                for case in cases if turn % 2 == 0 else reversed(cases):
+                    if case.name in failed:
+                        continue
+                    try:
+                        runs[case.name].append(
+                            exactness.measure(
+                                case, held[case.name], source=self._source, destination=self._destination,
+                                programs=self._programs, flow=self._plan.flow,
+                            )
+                        )  # fmt: skip
+                    except BenchError as error:
+                        failed[case.name] = self._failed(case, error)
+        finally:
+            self._source.delete_all()
+        for case in cases:
+            row = failed.get(case.name) or exactness.cost(case, held[case.name], runs[case.name])
+            if row.error is None:
+                self._progress.line(
+                    f"{case.name}: {row.mb_per_s} MB/s, {row.offsets_per_s} offsets/s, {row.cpu_s_per_gb} CPU-s/GB"
+                )
+            self._found.costs.append(row)
+        self.save()
+
+    def _failed(self, case: Case, error: BenchError) -> Cost:
+        self._progress.line(f"{case.name} failed: {_plain(error)}")
+        return Cost(case=case.name, what=case.what, partitions=case.partitions, error=str(error))
 
     def latency(self) -> None:
         """Measure the latency of the source itself, then of every copier."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -24,7 +25,7 @@ _WARM_S = 12.0
 _START_TIMEOUT_S = 120.0
 _KEPT_UP_MS = 2_000
 _LEAST_SHARE = 0.98
-"""What is under way at the end may be missing, and what a busy writer is late with."""
+"""What is under way at the end may be missing, and what a busy writer is late with. It counts as what never comes."""
 _SOURCE = "source"
 
 
@@ -55,7 +56,8 @@ def measure(
             if copier is None:
                 times = _times(source, [writer], say)
             else:
-                with programs.running(name, copier.command(job, programs)) as program:
+                command = copier.command(job, programs)
+                with programs.running(name, command, supervises=copier.supervises) as program:
                     times = _times(destination, [writer, program], say)
                     copier.end(program)
     finally:
@@ -65,11 +67,12 @@ def measure(
 
 
 def summary(system: str, times_ms: list[float]) -> Latency:
-    """Returns a row of the results."""
+    """Returns a row of the results. ``times_ms``: of all that was written, as ``all_of`` returns them."""
     ordered = sorted(times_ms)
+    came = [time_ms for time_ms in ordered if math.isfinite(time_ms)]
     return Latency(
-        system=system, mb_per_s=MB_PER_S, samples=len(ordered), median_ms=round(percentile(ordered, 50), 1),
-        p99_ms=round(percentile(ordered, 99), 1), max_ms=round(ordered[-1], 1),
+        system=system, mb_per_s=MB_PER_S, samples=len(came), median_ms=round(percentile(ordered, 50), 1),
+        p99_ms=round(percentile(ordered, 99), 1), max_ms=round(came[-1], 1),
     )  # fmt: skip
 
 
@@ -89,14 +92,16 @@ def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> li
 
 
 def all_of(times: list[float], written: float, program: Program) -> list[float]:
-    """Returns the times, if they are of all records that were written meanwhile: what has not come has no time.
+    """Returns the times of all records that were written meanwhile: infinite of what has not come.
+
+    So a percentile is of what was written, and records that are lost are no better than late ones.
 
     Raises:
         BenchError: too many are missing.
     """
     if len(times) < _LEAST_SHARE * written:
         raise program.failure(f"brought {len(times)} records while {written:.0f} were written")
-    return times
+    return times + [math.inf] * (round(written) - len(times))
 
 
 @contextlib.contextmanager

@@ -53,7 +53,8 @@ def measure(
     destination.create(job.topic, job.partitions)
     try:
         began_at = time.monotonic()
-        with programs.running(copier.name, copier.command(job, programs)) as program:
+        command = copier.command(job, programs)
+        with programs.running(copier.name, command, supervises=copier.supervises) as program:
             active_s = _until_active(program, address, case.partitions, began_at)
             say(f"all active after {active_s:.1f} s")
             follow(
@@ -126,7 +127,8 @@ def _writing(case: Case, job: Job, programs: Programs) -> Iterator[list[Program]
 
 
 def _times(case: Case, destination: Side, running: list[Program]) -> list[float]:
-    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered.
+    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered: see
+    ``latency.all_of``.
 
     Raises:
         BenchError: too many of them did not come.
@@ -135,5 +137,5 @@ def _times(case: Case, destination: Side, running: list[Program]) -> list[float]
         time.sleep(MEASURED_S)
         return []
     with latency.consuming(destination, case.topic, range(case.written_partitions), newest=True) as consumer:
-        times = sorted(latency.collect(consumer, running, MEASURED_S))
-    return latency.all_of(times, case.records_per_s * MEASURED_S, running[0])
+        times = latency.collect(consumer, running, MEASURED_S)
+    return sorted(latency.all_of(times, case.records_per_s * MEASURED_S, running[0]))

@@ -14,6 +14,9 @@ from bench.measure import Window
 
 __all__ = ["Mirror", "config"]
 
+DIED = "worker_died"
+"""The event in its log: the supervisor starts another worker, which the figures would not show."""
+
 WHOLE = Window(longest_s=10.0)
 """From the first data at the destination until all is there, or for 10 s: there is as much data as a JVM needs."""
 
@@ -43,9 +46,12 @@ class Mirror:
         """Stop it as an operator would.
 
         Raises:
-            BenchError: its exit code is not 0, or it did not end in time.
+            BenchError: its exit code is not 0, it did not end in time, or one of its workers had died.
         """
         code = program.stop()
+        died = [line for line in program.log_path.read_text(errors="replace").splitlines() if DIED in line]
+        if died:
+            raise program.failure(f"lost a worker, and with it its CPU and its memory: {died[0]}")
         if code != 0:
             raise program.failure("did not stop in time" if code is None else f"stopped with exit code {code}")
 

@@ -10,7 +10,7 @@ from bench.downconversion.plan import __doc__ as plan_text
 from bench.downconversion.report import document
 from bench.errors import exit_code_of
 from bench.report import machine
-from lab.commit import of_now
+from lab.commit import of_now, since
 from lab.console import Progress, no_arguments
 
 __all__ = ["main"]
@@ -32,7 +32,7 @@ def _run() -> None:
 def _measure(plan: Plan, progress: Progress) -> None:
     if not plan.quick:
         room.find(os.environ)
-    here, commit = machine.describe(), of_now(DOCUMENT)
+    here, begun = machine.describe(), of_now(DOCUMENT)
     progress.line(here.sentence())
     rows, found = [], None
     if "table" in plan.parts:
@@ -42,7 +42,8 @@ def _measure(plan: Plan, progress: Progress) -> None:
         progress.step("the memory test")
         found = memory.measure(plan, progress.line)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
-    plan.out.write_text(document(plan, machine=here, commit=commit, rows=rows, memory=found), encoding="utf-8")
+    text = document(plan, machine=here, commit=since(begun, DOCUMENT), rows=rows, memory=found)
+    plan.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bench import goals
 from bench.goals import MM2_S, Verdict, verdicts
+from bench.measure import NOT_COME
 from bench.plan import ROOT
 from bench.report import results
 from bench.report.results import Cost, Results, Row
@@ -76,7 +78,31 @@ def _bounds(found: Results) -> list[str]:
     for what, some in _by_bound(found).items():
         turns = _range([figure for one in some for figure in one.spread or ()])
         rows.append((what, _kept_in(some) if _is_kept(some) else f"**{_kept_in(some)}**", _figures(some), turns))
-    return _table(headings, rows)
+    return [*_table(headings, rows), "", *_scope(found)]
+
+
+def _scope(found: Results) -> list[str]:
+    """What the bounds leave out, and what that run did otherwise than the next one will."""
+    told = [
+        "* The bounds on CPU per GB against the floor and MirrorMaker 2, and that on peak memory, are on workloads "
+        "nearby, without TLS. The tables below have the others' figures."
+    ]
+    if "without the supervisor" in found.definition:
+        told.append(
+            "* The mirror's CPU per GB in that run is that of the worker without its supervisor, also in these bounds. "
+            "The next run counts both."
+        )
+    if not goals.in_turn(found):
+        told.append(
+            "* *Cut in pieces*: one measurement of each case in that run, one after the other. The next run measures "
+            "both several times, in turn."
+        )
+    if NOT_COME not in found.definition:
+        told.append(
+            "* *99 % within 100 ms*: in that run, 99 % of the records that came, which were at least 98 % of those "
+            "that were written. In the next run, 99 % of all that were written."
+        )
+    return told
 
 
 def _missed(found: Results) -> list[str]:

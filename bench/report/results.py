@@ -110,9 +110,9 @@ class Latency:
         system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, the base of the others.
         mb_per_s: the rate.
         samples: records timed.
-        median_ms: half of them were quicker.
-        p99_ms: 99 in 100 were quicker.
-        max_ms: the slowest.
+        median_ms: half of those that were written were quicker.
+        p99_ms: 99 in 100 of those that were written were quicker; infinite if fewer came.
+        max_ms: the slowest that came.
         error: what went wrong.
     """
 
@@ -141,8 +141,8 @@ class Cost:
         core_percent: of one core, after all is copied; only for cases of many partitions, which lack the three figures
             above.
         active_s: time from the start until all partitions are active; likewise.
-        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 were quicker. Only where some are
-            written.
+        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 of those that were written were
+            quicker; infinite if fewer came. Only where some are written.
         peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
         error: what went wrong.
     """
@@ -172,6 +172,7 @@ class Results:
         kind: full, quick or selection.
         machine: the machine of the run.
         commit: of the code; ``unknown`` in results of before it was written down.
+        definition: of the figures, as that run measured them.
         settings: of brokers and systems, by their own names.
         rows: in the order in which they were measured.
         latency: likewise.
@@ -187,6 +188,7 @@ class Results:
     costs: list[Cost] = dataclasses.field(default_factory=list)
     complete: bool = False
     commit: str = "unknown"
+    definition: str = DEFINITION
 
     def workloads(self) -> list[str]:
         """Returns the names, in the order of the rows."""
@@ -210,7 +212,7 @@ class Results:
         """Returns the text of ``compare.json``."""
         return json.dumps(
             {
-                "definition": DEFINITION,
+                "definition": self.definition,
                 "kind": self.kind,
                 "complete": self.complete,
                 "commit": self.commit,
@@ -278,6 +280,7 @@ def load(path: Path) -> Results:
         costs=[Cost(**{**row, "runs_cpu_s_per_gb": tuple(row.get("runs_cpu_s_per_gb", ()))}) for row in data["costs"]],
         complete=data["complete"],
         commit=data.get("commit", "unknown"),
+        definition=data["definition"],
     )
 
 

@@ -4,7 +4,6 @@ from rich.table import Table
 
 from bench.goals import Verdict
 from bench.goals import verdicts as judged
-from bench.measure import DEFINITION
 from bench.plan import FAR_MS
 from bench.report.results import Cost, Latency, Ratio, Results, Row, paired
 
@@ -95,7 +94,7 @@ def markdown(results: Results) -> str:
         lines += ["", "`-tls`: over TLS to both clusters; `-tls-source`: to the source only."]
     if any("-far" in name for name in results.workloads()):
         lines += ["", f"`-far-source`: a round trip to the source takes {FAR_MS:.0f} ms."]
-    lines += ["", DEFINITION]
+    lines += ["", results.definition]
     return "\n".join(lines) + "\n"
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from bench import goals
+from bench.measure import DEFINITION
 from bench.plan import ROOT
 from bench.report import documents, results
+from bench.report.results import Cost
 from tests.bench import samples
 
 RUN = ROOT / "bench" / "out" / "compare.json"
@@ -35,6 +37,33 @@ def test_a_figure_that_somebody_typed() -> None:
     assert documents.written(text, found).endswith("<!-- end of bench -->\nrest")
     with pytest.raises(KeyError):
         documents.written(text.replace("latency", "other"), found)
+
+
+def test_what_is_left_out_of_the_bounds_is_told() -> None:
+    """Beside the bounds, not only in another document: a figure without its supervisor keeps a bound more easily."""
+    found = results.load(RUN)
+    told = "\n".join(documents.BLOCKS["bounds"](replace(found, definition="the worker, without the supervisor")))
+    assert "the worker without its supervisor" in told
+    assert "99 % of the records that came" in told
+    now = "\n".join(documents.BLOCKS["bounds"](replace(found, definition=DEFINITION)))
+    assert "supervisor" not in now
+    assert "records that came" not in now
+    assert "nearby, without TLS" in now
+
+
+@pytest.mark.parametrize(("runs", "told"), [((), True), ((1.0, 1.1), False)])
+def test_what_was_not_measured_in_turn_is_told(runs: tuple[float, ...], told: bool) -> None:
+    found = samples.results(only="none of them")
+    found.costs = [
+        Cost(case=case, what="", partitions=8, cpu_s_per_gb=1.0, runs_cpu_s_per_gb=runs)
+        for case in ("exact-deep-2pc", "exact-deep-none")
+    ]
+    assert ("one measurement of each case" in "\n".join(documents.BLOCKS["bounds"](found))) is told
+
+
+def test_the_definition_is_that_of_the_run(tmp_path: Path) -> None:
+    found = replace(samples.results(only="none of them"), definition="another one")
+    assert results.load(results.save(found, tmp_path)).definition == "another one"
 
 
 def test_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import bench.run
 from bench.data.stored import Stored
 from bench.errors import BenchError
 from bench.measure import Measured
-from bench.plan import Plan, from_environment
-from bench.report.results import Results, load
+from bench.plan import Case, Plan, from_environment
+from bench.report.results import Cost, Results, load
 from tests.bench.samples import measured, results
 
 COSTS = {"floor": [2.0, 1.0, 4.0], "mirror": [9.0, 3.0, 6.0], "mm2": [40.0, 60.0, 50.0]}
@@ -120,3 +120,61 @@ def test_a_complete_run_is_replaced_at_the_end_only(monkeypatch: pytest.MonkeyPa
     found.complete = True
     made.save()
     assert {path.name for path in plan.out.iterdir()} == {"compare.json", "compare.md", "compare.svg"}
+
+
+def cases_in_turn(
+    monkeypatch: pytest.MonkeyPatch, out: Path, only: str, fails: str = ""
+) -> tuple[list[str], dict[str, Cost]]:
+    """Three turns with made-up costs: what was filled, measured and deleted, in order, and the rows."""
+    order: list[str] = []
+
+    def fill(case: Case, *_: object) -> Stored:
+        order.append(f"fill {case.name}")
+        if fails == order[-1]:
+            raise BenchError("a loader failed", "see its log")
+        return Stored(bytes=10**9, batches=1, records=1)
+
+    def measure(case: Case, *_: object, **__: object) -> Measured:
+        order.append(case.name)
+        if fails == f"{case.name}-{order.count(case.name)}":
+            raise BenchError("stood still", "see the log")
+        return measured(float(order.count(case.name)))
+
+    monkeypatch.setattr("bench.cases.exactness.fill", fill)
+    monkeypatch.setattr("bench.cases.exactness.measure", measure)
+    plan = dataclasses.replace(from_environment({"BENCH_ONLY": only}), repeat=3, out=out, unfinished=out)
+    found = dataclasses.replace(results(), rows=[], costs=[])
+    side: Any = SimpleNamespace(delete_all=lambda: order.append("delete"))
+    progress: Any = SimpleNamespace(step=lambda _: None, line=lambda _: None, detail=lambda _: None)
+    bench.run._Bench(plan, progress, side, side, SimpleNamespace(), found).cases()  # type: ignore[arg-type]
+    return order, {cost.case: cost for cost in found.costs}
+
+
+DEEP, SHALLOW = "exact-deep-2pc", "exact-deep-none"
+
+
+def test_cases_that_a_bound_compares_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A pair is of one turn: what disturbs the machine for a minute disturbs both. The others are measured once."""
+    order, rows = cases_in_turn(monkeypatch, tmp_path, "exact-deep|exact-old")
+    assert order == [
+        "fill exact-old", "exact-old", "delete", f"fill {DEEP}", f"fill {SHALLOW}",
+        DEEP, SHALLOW, SHALLOW, DEEP, DEEP, SHALLOW, "delete",
+    ]  # fmt: skip
+    assert list(rows) == ["exact-old", DEEP, SHALLOW]
+    assert rows[DEEP].runs_cpu_s_per_gb == rows[SHALLOW].runs_cpu_s_per_gb == (1.0, 2.0, 3.0)
+    assert rows["exact-old"].runs_cpu_s_per_gb == ()
+
+
+def test_a_case_that_is_asked_for_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    order, rows = cases_in_turn(monkeypatch, tmp_path, DEEP)
+    assert order == [f"fill {DEEP}", DEEP, DEEP, DEEP, "delete"]
+    assert list(rows) == [DEEP]
+
+
+@pytest.mark.parametrize("fails", [f"{DEEP}-2", f"fill {DEEP}"])
+def test_a_case_that_fails_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str) -> None:
+    order, rows = cases_in_turn(monkeypatch, tmp_path, "exact-deep", fails)
+    assert order.count(SHALLOW) == 3
+    assert order.count(DEEP) == (2 if fails.endswith("-2") else 0)
+    assert [cost.error is not None for cost in rows.values()] == [True, False]
+    assert order[-1] == "delete"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.commit import of_now
+from lab.commit import of_now, since
 from mirror.sandbox import SandboxCluster
 from mirror.sandbox.cluster import start_together
 from tests.grid.kinds import KINDS, Kind, Place
@@ -84,9 +84,10 @@ class Played(NamedTuple):
 def main() -> int:
     """Returns the exit code: 0 if everything was equal."""
     only = sys.argv[1] if len(sys.argv) > 1 else ""
+    begun = of_now(str(DOCUMENT))
     pairs = [Pair(one, other) for one in SOURCES for other in DESTINATIONS]
     found = {pair: play(pair) for pair in pairs if re.search(only, str(pair))}
-    text = document(found)
+    text = document(found, since(begun, str(DOCUMENT)))
     if only:
         print(text)
     else:
@@ -171,9 +172,9 @@ def _compared(kind: Kind, before: Sequence[object], here: str, there: str, topic
     return "DIFFERENT"
 
 
-def document(found: Mapping[Pair, Played]) -> str:
-    """Returns the text of docs/results/GRID.md."""
-    lines = HEAD.format(commit=of_now(str(DOCUMENT)), not_there=NOT_THERE).split("\n")
+def document(found: Mapping[Pair, Played], commit: str) -> str:
+    """Returns the text of docs/results/GRID.md. ``commit``: of what was played."""
+    lines = HEAD.format(commit=commit, not_there=NOT_THERE).split("\n")
     for pair, played in found.items():
         lines += [f"## {pair}", "", f"| | {' | '.join(CODECS)} |", f"| :-- |{' :-- |' * len(CODECS)}"]
         for kind in KINDS:

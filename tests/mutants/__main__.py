@@ -1,14 +1,13 @@
 """``python -m tests.mutants COUNT SEED [REGEX]``: so many mutants of the files whose path matches; see the package."""
 
 import json
-import queue
 import random
 import re
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from tests.mutants.copies import Copies
 from tests.mutants.known import Equivalent, change, load, stale
 from tests.mutants.mutations import Mutation, changed, mutations_of
 from tests.mutants.project import ROOT, WORKERS, copy_to
@@ -31,9 +30,7 @@ class Session:
     def __init__(self, reach: dict[str, Reach], equivalent: list[Equivalent]) -> None:
         self._reach = reach
         self._known = {(each.path, each.change): each.why for each in equivalent}
-        self._copies: queue.Queue[Path] = queue.Queue()
-        for number in range(WORKERS):
-            self._copies.put(copy_to(FOLDER / f"copy-{number}"))
+        self.copies = Copies([copy_to(FOLDER / f"copy-{number}") for number in range(WORKERS)])
         self.count: Counter[str] = Counter()
         self.survivors: list[str] = []
 
@@ -44,11 +41,9 @@ class Session:
         made = change(before, after)
         reach = self._reach[package_of(mutation.path)]
         tests = reach.tests_of(mutation.path, mutation.line)
-        copy = self._copies.get()
-        try:
-            verdict = tried(copy, mutation.path, after, tests, [reach.seconds_of(test) for test in tests])
-        finally:
-            self._copies.put(copy)
+        seconds = [reach.seconds_of(test) for test in tests]
+        with self.copies.lent(tests, seconds) as copy:
+            verdict = tried(copy, mutation.path, after, tests, seconds)
         told = verdict.value
         if verdict in MISSED:
             why = self._known.get((mutation.path, made))
@@ -83,8 +78,13 @@ def main(arguments: list[str]) -> int:
     reach = {package: measured(plain, FOLDER, package) for package in {package_of(one.path) for one in chosen}}
     session = Session(reach, equivalent)
     with ThreadPoolExecutor(WORKERS) as pool:
-        for done in [pool.submit(session.play, mutation) for mutation in chosen]:
-            done.result()
+        try:
+            for done in [pool.submit(session.play, mutation) for mutation in chosen]:
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    session.copies.check()
     print(", ".join(f"{number} {told}" for told, number in session.count.most_common()))
     for survivor in session.survivors:
         print(f"not seen: {survivor}")

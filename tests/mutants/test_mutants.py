@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import reach as reaching
+from tests.mutants.copies import Copies
 from tests.mutants.known import Change, Equivalent, change, load, stale
 from tests.mutants.project import ROOT, copy_to
 from tests.mutants.reach import Reach, measured
 from tests.mutants.rooms import PACKAGES, Room, digest, rooms_of
-from tests.mutants.trial import Verdict, tried
+from tests.mutants.trial import Verdict, check, tried
 from tests.mutants.trial import _run as run
 from tests.mutants.unevaluated import is_in, unevaluated
 
@@ -65,7 +66,8 @@ def test_only_the_tests_that_reach_it_count(project: Path) -> None:
 
 
 def test_one_that_hangs_is_ended(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.mutants.trial._LEAST_S", 0.5)
+    waits = iter([0.5, 60.0])
+    monkeypatch.setattr("tests.mutants.trial._run", lambda command, root, _: run(command, root, next(waits)))
     endless = CODE.replace("return", "while True: pass\n    return")
     assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.HUNG
     assert (project / "least.py").read_text() == CODE
@@ -78,6 +80,53 @@ def test_a_test_that_hangs_fails_by_itself(project: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tests.mutants.trial._run", lambda command, root, _: run(command, root, 60.0))
     endless = CODE.replace("return", "while True: pass\n    return")
     assert tried(project, "least.py", endless, ["test_least.py::test_first"], [0.1]) is Verdict.KILLED
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5, -9, None])
+def test_what_ails_the_machine_kills_no_mutant(
+    project: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    """A full disk, or a process that was ended for its memory. The same tests have to pass without the mutant."""
+    monkeypatch.setattr("tests.mutants.trial._run", lambda *_: code)
+    with pytest.raises(RuntimeError, match="without the mutant"):
+        tried(project, "least.py", CODE.replace("<", ">"), ["test_least.py::test_first"], [0.1])
+    assert (project / "least.py").read_text() == CODE
+
+
+def test_what_ended_the_tests_is_the_mutant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter([-9, 0])
+    monkeypatch.setattr("tests.mutants.trial._run", lambda *_: next(codes))
+    mutant = CODE.replace("<", ">")
+    assert tried(project, "least.py", mutant, ["test_least.py::test_first"], [0.1]) is Verdict.KILLED
+
+
+def test_a_copy_passes_without_a_mutant(project: Path) -> None:
+    both = ["test_least.py::test_first", "test_least.py::test_second"]
+    check(project, both, [0.1, 0.1])
+    check(project, [], [])
+    with pytest.raises(RuntimeError, match="exit code 4"):
+        check(project, ["test_least.py::test_third"], [0.1])
+    (project / "least.py").write_text(CODE.replace("<", ">"))
+    with pytest.raises(RuntimeError, match="exit code 1"):
+        check(project, both, [0.1, 0.1])
+
+
+def test_each_copy_is_tried_without_a_mutant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the tests of its first mutant, before that; and at the end with those of its last one. What is known of the
+    reach may be of another day."""
+    ran: list[tuple[str, list[str], list[float]]] = []
+    monkeypatch.setattr("tests.mutants.copies.check", lambda root, *of: ran.append((root.name, *of)))
+    copies = Copies([tmp_path / "one", tmp_path / "two"])
+    with copies.lent([], []):
+        pass
+    with copies.lent(["first"], [1.0]) as here, copies.lent(["second"], [2.0]) as other:
+        assert [here.name, other.name] == ["two", "one"]
+    assert ran == [("two", ["first"], [1.0]), ("one", ["second"], [2.0])]
+    with copies.lent([], []), copies.lent(["third"], [3.0]) as here:
+        assert here.name == "two"
+    assert len(ran) == 2
+    copies.check()
+    assert ran[2:] == [("two", ["third"], [3.0]), ("one", ["second"], [2.0])]
 
 
 def test_the_quickest_of_those_that_run_the_line_come_first() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tests.mutants.project import environment
 
-__all__ = ["Verdict", "tried"]
+__all__ = ["Verdict", "check", "tried"]
 
 _LEAST_S = 60.0
 _TIMES = 5.0
-_FAILED = {1, 2, 3, 4}
-"""Exit codes of pytest: a test failed, it was interrupted, or the code could not even be imported."""
+_PASSED, _FAILED = 0, 1
+"""Exit codes of pytest. With all others (it was interrupted or ended, the code could not even be imported, nothing was
+found) it may be the mutant's doing or the machine's."""
 
 
 class Verdict(Enum):
@@ -37,25 +38,48 @@ def tried(root: Path, path: str, text: str, tests: list[str], seconds: Sequence[
         tests: node ids, in this order.
         seconds: that each takes without it. If one takes five times as long as the slowest, and a minute, it fails; all
             of them together may take so much longer, too.
+
+    Raises:
+        RuntimeError: the tests ended neither with a pass nor with a failure, and do the same without the mutant.
     """
     if not tests:
         return Verdict.UNREACHED
     file = root / path
     before = file.read_text()
-    listing = root / "tests.txt"
-    listing.write_text("\n".join(tests))
     file.write_text(text)
     try:
-        command = [
-            sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider",
-            f"--timeout={_LEAST_S + _TIMES * max(seconds)}", f"@{listing}",
-        ]  # fmt: skip
-        code = _run(command, root, _LEAST_S + _TIMES * sum(seconds))
+        code = _play(root, tests, seconds)
     finally:
         file.write_text(before)
-    if code is None:
-        return Verdict.HUNG
-    return Verdict.KILLED if code in _FAILED or code < 0 else Verdict.SURVIVED
+    if code == _PASSED:
+        return Verdict.SURVIVED
+    if code != _FAILED:
+        check(root, tests, seconds)
+    return Verdict.HUNG if code is None else Verdict.KILLED
+
+
+def check(root: Path, tests: list[str], seconds: Sequence[float]) -> None:
+    """Runs these tests as ``tried`` does, without a mutant. No tests: nothing is checked.
+
+    Raises:
+        RuntimeError: they do not pass.
+    """
+    if not tests:
+        return
+    code = _play(root, tests, seconds)
+    if code != _PASSED:
+        told = "they hang" if code is None else f"exit code {code}"
+        raise RuntimeError(f"{len(tests)} tests do not pass in {root} without the mutant: {told}; mend that first")
+
+
+def _play(root: Path, tests: list[str], seconds: Sequence[float]) -> int | None:
+    listing = root / "tests.txt"
+    listing.write_text("\n".join(tests))
+    command = [
+        sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider",
+        f"--timeout={_LEAST_S + _TIMES * max(seconds)}", f"@{listing}",
+    ]  # fmt: skip
+    return _run(command, root, _LEAST_S + _TIMES * sum(seconds))
 
 
 def _run(command: list[str], root: Path, timeout_s: float) -> int | None:

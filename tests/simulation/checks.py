@@ -50,6 +50,10 @@ class Copy:
         self.seen: dict[int, tuple[int, bytes]] = {}
         """Base offset -> (offsets, payload) of each batch that consumers of the destination have seen."""
         self.strays = 0
+        """Batches and markers in the log that have outlived everything that is done about them. Each counts from when
+        consumers can see it: one that was refused, or that another leader did not have, has done no harm."""
+        self.stray_from = sys.maxsize
+        """The first one's offset: nothing before it is due to a stray."""
         self.damaged = False
         self.recreated = self.emptied = self.truncated = False
         """Whether the source's topic was made anew, the destination's records have expired, and the source has lost the
@@ -61,8 +65,8 @@ class Copy:
         self._checked = 0
         self._taken = 0
         self._wrong: list[Stored] = []
-        self._of_another_topic: set[int] = set()
-        """Where a batch was appended that tells nothing of what the copy is of."""
+        self._of_another_topic: set[tuple[int, int]] = set()
+        """Base offset and leader epoch of batches that tell nothing of what the copy is of."""
         self._excused: list[Halted] = []
         self._noted_at: dict[tuple[str | None, int], float] = {}
         """Source topic's id, leader epoch -> when something of it was noted first."""
@@ -107,7 +111,7 @@ class Copy:
     def _is_owner(self, who: str) -> bool:
         return self.there.owner is None or self.there.owner[0] == who
 
-    def _markers_come(self, who: str, late_by: float) -> None:
+    def _markers_come(self, who: str, late_by: float) -> str:
         """The residue that the design names: markers that arrive later than ``settle`` covers, or that were decided on
         by the owner, who had asked for this very hole, and was not the owner any more when they came."""
         site = self.there
@@ -116,15 +120,17 @@ class Copy:
             since = max(self._located_at(who, self.index), site.produced_at.get(who, 0.0))
             decided = site.asked_at.get(who, -1.0) >= since or site.model.tells_unknown
         if late_by > SETTLE_S or decided:
-            self._stray(who, "these markers have outlived all that is done about them")
+            return "these markers have outlived all that is done about them"
+        return ""
 
-    def _forgotten_comes(self, who: str, late_by: float) -> None:
+    def _forgotten_comes(self, who: str, late_by: float) -> str:
         """Another residue: old records of a worker that is not the owner any more, or records when the broker has
         forgotten the producer, so that it cannot tell a repeat: whether these or the owner's come first."""
         if late_by > SETTLE_S or not self._is_owner(who):
-            self._stray(who, "this batch has outlived all that is done about it")
+            return "this batch has outlived all that is done about it"
+        return ""
 
-    def _unknown_comes(self, unknown: Unknown) -> None:
+    def _unknown_comes(self, unknown: Unknown) -> str:
         """The same, where the leader knows nothing of the producer: what a worker that is not the owner any more has
         appended is deleted, and (before Kafka 2.4) the producer forgotten with it, so that it comes twice, or with the
         next producer id, which such a broker wants then; or the topic was made anew, and the first batch of the one
@@ -132,13 +138,19 @@ class Copy:
         twice = unknown.gone and not (self._is_owner(unknown.gone) and self._is_owner(unknown.who))
         twice = twice or (self.there.model.tells_unknown and unknown.next_id and not self._is_owner(unknown.who))
         other = self.recreated and unknown.late_by > SETTLE_S
-        if twice or other:
-            self._stray(unknown.who, "nothing shows that this batch is a repeat, or of another topic")
         if other:
-            self._of_another_topic.add(unknown.base_offset)
+            self._of_another_topic.add((unknown.base_offset, unknown.leader_epoch))
+        return "nothing shows that this batch is a repeat, or of another topic" if twice or other else ""
 
-    def _stray(self, who: str, what: str) -> None:
+    def _count_stray(self, stored: Stored) -> None:
+        """If consumers see one now."""
+        header = stored.header
+        found = self.there.appended_strays.pop((header.base_offset, header.leader_epoch), None)
+        if found is None:
+            return
+        who, what = found
         self.strays += 1
+        self.stray_from = min(self.stray_from, header.base_offset)
         self._trace(f"{who}/{self.index}" if self.index else who, "STRAY: {}", what)
 
     # -- what consumers see --------------------------------------------------------------------------------------------
@@ -150,6 +162,7 @@ class Copy:
             if stored.header.next_offset > model.replicated:
                 break
             self._checked = stored.header.next_offset
+            self._count_stray(stored)
             self.take(stored)
 
     def take(self, stored: Stored) -> None:
@@ -158,7 +171,7 @@ class Copy:
         self._taken += header.last_offset_delta + 1
         if not header.is_control:
             self.seen[header.base_offset] = (header.last_offset_delta + 1, stored.payload)
-        if header.base_offset in self._of_another_topic:
+        if (header.base_offset, header.leader_epoch) in self._of_another_topic:
             self._wrong.append(stored)
             return
         if any(not wrong_with(stored, source) for source in self.fits):
@@ -166,7 +179,7 @@ class Copy:
             return
         wrong = wrong_with(stored, self.fits[0])
         self._trace("run", "WRONG: {}", wrong)
-        if not self.strays:
+        if header.base_offset < self.stray_from:
             raise Violation(wrong)
         # Not for good if it is a marker, and the source turns out to have a hole there, or has one by compaction.
         self._wrong.append(stored)
@@ -236,6 +249,14 @@ class Copy:
         """Whether whoever comes next has to halt as well: a halt of the topics of now is written down."""
         return self._stays_since is not None
 
+    def check_written(self, worker: Worker) -> None:
+        """At the end, when there was time for it: a halt that nothing but an operator ends is written down, or the next
+        worker would go on. One of an earlier topic of this name is not meant: that copy begins anew."""
+        if not worker.halt_of(self.index) or self.stays_halted:
+            return
+        if worker.log.halted_of[self.index] == self.here.partitions[0].topic_id:
+            raise Violation(f"partition {self.index} has halted, and that is not written down")
+
     def _is_recalled(self, halted: Halted) -> bool:
         """Whether somebody else had halted so before."""
         return halted.at_ms > 0 and any(halted.detail == one.detail for one in self._excused)
@@ -255,6 +276,7 @@ class Copy:
             return True
         if reason in (HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug):
             return self.recreated
+        self.look_at_new()
         return bool(self.strays) and reason in AFTER_STRAYS
 
     def _lost(self, reason: str) -> bool:

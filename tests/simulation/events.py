@@ -9,6 +9,7 @@ from tests.simulation.model.site import Site
 from tests.simulation.source import DAY_MS
 
 if TYPE_CHECKING:
+    from tests.simulation.checks import Copy
     from tests.simulation.run import Run
 
 
@@ -171,10 +172,10 @@ def clean_destination(run: Run) -> None:
             run.trace(_told(site), "the cleaner takes what stands at {}", base)
 
 
-def empty(run: Run) -> None:
+def empty(run: Run, copy: Copy | None = None) -> None:
     """A partition's records at the destination expire, all of them; or are deleted, which a kill -9 of its brokers may
-    take back."""
-    copy = run.chance.choice(run.partitions)
+    take back. ``copy``: of this partition; None: of any."""
+    copy = copy or run.chance.choice(run.partitions)
     model = copy.there.model
     if model.start < model.replicated:
         model.delete_before(model.replicated)

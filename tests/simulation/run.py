@@ -42,7 +42,8 @@ class Outcome(NamedTuple):
     halted: str
     """The reasons of the partitions that did; empty: all are copied."""
     strays: int
-    """Marker requests that came from a worker that was not the owner any more, or later than ``settle`` covers."""
+    """Batches and markers in the log that came from a worker that was not the owner any more, or later than ``settle``
+    covers."""
     resyncs: int
     markers: int
     appended: int
@@ -300,6 +301,8 @@ class Run:
             each.phase is Phase.ACTIVE and not (each.queue.checking or each.queue.proven) for each in worker.partitions
         ):
             raise Violation("the first batch after a takeover was never read back")
+        for copy in self.partitions:
+            copy.check_written(worker)
         if any(copy.shows and not worker.halt_of(copy.index) for copy in self.partitions):
             await self._see_damage([copy for copy in self.partitions if copy.shows])
         elif worker.halted:
@@ -335,8 +338,8 @@ class Run:
         ends = [copy.there.model.end for copy in halted]
         for worker in self.alive:
             worker.kill()
-        for _ in halted:
-            events.empty(self)
+        for copy in halted:
+            events.empty(self, copy)
         self.hire()
         await self._see_damage(halted)
         await asyncio.sleep(5)

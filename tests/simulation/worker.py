@@ -43,6 +43,7 @@ from tests.simulation.model.cluster import (
 )
 from tests.simulation.model.connection import PRODUCE_VERSION
 from tests.simulation.model.network import Trace
+from tests.simulation.model.site import TOPIC
 from tests.simulation.source import DAY_MS, START_MS
 
 SETTLE_S = 0.3
@@ -176,12 +177,15 @@ def settings() -> RelaySettings:
 class _Log:
     """The product's log lines, in the trace."""
 
-    def __init__(self, name: str, trace: Trace) -> None:
+    def __init__(self, name: str, trace: Trace, here: SimulatedCluster) -> None:
         self._name = name
         self._trace = trace
+        self._here = here
         self.located_at: dict[object, float] = {}
         """Partition -> when its position was found last."""
         self.halted_at: dict[object, float] = {}
+        self.halted_of: dict[object, bytes | None] = {}
+        """Partition -> the id of the source's topic, as the worker knew it when the partition halted last."""
         self.begun_anew_at: dict[object, float] = {}
         """Partition -> when its copy was begun anew, since the topics are others and nothing had been copied."""
 
@@ -194,6 +198,8 @@ class _Log:
             self.located_at[partition] = _loop().time()
         elif event == "halted":
             self.halted_at[partition] = _loop().time()
+            known = self._here.topics.get(TOPIC)
+            self.halted_of[partition] = known.topic_id if known is not None else None
         elif event == "begun_anew":
             self.begun_anew_at[partition] = _loop().time()
 
@@ -217,7 +223,7 @@ class Worker:
         self.name = name
         self.here, self.there = here, there
         here.terms = terms
-        self.log = _Log(name, trace)
+        self.log = _Log(name, trace, here)
         usual = replace(settings(), buffer_memory=buffer_memory)
         self.relay = Relay(cast(Cluster, here), cast(Cluster, there), usual, self.log, state=SimulatedState(there))
         self.began = _loop().time()

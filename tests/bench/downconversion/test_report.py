@@ -1,13 +1,18 @@
 """The document says what was measured; the one in the repository says that of the default."""
 
 import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from bench.downconversion import __main__ as downconversion
 from bench.downconversion.memory import Contents, Outcome
 from bench.downconversion.plan import DOCUMENT, ROOT, WHOLE, Plan, from_environment
 from bench.downconversion.report import document
 from bench.report.machine import Machine
+from lab import commit
 from mirror.legacy import CHUNK_BYTES
 from tests.bench.downconversion.test_rounds import KIB, row
 
@@ -69,3 +74,21 @@ def test_a_part_alone(rows: bool) -> None:
     made = [row(WHOLE, 1), row(CHUNK_BYTES, 1)] if rows else []
     text = document(Plan(), machine=MACHINE, commit="x", rows=made, memory=None if rows else (HAS, [STREAMED]))
     assert ("## Chunk sizes" in text, "## Memory" in text) == (rows, not rows)
+
+
+def test_a_commit_while_it_is_measured_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was measured behind it is of another commit."""
+    now = ["aaa1111"]
+    monkeypatch.setattr(commit, "of_now", lambda *_, **__: now[0])
+    monkeypatch.setattr(downconversion, "of_now", lambda *_, **__: now[0])
+    monkeypatch.setattr("bench.report.machine.describe", lambda: MACHINE)
+
+    def measure(*_: object) -> list[object]:
+        now[0] = "bbb2222"
+        return []
+
+    monkeypatch.setattr("bench.downconversion.rounds.measure", measure)
+    plan = Plan(quick=True, parts=("table",), out=tmp_path / "found.md")
+    progress: Any = SimpleNamespace(line=lambda _: None, step=lambda _: None)
+    downconversion._measure(plan, progress)
+    assert "Commit `aaa1111 to bbb2222`" in plan.out.read_text()

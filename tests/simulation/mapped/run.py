@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.reasons import is_durable
 from mirror.records.admit import Terms
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -141,9 +142,18 @@ class MappedRun(Run):
         await self._until(lambda: self._complete() or self._all_else_halted(), "no progress")
         # What is late comes, and must not do any harm; and all of it is written down.
         await asyncio.sleep(15)
-        await self._until(lambda: all(map(_written, self.alive[0].partitions)), "the last of it is not written down")
+        await self._until(
+            lambda: all(map(self._is_written, self.alive[0].partitions)), "the last of it is not written down"
+        )
         if any(self._is_misplaced(name) and name not in self.halts for name in TOPICS):
             await self._must_halt()
+
+    def _is_written(self, partition: Partition) -> bool:
+        """Whether it is at rest, and what it has copied, or that it has halted, is in the internal topic."""
+        if partition.halted is not None:
+            return not is_durable(partition.halted.reason) or self.known.halt(partition.subject) is not None
+        copied = partition.queue.copied
+        return partition.phase is Phase.ACTIVE and copied is not None and not copied.changed
 
     def _is_misplaced(self, name: str) -> bool:
         """A batch stands where it should not, and has not been deleted since."""
@@ -256,13 +266,6 @@ class MappedRun(Run):
             len(self.there.model.batches),
             self.loop.time(),
         )
-
-
-def _written(partition: Partition) -> bool:
-    """Whether it is at rest, and what it has copied is in the internal topic."""
-    if partition.halted is not None:
-        return True
-    return partition.phase is Phase.ACTIVE and partition.queue.copied is not None and not partition.queue.copied.changed
 
 
 def play(seed: int, make: Callable[[int, VirtualLoop], MappedRun] = MappedRun) -> exact.Outcome:

@@ -18,6 +18,7 @@ from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason
 from mirror.records.header import NO_LEADER_EPOCH
+from mirror.relay.durable.pins import Pins
 from mirror.relay.halts import PartitionHalted, halt
 from mirror.relay.locate.owners import Owners
 from mirror.relay.locate.seeking import Seeking
@@ -226,6 +227,10 @@ def _looked_before(look: Any) -> tuple[tuple[Any, str, Any], ...]:
     return (takeover, "look_before", look), (mapped, "look_before", look)
 
 
+async def _unwritten(self: Pins, partition: Any, halted: Any) -> None:
+    """Only this process knows that the partition has halted."""
+
+
 MUTATIONS = (
     # Transactional ids expire, and producer ids rotate.
     Mutation("every producer id is known", ((Ledger, "own", _first_only),), 400),
@@ -308,6 +313,7 @@ MUTATIONS = (
     Mutation(
         "what cannot be read is not lost", ((reading, "check_seen", _nothing), _mostly(recreated=0.0, lagging=0.3)), 120
     ),
+    Mutation("a halt is written down", ((Pins, "halted", _unwritten),), 60),
     # Topics.
     Mutation("a verdict is on these topics", ((Seeking, "_made_anew", _of_these_topics), _mostly(recreated=0.3)), 600),
     Mutation(

@@ -47,8 +47,8 @@ class _Lines(_Log):
     """The product's log lines, in the trace; ``on_halt`` is told of each partition that has just been found to halt:
     its source topic and the reason."""
 
-    def __init__(self, name: str, trace: Trace) -> None:
-        super().__init__(name, trace)
+    def __init__(self, name: str, trace: Trace, here: SimulatedCluster) -> None:
+        super().__init__(name, trace, here)
         self.on_halt: Callable[[str, str], None] = lambda topic, reason: None
 
     def warning(self, event: str, **fields: object) -> None:
@@ -74,7 +74,7 @@ class MappedWorker(Worker):
         self.process = here.process
         self.name = name
         self.here, self.there = here, there
-        self.log: _Lines = _Lines(name, trace)
+        self.log: _Lines = _Lines(name, trace, here)
         usual = replace(
             settings(), mapped=True, destination_of=lambda _: TOPIC, checkpoint_interval_ms=round(CHECKPOINT_S * 1000)
         )

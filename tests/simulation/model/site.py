@@ -61,6 +61,7 @@ class Unknown(NamedTuple):
     """Who had the same appended before, if that is deleted; else empty."""
     next_id: bool
     """Whether the leader knows the flow by another producer id: this one is the next."""
+    leader_epoch: int
 
 
 class Site:
@@ -110,12 +111,16 @@ class Site:
         """When a process last asked who the owner is."""
         self.produced_at: dict[str, float] = {}
         """When a process last had a batch appended, or recognised."""
-        self.on_markers: Callable[[str, float], None] = lambda who, late_by: None
-        """Called before markers are appended: whose, and how long ago their sender let go of them."""
-        self.on_forgotten: Callable[[str, float], None] = lambda who, late_by: None
+        self.on_markers: Callable[[str, float], str] = lambda who, late_by: ""
+        """Called before markers are appended: whose, and how long ago their sender let go of them. Returns why they are
+        strays, if they are appended; else empty."""
+        self.on_forgotten: Callable[[str, float], str] = lambda who, late_by: ""
         """The same for data of a producer that the leader has forgotten, or will have at its next sweep."""
-        self.on_unknown: Callable[[Unknown], None] = lambda unknown: None
-        """Called when data was appended whose producer the leader did not know."""
+        self.on_unknown: Callable[[Unknown], str] = lambda unknown: ""
+        """Called when data was appended whose producer the leader did not know. Returns the same."""
+        self.appended_strays: dict[tuple[int, int], tuple[str, str]] = {}
+        """(Base offset, leader epoch) -> whose stray was appended there, and why it is one. Another leader may lack
+        it."""
         self._appended: dict[tuple[int, int, int], tuple[str, int]] = {}
         """Producer id, epoch, first sequence -> who had it appended last, and where."""
         self.on_replicated: Callable[[], None] = lambda: None
@@ -226,8 +231,9 @@ class Site:
             model.sweep(self.now_ms - DAY_MS)
         forgotten = header.producer_id in model.swept and header.producer_id not in model.producers
         append_time = self.now_ms if self.stamps else None
+        stray = ""
         if forgotten or (append_time or header.max_timestamp) < self.now_ms - DAY_MS:
-            self.on_forgotten(who, self.brokers[node_id].late_by)
+            stray = self.on_forgotten(who, self.brokers[node_id].late_by)
         known = header.producer_id in model.producers
         answer = model.produce(batch, append_time=append_time)
         new = model.end != end
@@ -238,8 +244,11 @@ class Site:
                 gone = before if 0 <= base < model.start else ""
                 owner = header.producer_id
                 next_id = any(same_owner(one, owner) for one in model.producers if one != owner)
-                self.on_unknown(Unknown(who, end, self.brokers[node_id].late_by, gone, next_id))
+                unknown = Unknown(who, end, self.brokers[node_id].late_by, gone, next_id, model.epoch)
+                stray = self.on_unknown(unknown) or stray
             self._appended[key] = (who, end)
+            if stray:
+                self.appended_strays[end, model.epoch] = (who, stray)
         self._trace(who, "data {} at broker {}: {}", told, node_id, _told(answer, new=new, deposed=model.deposed))
         if answer.error:
             reply(answer)
@@ -251,7 +260,7 @@ class Site:
         """A WriteTxnMarkers request with so many equal markers. They are appended one after the other, so that others
         may come in between; the answer has one of their error codes."""
         errors: list[int] = []
-        self.on_markers(who, self.brokers[node_id].late_by)
+        stray = self.on_markers(who, self.brokers[node_id].late_by)
 
         def one() -> None:
             model = self.led_by(node_id)
@@ -261,6 +270,8 @@ class Site:
                 at = model.end
                 error = model.write_marker(*marker, now_ms=self.now_ms)
                 errors.append(error)
+                if stray and not error:
+                    self.appended_strays[at, model.epoch] = (who, stray)
                 where = " of a deposed leader" if model.deposed else ""
                 self._trace(who, "marker {} at {}{}: {}", marker[1:], at, where, ErrorCode(error).name)
             if len(errors) < count:

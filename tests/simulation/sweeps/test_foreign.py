@@ -15,6 +15,7 @@ from mirror.relay.locate.compare import Comparison
 from tests.records.builders import raw_batch
 from tests.simulation.checks import Copy, Violation
 from tests.simulation.model.broker import Stored
+from tests.simulation.model.site import Unknown
 from tests.simulation.run import PATIENCE_S, Run, played
 from tests.simulation.seeds import runs
 from tests.simulation.source import Recipe
@@ -23,6 +24,7 @@ from tests.simulation.worker import simulated
 SEEDS = runs(150, share=1)
 WINDOW = 5
 STRANGER = 77
+OTHERS = "stranger"
 FOREIGN = "foreign_writer"
 
 
@@ -47,8 +49,16 @@ class Intruded(Copy):
             if self.misplaced > self.most and not self.strays:
                 raise Violation(f"{self.misplaced} batches were appended behind those of others")
 
+    def _forgotten_comes(self, who: str, late_by: float) -> str:
+        """See ``Copy``. What the others write is no stray of the flow, and excuses nothing."""
+        return "" if who == OTHERS else super()._forgotten_comes(who, late_by)
+
+    def _unknown_comes(self, unknown: Unknown) -> str:
+        return "" if unknown.who == OTHERS else super()._unknown_comes(unknown)
+
     def excuses(self, reason: str, at_s: float) -> bool:
         """The halt that is expected once others have written, as well."""
+        self.look_at_new()
         return (self.foreign_from is not None and reason == FOREIGN) or super().excuses(reason, at_s)
 
 
@@ -76,7 +86,7 @@ class Shared(Run):
             b"of others", base_offset=0, leader_epoch=-1, last_offset_delta=count - 1, record_count=count,
             producer_id=self.chance.choice([-1, STRANGER]), producer_epoch=0, base_sequence=0,
         )  # fmt: skip
-        self.there.produce("stranger", self.there.leader, batch, lambda answer: None)
+        self.there.produce(OTHERS, self.there.leader, batch, lambda answer: None)
 
     @property
     def foreign(self) -> bool:
@@ -106,6 +116,8 @@ class Shared(Run):
         await asyncio.sleep(60)
         if worker.halted and model.end != end:
             raise Violation("it has halted, and goes on")
+        self.check_workers()
+        self.copy.check_written(worker)
 
 
 def _is_foreign(stored: Stored) -> bool:

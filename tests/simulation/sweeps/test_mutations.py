@@ -150,6 +150,10 @@ async def _forgotten(self: Pins, partition: Partition) -> None:
     """Nothing of what was written down is recalled."""
 
 
+async def _unwritten(self: Pins, partition: Partition, halted: Any) -> None:
+    """Only this process knows that the partition has halted."""
+
+
 async def _vouches(*_: Any) -> int:
     """What cannot be compared is taken for a copy."""
     return -1
@@ -261,6 +265,7 @@ MUTATIONS = (
         ((Pins, "recall", _forgotten), (notes, "vouch", _vouches), _mostly(recreated=0.3, emptied=0.1, by_id=True)),
         100,
     ),
+    Mutation("a halt is written down", ((Pins, "halted", _unwritten),), 60),
     Mutation(
         "what is written down is of one partition",
         ((Partition, "subject", _first), _mostly(partitions=3, emptied=0.3)),

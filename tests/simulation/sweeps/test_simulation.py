@@ -4,6 +4,8 @@
 """
 
 from collections import Counter
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.simulation.mapped.run import MappedRun
 from tests.simulation.mapped.worker import mapped
 from tests.simulation.run import Outcome, Run, play, played
 from tests.simulation.seeds import FIRST, runs
+from tests.simulation.source import Recipe
 from tests.simulation.worker import simulated
 
 pytestmark = pytest.mark.long
@@ -80,3 +83,41 @@ def test_enough_goes_wrong() -> None:
     assert sum(outcome.resyncs for outcome in outcomes) > len(outcomes)
     assert sum(outcome.markers for outcome in outcomes) > 5 * len(outcomes)
     assert any(play(seed).strays for seed in range(1, 2001))
+
+
+class Expiring(Run):
+    """A run of several partitions, some of which have halted at its end."""
+
+    at_the_end = 0
+    """Partitions that have halted, of all runs, where another one has not."""
+
+    async def _stays_halted(self) -> None:
+        halted = {copy.index for copy in self.partitions if self.alive[0].halt_of(copy.index) and copy.stays_halted}
+        starts = [copy.there.model.start for copy in self.partitions]
+        await super()._stays_halted()
+        assert all(
+            copy.there.model.start == copy.there.model.replicated for copy in self.partitions if copy.index in halted
+        )
+        moved = {copy.index for copy in self.partitions if copy.there.model.start != starts[copy.index]}
+        assert moved <= halted, f"partitions {sorted(moved)} were emptied, and {sorted(halted)} have halted"
+        if len(halted) < len(self.partitions):
+            type(self).at_the_end += len(halted)
+
+
+def test_a_halt_outlives_the_records_of_that_very_partition() -> None:
+    """Those of a partition that goes on stay: without them it might have a reason to halt that was never played."""
+    Expiring.at_the_end = 0
+    mixed = Recipe.mixed
+    # No cleaner: see ``Recipe.mixed``.
+    lossy: dict[str, Any] = {
+        "partitions": 3,
+        "truncated": 0.1,
+        "recreated": 0.0,
+        "gaps": 0.0,
+        "cleaner": 0.0,
+        "cleaner_there": 0.0,
+    }
+    with patch.object(Recipe, "mixed", lambda *given: mixed(*given)._replace(**lossy)):
+        for seed in range(FIRST, FIRST + 30):
+            play(seed, Expiring)
+    assert Expiring.at_the_end

@@ -106,11 +106,12 @@ class StartingCopy(PieceCopy):
         if self.starting is None and not (self._decided or self.retained or self.recreated):
             raise Violation("filler, and nothing says where the copy begins")
 
-    def _unknown_comes(self, unknown: Unknown) -> None:
+    def _unknown_comes(self, unknown: Unknown) -> str:
         """See ``Copy``. Also the first batch of a worker that is not the owner any more, and was to begin elsewhere."""
-        super()._unknown_comes(unknown)
-        if not self._is_owner(unknown.who) and unknown.base_offset:
-            self._stray(unknown.who, "nothing shows that this batch is of another beginning")
+        stray = super()._unknown_comes(unknown)
+        if not stray and not self._is_owner(unknown.who) and unknown.base_offset:
+            return "nothing shows that this batch is of another beginning"
+        return stray
 
     def excuses(self, reason: str, at_s: float) -> bool:
         """Also what the source has deleted, and a source that ends before the copy begins."""
@@ -120,6 +121,7 @@ class StartingCopy(PieceCopy):
         if reason == "source_truncated" and self.starting is not None and self._is_cut_before():
             return True
         if reason == "other_flow":
+            self.look_at_new()
             return bool(self.strays)
         if reason == "overfilled" and self._cut:
             # Of what the source has lost, only holes were filled by then; it may have lost more since.
