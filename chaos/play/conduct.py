@@ -47,10 +47,19 @@ class Conduct:
         """Note that `mirror run` is over, and was to run on."""
         self.problems.append(f"mirror run ended by itself, with exit code {code}: nobody ordered it")
 
-    def stopped(self, code: int, *, halts: int) -> None:
-        """Note that it stopped as it was told to, with ``halts`` halted partitions."""
+    def stopped(self, code: int, *, halts: int, healthy: bool = False) -> None:
+        """Note that it stopped as it was told to.
+
+        Args:
+            code: its exit code.
+            halts: number of partitions that had halted.
+            healthy: True if nothing kept it from draining: it had caught up, and both clusters answered.
+        """
+        drained, self._drained = self._drained, True
         right = (EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)
-        if code not in (right if self._drained else (EXIT_FAILED,)):
+        if healthy and not drained:
+            self.problems.append(f"mirror run did not drain, between healthy clusters, and ended with exit code {code}")
+        elif code not in (right if drained else (EXIT_FAILED,)):
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
 
     def stray(self, line: str) -> None:

@@ -208,8 +208,11 @@ class MirrorProcess:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
-    def stop(self) -> int | None:
+    def stop(self, *, healthy: bool = False) -> int | None:
         """Stop it (SIGTERM); returns the exit code.
+
+        Args:
+            healthy: True if it has caught up and nothing is wrong with the brokers: then it has to drain.
 
         Raises:
             ChaosError: it did not end.
@@ -228,7 +231,7 @@ class MirrorProcess:
         if code is None:
             self.kill()
             raise ChaosError(f"mirror run did not end within {_STOP_TIMEOUT_S:.0f} s of SIGTERM; {self.told()}")
-        self.conduct.stopped(code, halts=len(self.halts))
+        self.conduct.stopped(code, halts=len(self.halts), healthy=healthy)
         return code
 
     def look(self) -> None:

@@ -7,7 +7,7 @@ from chaos.judging.compare import compare, compare_ends, compare_order
 from chaos.judging.halting import judge, judge_order
 from chaos.judging.keeping import keeping, suffix
 from chaos.judging.reading import Isolation, Reading, read, read_together
-from chaos.play.sides import Name
+from chaos.play.sides import Name, Offsets
 from chaos.waiting import until
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None])
     say("catching up")
     stage.caught_up()
     for mirror in stage.mirrors:
-        mirror.stop()
+        mirror.stop(healthy=True)
         out.problems += [f"{said}; {mirror.told()}" for said in mirror.conduct.problems]
     out.problems += [f"the proxy: {error!r}" for side in stage.pair.sides for error in side.take_errors()]
     say("comparing")
@@ -55,7 +55,7 @@ def _stable(stage: "Stage") -> None:
 
 def verify(stage: "Stage") -> None:
     """Compare by plain consumers at both isolation levels; check end offsets, halts and the copies before halts."""
-    out, names = stage.outcome, stage.copied
+    out, names, sides = stage.outcome, stage.copied, (stage.source, stage.destination)
     if stage.left:
         stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
     if trimmed := [name for name in stage.trimmed if name in names]:
@@ -81,14 +81,23 @@ def verify(stage: "Stage") -> None:
     if not found.records:
         out.problems.append("nothing was compared: the source holds no record")
     if stage.scenario.exact:
-        out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
+        out.problems += compare_ends("the end", names, *_both(names, "end", *(side.ends for side in sides)))
     if stage.check_starts:
-        out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+        out.problems += compare_ends("the start", names, *_both(names, "start", *(side.starts for side in sides)))
     if stage.scenario.acknowledged:
         keeping(stage, names)
     _halted(stage)
     spoilt = {topic for topic, _ in (*stage.halts.permitted, *stage.since, *stage.strangers, *stage.survivors)}
     out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
+
+
+def _both(names: Sequence[Name], what: str, *tell: Callable[[Sequence[Name]], Offsets]) -> list[Offsets]:
+    """Returns what both sides tell of these partitions' logs, once each has: no answer must not pass for an equal one.
+
+    Raises:
+        ChaosError: one does not tell.
+    """
+    return [until(lambda: one(names), f"the {what}s of {names}") if names else {} for one in tell]  # noqa: B023
 
 
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:

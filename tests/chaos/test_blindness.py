@@ -44,12 +44,21 @@ class FakeSide:
         self.records: list[Record] = [Record()]
         self.dead: list[str] = []
         self.errors: list[BaseException] = []
+        self.silent = 0
+        """So many questions for offsets, after what was copied is read, are not answered."""
+        self._unanswered = 0
 
     def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
-        return {name: self.end[name] for name in names}
+        return self._answer(names, self.end)
 
     def starts(self, names: Iterable[Name]) -> dict[Name, int]:
-        return {name: self.start[name] for name in names}
+        return self._answer(names, self.start)
+
+    def _answer(self, names: Iterable[Name], offsets: dict[Name, int]) -> dict[Name, int]:
+        if self._unanswered:
+            self._unanswered -= 1
+            return {}
+        return {name: offsets[name] for name in names}
 
     def broker_logs(self) -> dict[int, Path]:
         return {}
@@ -63,6 +72,7 @@ class FakeSide:
     def delete(self, topics: object) -> None: ...
 
     def read(self, names: Iterable[Name], isolation: Isolation) -> Reading:
+        self._unanswered, self.silent = self.silent, 0
         return {name: self.committed[name] | (self.aborted.get(name, {}) if isolation == "read_uncommitted" else {})
                 for name in names}  # fmt: skip
 
@@ -228,12 +238,29 @@ def emptied(world: World) -> None:
     end(world.destination, "halts", 0)
 
 
+def ends_elsewhere_and_is_silent(world: World) -> None:
+    """The destination's log is longer; the source does not answer when it is asked for its end, the first time."""
+    end(world.destination, "plain", END + 1)
+    world.source.silent = 1
+
+
+def starts_elsewhere_and_is_silent(world: World) -> None:
+    world.destination.start.update(dict.fromkeys(world.destination.start, 1))
+    world.destination.silent = world.source.silent = 2
+
+
 def set_to(name: str, value: object) -> Callable[[World], None]:
     return lambda world: setattr(world, name, value)
 
 
 def says(line: str | dict[str, Any]) -> Callable[[World], None]:
     return lambda world: world.said.append(line)
+
+
+def stops_without_a_drain(world: World) -> None:
+    """It says so, and its exit code fits: between brokers that answer, it is wrong all the same."""
+    world.said.append({"event": "stopped", "level": "info", "drained": False})
+    world.code = 1
 
 
 BROKEN: dict[str, tuple[Callable[[World], Any], str]] = {
@@ -244,6 +271,9 @@ BROKEN: dict[str, tuple[Callable[[World], Any], str]] = {
     "aborted": (of_aborted("plain"), "not of the source"),
     "prefix aborted": (of_aborted("halts"), "is not the source's up to 3"),
     "end": (lambda world: end(world.destination, "plain", END + 1), "the end of fake"),
+    "end, no answer": (ends_elsewhere_and_is_silent, "the end of fake"),
+    "start, no answer": (starts_elsewhere_and_is_silent, "the start of fake"),
+    "not drained": (stops_without_a_drain, "did not drain, between healthy clusters"),
     "start": (lambda world: world.destination.start.update(dict.fromkeys(world.destination.start, 1)), "the start of"),
     "nothing": (nothing, "nothing was compared"),
     "no halt": (no_halt, "did not halt"),

@@ -91,6 +91,18 @@ def test_a_stop_that_did_not_drain(code: int, drained: bool, right: bool) -> Non
     assert (not conduct.problems) is right
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_stop_between_healthy_clusters_drains(code: int) -> None:
+    """Of what is caught up, nothing is under way that could not be brought to an end. The next stop is judged anew."""
+    conduct = Conduct()
+    conduct.event({"event": "stopped", "level": "info", "drained": False})
+    conduct.stopped(code, halts=0, healthy=True)
+    assert "did not drain" in conduct.problems[0]
+    conduct.problems.clear()
+    conduct.stopped(0, halts=0, healthy=True)
+    assert conduct.problems == []
+
+
 @pytest.mark.parametrize(("code", "halts", "right"), [(0, 0, True), (2, 1, True), (0, 1, True), (2, 0, False), (1, 0, False), (-11, 0, False)])  # fmt: skip  # noqa: E501
 def test_exit_codes(code: int, halts: int, right: bool) -> None:
     conduct = Conduct()
