@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chaos.errors import ChaosError
+from chaos.judging.halting import judge
 from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw
 from chaos.nemeses import scenarios as nemesis
 from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
@@ -93,6 +94,33 @@ def test_no_partition_is_moved_whose_topic_is_deleted_meanwhile(monkeypatch: pyt
                 NEMESES[kind].act(stage, Strike(nemesis=kind, place=SIDES[0], begins_s=0.0, ends_s=1.0, chance=chance))
             )
     assert moved == {name for name in names if name[0] != "remade"}
+
+
+@pytest.mark.parametrize(
+    ("end", "behind", "right"),
+    [
+        (101, {}, True),  # the repeated marker
+        (102, {}, True),  # repeated twice
+        (103, {}, False),
+        (101, {100: b"x"}, False),
+        (110, {offset + 1: b"%d" % offset for offset in range(100, 109)}, False),  # what follows, moved by one
+        (102, {101: b"100"}, False),
+        (100, {}, False),  # no marker there
+    ],
+)
+def test_nothing_stands_behind_a_repeated_marker(end: int, behind: dict[int, bytes], right: bool) -> None:
+    """It is at offset 100, in the place of a record, and the partition has halted for it."""
+    name, detail = ("t", 0), "t-0: the source has a record at offset 100, and the destination a marker; its log ends"
+    here = {offset: b"%d" % offset for offset in range(200)}
+    there = {offset: one for offset, one in here.items() if offset < 100} | behind
+    stage: Any = SimpleNamespace(
+        source=SimpleNamespace(ends=lambda names, committed=False: {name: 200}),
+        destination=SimpleNamespace(ends=lambda names: {name: end}),
+        mirrors=[SimpleNamespace(halts={name: SimpleNamespace(detail=detail)})],
+        halts=SimpleNamespace(expected={}), look=lambda: None, figure=lambda _: None,
+    )  # fmt: skip
+    nemesis._filled(stage, [name])
+    assert (judge(name, stage.halts.expected[name], here, there, end) == []) is right
 
 
 def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:
