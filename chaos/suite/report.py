@@ -5,7 +5,8 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 from statistics import median
 
-from chaos.suite.results import Row
+from chaos.suite.audits import IDENTICAL, NOT_RUN
+from chaos.suite.results import AUDITED, Row
 
 __all__ = ["beside", "markdown", "recovery"]
 
@@ -70,6 +71,8 @@ def beside(document: str, rows: Sequence[Row]) -> str | None:
     if not _COMPLETE.search(document) or not rows:
         return None
     parts = [f"{_AGAIN}\n\nAfter the complete run; it replaces nothing of it.\n\n{_table(list(rows), runs=True)}"]
+    if failed := [row for row in rows if not row.held]:
+        parts.append("What did not hold:\n\n" + "\n".join(map(_failure, failed)) + "\n")
     parts.extend("\n".join(map(tell, rows)) + "\n" for tell in (_evidence, _measured))
     parts.append(_provenance(rows).replace("## ", "### ", 1))
     section = "\n".join(parts) + "\n"
@@ -105,8 +108,9 @@ def _summary(rows: Sequence[Row], names: Collection[str]) -> str:
 
 
 def _audited(rows: Sequence[Row]) -> str:
-    count = sum(row.audit == "identical" for row in rows)
-    return f"The audit found {count} identical; {sum(row.audit == 'not run' for row in rows)} were not audited."
+    count = sum(row.audit == IDENTICAL for row in rows)
+    without = sum(row.audit in (NOT_RUN, *AUDITED) for row in rows) - count
+    return f"The audit found {count} identical; {without} were not audited."
 
 
 def _table(rows: list[Row], *, runs: bool = False) -> str:
@@ -130,7 +134,7 @@ def _table(rows: list[Row], *, runs: bool = False) -> str:
 
 def _coverage(row: Row) -> str:
     """Returns the audit's verdict and its coverage."""
-    if row.audit == "not run" or row.audited == row.topics:
+    if row.audit == NOT_RUN or row.audit in AUDITED[1:] or row.audited == row.topics:
         return row.audit
     return f"{row.audit}, {row.audited} of {row.topics} topics"
 
@@ -139,7 +143,7 @@ def _failure(row: Row) -> str:
     said = [problem.splitlines()[0][:400] for problem in row.problems[:4]]
     if row.repetitions < row.wanted:
         said.append(f"it struck {row.repetitions} times of {row.wanted}")
-    if row.audit not in ("identical", "not run"):
+    if row.audit not in AUDITED and (row.audit != NOT_RUN or not row.problems):
         said.append(f"audit: {row.audit}")
     return f"* `{row.scenario}`: " + "; ".join(said)
 
