@@ -3,7 +3,7 @@
 A worker that crashes and is started again goes on copying, and everything may be right in the end. It still crashed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
@@ -61,6 +61,14 @@ class Conduct:
             self.problems.append(f"mirror run did not drain, between healthy clusters, and ended with exit code {code}")
         elif code not in (right if drained else (EXIT_FAILED,)):
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
+
+    def outlived(self, pids: Sequence[int]) -> None:
+        """Note that workers went on after their supervisor had ended."""
+        self.problems.append(f"workers of mirror run outlived it: {list(pids)}")
+
+    def stayed(self, group: str) -> None:
+        """Note that the group still has its members, long after it ended."""
+        self.problems.append(f"mirror run ended, and {group} still has it as a member")
 
     def stray(self, line: str) -> None:
         """Note a line that is no event."""

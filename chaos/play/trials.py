@@ -82,6 +82,7 @@ class Trials:
             time.sleep(NOW_AND_THEN_S)
         out.tries += count
         out.missed = lacking
+        out.lacked += [", ".join(lacking)] * bool(lacking)
         out.repetitions += min(count, *(self._times(one) for one in needed))
 
     def _times(self, what: Evidence) -> int:

@@ -15,6 +15,7 @@ class Outcome:
         repetitions: number of repetitions that struck.
         tries: number carried out, whether they struck or not.
         missed: evidence that the last one lacked, if it did not strike.
+        lacked: evidence that each try lacked that did not strike, in words.
         compared: both sides, record by record, by plain consumers at both isolation levels.
         prefixes: number of source records compared with the copies of partitions that halted.
         halted: reasons of the halts that were intended.
@@ -29,6 +30,7 @@ class Outcome:
     repetitions: int = 0
     tries: int = 0
     missed: list[str] = field(default_factory=list)
+    lacked: list[str] = field(default_factory=list)
     compared: Comparison = field(default_factory=Comparison)
     prefixes: int = 0
     halted: list[str] = field(default_factory=list)

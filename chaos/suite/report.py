@@ -1,6 +1,7 @@
 """Writes docs/results/failures.md from the rows of what was run."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from statistics import median
@@ -149,7 +150,8 @@ def _failure(row: Row) -> str:
 
 
 def _evidence(row: Row) -> str:
-    return f"* `{row.scenario}`: " + "; ".join(row.evidence)
+    lacked = ", ".join(f"{count} x {one}" for one, count in Counter(row.lacked).items())
+    return f"* `{row.scenario}`: " + "; ".join([*row.evidence, *([f"missed tries lacked: {lacked}"] if lacked else [])])
 
 
 def _measured(row: Row) -> str:

@@ -37,6 +37,7 @@ class Row:
         tries: number carried out, whether they struck or not.
         wanted: repetitions asked for.
         evidence: the evidence that it struck, in words.
+        lacked: evidence that each try lacked that did not strike, in words.
         records: number compared.
         prefixes: records compared of partitions that halted, up to the halt.
         lost, doubled, misplaced: numbers of them.
@@ -67,6 +68,7 @@ class Row:
     tries: int = 0
     wanted: int = 0
     evidence: list[str] = dataclasses.field(default_factory=list)
+    lacked: list[str] = dataclasses.field(default_factory=list)
     records: int = 0
     prefixes: int = 0
     lost: int = 0

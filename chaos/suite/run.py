@@ -355,6 +355,7 @@ def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenari
 
 def _add(row: Row, outcome: Outcome) -> None:
     row.tries += outcome.tries
+    row.lacked += outcome.lacked
     if not outcome.repetitions and not outcome.problems:  # what did not strike shows nothing
         return
     row.repetitions += outcome.repetitions

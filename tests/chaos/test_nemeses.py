@@ -10,13 +10,14 @@ import pytest
 
 from chaos.errors import ChaosError
 from chaos.judging.halting import judge
-from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw
+from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw, processes
 from chaos.nemeses import scenarios as nemesis
 from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
 from chaos.nemeses.play import moments, play
+from chaos.play.conduct import Conduct
 from chaos.scenario import SCENARIOS
 from chaos.suite.plan import Plan, from_environment
-from lab.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
+from lab.evidence import BROKER_KILLED, JOINED_AND_LEFT, STRUCK, WORKER_KILLED, Evidence, Record
 
 SEEDS = range(300)
 MENU = list(NEMESES.values())
@@ -121,6 +122,34 @@ def test_nothing_stands_behind_a_repeated_marker(end: int, behind: dict[int, byt
     )  # fmt: skip
     nemesis._filled(stage, [name])
     assert (judge(name, stage.halts.expected[name], here, there, end) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("after", "problems"),
+    [([], 0), ([{"third-2-1"}], 1), ([None], 0)],  # None: its coordinator does not answer
+)
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_mirror_that_stays_in_its_group(
+    monkeypatch: pytest.MonkeyPatch, after: list[set[str] | None], problems: int, how: str
+) -> None:
+    """It joined and it was ended, so the fault struck; that the group still has it then is the mirror's fault."""
+    told: list[set[str] | None] = [{"third-2-1"}]
+    monkeypatch.setattr(processes, "member_ids", lambda *_: told[-1])
+    monkeypatch.setattr(processes, "up", lambda _: [1])
+    record, conduct = Record(), Conduct()
+
+    def ended() -> None:
+        told.extend(after or [set()])
+
+    third = SimpleNamespace(stop=ended, kill=ended, conduct=conduct)
+    stage: Any = SimpleNamespace(
+        mirrors=[0, 1], source=None, group="g", start_mirror=lambda **_: third, seen=record.note,
+        soon=lambda condition, _: bool(condition()),
+    )  # fmt: skip
+    drawn = Strike(nemesis="third-mirror", place=GROUP[0], begins_s=0, ends_s=1, chance=int(how == "kill"))
+    list(processes.third_mirror(stage, drawn))
+    assert record.since(0)[JOINED_AND_LEFT.name] == 1
+    assert len(conduct.problems) == problems
 
 
 def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:

@@ -78,6 +78,18 @@ def test_a_try_that_did_not_strike_is_made_again_and_not_counted() -> None:
     assert (stage.outcome.repetitions, stage.outcome.tries, stage.outcome.missed) == (2, 5, [])
 
 
+def test_a_missed_try_says_what_it_lacked() -> None:
+    two = BROKER_KILLED.times(2)
+    stage = FakeStage(replace(ONE, struck=(WORKER_KILLED, two)), 1)
+    strikes = iter([{WORKER_KILLED: 1}, {BROKER_KILLED: 1}, {WORKER_KILLED: 1, BROKER_KILLED: 2}])
+    for _ in Trials(stage, settle_s=0).repeat():
+        for what, count in next(strikes).items():
+            stage.record.note(what, count)
+    assert stage.outcome.lacked == [
+        f"{two} was seen 0 times", f"{WORKER_KILLED} was seen 0 times, {two} was seen 1 times"
+    ]  # fmt: skip
+
+
 def test_a_fault_that_never_strikes_fails() -> None:
     stage = FakeStage(ONE, 2)
     with pytest.raises(ChaosError, match=f"did not strike in {TRIES} tries: worker killed"):

@@ -14,7 +14,8 @@ from chaos.play.conduct import BY_ITSELF, BY_SIGKILL, Conduct
 from chaos.play.halts import Halts
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.stage import Stage
-from lab.evidence import WORKER_ENDED, WORKER_KILLED
+from chaos.witness import kernel
+from lab.evidence import MIRROR_KILLED, WORKER_ENDED, WORKER_KILLED
 from mirror.service.child import ending
 
 DIED: dict[str, Any] = {"event": "worker_died", "worker": 1, "pid": 7, "detail": "ended by SIGKILL", "level": "warning"}
@@ -191,6 +192,17 @@ def test_a_mirror_that_crashes_just_before_it_is_killed(mirror: MirrorProcess, p
     processes.code = -6
     mirror.kill()
     assert mirror.conduct.problems[1:] == ["mirror run ended by itself, with exit code -6: nobody ordered it"]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_workers_that_outlive_their_supervisor(
+    mirror: MirrorProcess, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Two workers of one partition: the fault struck, and the mirror was wrong."""
+    monkeypatch.setattr(kernel, "await_gone", lambda pids: False)
+    getattr(mirror, how)()
+    assert mirror.conduct.problems[0] == "workers of mirror run outlived it: [4000000]"
+    assert mirror.record.since(0)[MIRROR_KILLED.name] == int(how == "kill")
 
 
 def test_a_mirror_that_is_killed_twice(mirror: MirrorProcess) -> None:

@@ -43,6 +43,7 @@ class FakeStage:
         self.repetitions = 1
         self.outcome = Outcome(
             repetitions=int(strikes), tries=1, missed=[] if strikes else ["worker killed was seen 0 times"],
+            lacked=[] if strikes else ["worker killed was seen 0 times"],
             audited=[f"topic-{scenario.name}"], topics=2,
         )  # fmt: skip
         self.processes = SimpleNamespace(folder=folder)
@@ -175,7 +176,9 @@ def test_a_stage_that_did_not_strike_is_played_again(broken: set[str], misses: d
     rows = {row.scenario: row for row in run(plan, Told())}
     assert all(row.held for row in rows.values())
     assert [(rows[name].repetitions, rows[name].tries) for name in NAMES[:2]] == [(1, TRIES), (1, 1)]
-    assert f"| 1 of {TRIES} |" in (plan.out / "failures.md").read_text()
+    text = (plan.out / "failures.md").read_text()
+    assert f"| 1 of {TRIES} |" in text
+    assert "; missed tries lacked: 4 x worker killed was seen 0 times\n" in text
 
 
 def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
