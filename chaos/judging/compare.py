@@ -43,6 +43,12 @@ class Comparison:
         self.misplaced += other.misplaced
         self.examples = (self.examples + other.examples)[: 4 * _SHOWN]
 
+    def count(self, other: "Comparison") -> None:
+        """Add what another one found; its records are counted elsewhere, and its places are told in other words."""
+        self.lost += other.lost
+        self.doubled += other.doubled
+        self.misplaced += other.misplaced
+
     def _note(self, kind: str, places: list[str]) -> None:
         if places:
             more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""

@@ -67,8 +67,9 @@ def verify(stage: "Stage") -> None:
     views: list[tuple[str, Isolation]] = [
         (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
     ]  # fmt: skip
+    read_by = read_together(views, whole)
     # Strangers' aborted records are no part of the copy, but read_uncommitted consumers get them.
-    read_by = read_together(views[: 2 if stage.strangers else 3], whole)
+    read_by[-1] = _without(stage.strangers, read_by[0], read_by[-1])
     if stage.scenario.exact:
         here, *found_there = (_since(stage.since, one) for one in read_by)
     else:
@@ -78,6 +79,7 @@ def verify(stage: "Stage") -> None:
     found = next((one for one in comparisons if not one.identical), comparisons[0])
     out.compared.add(found)
     out.problems += found.examples
+    out.was_compared = True
     if not found.records:
         out.problems.append("nothing was compared: the source holds no record")
     if stage.scenario.exact:
@@ -103,6 +105,18 @@ def _both(names: Sequence[Name], what: str, *tell: Callable[[Sequence[Name]], Of
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
     """Returns the part of a reading that is compared."""
     return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
+
+
+def _without(strangers: Mapping[Name, int], here: Reading, there: Reading) -> Reading:
+    """Returns a reading of the destination without the strangers' own records: what the source does not have, in their
+    partitions, if that are as many as they wrote."""
+    out = dict(there)
+    for name, count in strangers.items():
+        known = set(here.get(name, {}).values())
+        ours = {at: one for at, one in there.get(name, {}).items() if one in known}
+        if name in there and len(there[name]) - len(ours) == count:
+            out[name] = ours
+    return out
 
 
 def _halted(stage: "Stage") -> None:
@@ -133,9 +147,16 @@ def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
         halting = stage.halts.expected[name]
         right = here[name] if halting.right is None else halting.right
         if not stage.scenario.exact:
-            out.problems += judge_order(name, halting, right, there[name])
+            wrong = judge_order(name, halting, right, there[name])
+            first = dict(list(right.items())[: len(there[name])])
             out.prefixes += len(there[name])
-            continue
-        out.problems += judge(name, halting, right, there[name], ends[name])
-        copied = min(ends[name] - halting.strangers, halting.ends[1])
-        out.prefixes += sum(offset < copied for offset in right)
+            found = compare_order({name: first}, {name: there[name]})
+        else:
+            wrong = judge(name, halting, right, there[name], ends[name])
+            copied = min(ends[name] - halting.strangers, halting.ends[1])
+            first, held = ({at: one for at, one in all_of.items() if at < copied} for all_of in (right, there[name]))
+            out.prefixes += len(first)
+            found = compare({name: first}, {name: held})
+            found.misplaced += sum(at >= copied for at in there[name]) if halting.unseen else 0
+        out.problems += wrong
+        out.compared.count(found)

@@ -98,13 +98,15 @@ def _summary(rows: Sequence[Row], names: Collection[str]) -> str:
     at = f", at commit {commits}" if commits else ""
     missing = [name for name in names if name not in {row.scenario for row in rows}]
     lacking = f" **Not played yet: {', '.join(missing)}.**" if missing else ""
+    failed = sum(row.uncompared for row in rows)
+    uncompared = f" **{failed} stages failed before both sides were compared.**" if failed else ""
     halts = sum(sum(row.halted.values()) for row in rows)
     return (
         f"**{held} of {len(rows)} scenarios held**{at}, over {sum(row.repetitions for row in rows)} strikes in "
         f"{sum(row.tries for row in rows)} tries, and "
         f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
         f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
-        f"{halts} partitions halted as intended. {_audited(rows)}{lacking}\n"
+        f"{halts} partitions halted as intended. {_audited(rows)}{uncompared}{lacking}\n"
     )
 
 
@@ -125,12 +127,20 @@ def _table(rows: list[Row], *, runs: bool = False) -> str:
         halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
         halted += f" ({row.prefixes})" if row.prefixes else ""
         does = f"{row.does} (at {row.commit}, {row.at})" if runs else row.does
+        found = [_counted(row, count) for count in (row.lost, row.doubled, row.misplaced)]
         cells = (
-            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
-            row.misplaced, halted, recovery(row), _coverage(row), "yes" if row.held else "**no**",
+            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, *found, halted, recovery(row),
+            _coverage(row), "yes" if row.held else "**no**",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _counted(row: Row, count: int) -> str:
+    """Returns a number of records, or that nobody counted some of them: a stage failed before it was compared."""
+    if not row.uncompared:
+        return str(count)
+    return f"{count}, not all compared" if count or row.records else "not compared"
 
 
 def _coverage(row: Row) -> str:

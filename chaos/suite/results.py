@@ -41,6 +41,7 @@ class Row:
         records: number compared.
         prefixes: records compared of partitions that halted, up to the halt.
         lost, doubled, misplaced: numbers of them.
+        uncompared: number of stages that failed before both sides were compared.
         halted: intended halts by reason.
         recover_s: seconds of recovery, of each repetition.
         audit: identical, different, not run, left out of the run, nothing to audit, or why it could not be run.
@@ -74,6 +75,7 @@ class Row:
     lost: int = 0
     doubled: int = 0
     misplaced: int = 0
+    uncompared: int = 0
     halted: dict[str, int] = dataclasses.field(default_factory=dict)
     recover_s: list[float] = dataclasses.field(default_factory=list)
     audit: str = NOT_RUN

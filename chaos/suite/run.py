@@ -366,6 +366,7 @@ def _add(row: Row, outcome: Outcome) -> None:
     row.lost += outcome.compared.lost
     row.doubled += outcome.compared.doubled
     row.misplaced += outcome.compared.misplaced
+    row.uncompared += not outcome.was_compared
     row.halted = dict(Counter(row.halted) + Counter(outcome.halted))
     row.notes = dict(Counter(row.notes) + Counter(outcome.notes))
     row.figures += outcome.figures

@@ -44,7 +44,7 @@ class FakeStage:
         self.outcome = Outcome(
             repetitions=int(strikes), tries=1, missed=[] if strikes else ["worker killed was seen 0 times"],
             lacked=[] if strikes else ["worker killed was seen 0 times"],
-            audited=[f"topic-{scenario.name}"], topics=2,
+            audited=[f"topic-{scenario.name}"], topics=2, was_compared=True,
         )  # fmt: skip
         self.processes = SimpleNamespace(folder=folder)
         (log := folder / "broker.log").write_text("what the coordinator did")
