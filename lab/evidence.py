@@ -113,7 +113,10 @@ TOO_FEW_REPLICAS = Evidence(
 THROTTLED = Evidence(
     "throttled", "the throttle time in a broker's answer, beyond the request timeout, seen by the proxy"
 )
-LOG_CUT_BACK = Evidence("acknowledged records lost", "the log end before the election and after it")
+LOG_CUT_BACK = Evidence(
+    "acknowledged records lost", "the log's end before the leader was killed, and after the election: or, if more was "
+    "copied by then, where the mirror found it",
+)  # fmt: skip
 START_NOT_KEPT = Evidence("log start not yet on disk", "the brokers' own checkpoint files when they were killed")
 LANE_HELD = Evidence("backlog held back", "the sizes of the logs on disk: it had a backlog, and took none of it")
 RIGHT_MISSED = Evidence("right missed", "an authorizer's error code in a broker's answer to the mirror, by the proxy")
@@ -130,11 +133,14 @@ WRONG_ANSWER = Evidence("wrong answer given", _PROXY)
 WATCHED = Evidence("request seen", _PROXY)
 REPLAYED = Evidence("late copy answered", "the broker's answer to the proxy")
 DELAYED = Evidence("frames delayed", _PROXY)
+BOTH_DELAYED = Evidence("frames delayed at both sides", "the record of the proxy before each side")
 STALLED = Evidence("frames stalled", _PROXY)
 RECONNECTED = Evidence("new connections", _PROXY)
 SLOWED = Evidence("frames slowed by a second", _PROXY)
 REFUSED = Evidence("connection refused", "the kernel's word to the mirror, in its log")
-HELD_BACK = Evidence("partition waits for its marker", "its log ends at the destination and the source, while held")
+HELD_BACK = Evidence(
+    "partition waits for its marker", "its end at the destination, twice while held: the same, below the source's"
+)  # fmt: skip
 
 # -- data --------------------------------------------------------------------------------------------------------------
 

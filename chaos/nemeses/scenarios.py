@@ -56,7 +56,7 @@ def _play(stage: Stage) -> None:
         before_it_is_remade(stage)
         stage.start_mirror(workers=1)
         menu = EVERY if any(plan.name == f"{stage.prefix}-{LOSING[0]}" for plan in stage.topics) else USUAL
-        schedule = draw(stage.draw, menu, len(menu))
+        schedule = draw(f"{stage.scenario.name}/{stage.draw}", menu, len(menu))
         stage.figure(f"seed {stage.draw}: {'; '.join(map(str, schedule))}")
         play(stage, schedule)
         stage.pair.heal()

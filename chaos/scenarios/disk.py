@@ -25,7 +25,7 @@ from chaos.producers.writing import add, transactional
 from chaos.scenario import scenario
 from chaos.scenarios.data import GROUP, SHAPE
 from chaos.waiting import NOW_AND_THEN_S, PATIENCE_S, until
-from lab.evidence import DAMAGED
+from lab.evidence import DAMAGED, WORKER_KILLED
 from lab.proxy import Direction
 from mirror.records.header import HEADER_SIZE
 
@@ -233,7 +233,7 @@ def tell(stage: Stage, halted: list[Flipped]) -> None:
 
 
 @scenario("disk-source", group=GROUP, full=504, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH), bare=True,
-          damages=True, struck=(DAMAGED,),
+          damages=True, struck=(DAMAGED, WORKER_KILLED),
           does="bits turn over in the source's segments, each byte of a header in turn; kill -9")  # fmt: skip
 def source(stage: Stage) -> None:
     stage.create_topics()
@@ -268,11 +268,11 @@ def source(stage: Stage) -> None:
     if halted:
         stage.halts.others_go_on()
     stage.outcome.problems += judge(stage, flips, halted, written)
-    stage.trials.counted(len(flips))
+    stage.trials.counted(len(flips), once=(WORKER_KILLED,))
 
 
 @scenario("disk-destination", group=GROUP, full=216, quick=72, per_stage=72, shape=SHAPE, topics=(*KINDS, FRESH),
-          bare=True, damages=True, struck=(DAMAGED,),
+          bare=True, damages=True, struck=(DAMAGED, WORKER_KILLED),
           does="the same in the destination's segments, mostly in the last batch; kill -9")  # fmt: skip
 def destination(stage: Stage) -> None:
     stage.create_topics()
@@ -297,7 +297,7 @@ def destination(stage: Stage) -> None:
     if halted:
         stage.halts.others_go_on()
     stage.outcome.problems += judge_behind(stage, flips, halted, before)
-    stage.trials.counted(len(flips))
+    stage.trials.counted(len(flips), once=(WORKER_KILLED,))
 
 
 def alike(stage: Stage, names: list[Name]) -> Iterator[str]:

@@ -78,7 +78,7 @@ def epoch_rollover(stage: Stage) -> None:
                 stage.mirror.stop()
                 stage.mirror.start()
             transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
-            stage.recovered()
+            stage.caught_up()  # of the kill before, too, and of what was written since
             stage.mirror.kill_worker()
             kills += 1
         stage.recovered()

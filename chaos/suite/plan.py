@@ -6,7 +6,7 @@ CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; each
 CHAOS_CONTINUE=1   goes on with a complete run that was interrupted, of the same code and with the same settings
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       the seed of random nemeses: N for a scenario's first try, N + 1 for the next, and so on. The row
-                   shows it; by default another one in each run
+                   shows it; by default another one in each run. Scenarios of one seed have different schedules
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
 CHAOS_PACE=0.4     the writers' rates, as a part of the scenarios' own (1; in a quick run 0.35): for a machine
                    whose mirrors cannot keep up with them, where each recovery would wait for a backlog

@@ -35,6 +35,21 @@ def test_a_seed_gives_what_it_gave_on_any_machine() -> None:
     assert [(strike.nemesis, strike.place) for strike in drawn] == [("a", "x"), ("b", "z"), ("a", "x")]
 
 
+def test_scenarios_of_one_seed_have_schedules_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has one seed: otherwise eight scenarios would try one order of events. A told seed gives it again."""
+    played: dict[str, list[object]] = {}
+    monkeypatch.setattr(nemesis, "before_it_is_remade", lambda _: None)
+    for name in ("nemeses-exact", "nemeses-mapped", "nemeses-exact"):
+        monkeypatch.setattr(nemesis, "play", lambda _, drawn: played.setdefault(name, []).append(drawn))  # noqa: B023
+        stage = SimpleNamespace(
+            scenario=SCENARIOS[name], draw=338, topics=(), prefix="p", repeat=lambda: [0], recovered=lambda: None,
+            start_mirror=lambda **_: None, figure=lambda _: None, halts=SimpleNamespace(expected={}),
+            pair=SimpleNamespace(heal=lambda: None),
+        )  # fmt: skip
+        nemesis._play(stage)  # type: ignore[arg-type]
+    assert played["nemeses-exact"][0] == played["nemeses-exact"][1] != played["nemeses-mapped"][0]
+
+
 def test_strikes_overlap_and_never_at_one_place() -> None:
     for seed in SEEDS:
         overlap(draw(seed, MENU, STRIKES))

@@ -119,9 +119,31 @@ def test_what_cannot_be_made_again_ends_its_stage() -> None:
 
 def test_evidence_may_come_late() -> None:
     stage = FakeStage(ONE, 1)
-    stage.looked = lambda: stage.record.note(WORKER_KILLED)
+    stage.looked = lambda: stage.record.note(WORKER_KILLED, int(stage.looks == 2))
     assert len(list(Trials(stage).repeat())) == 1
-    assert stage.outcome.repetitions == stage.looks == 1
+    assert stage.outcome.repetitions == 1
+    assert stage.looks == 2
+
+
+def test_what_was_said_before_a_try_is_no_evidence_of_it() -> None:
+    """A mirror's lines are dated when they are read: those of the try before are read first."""
+    stage = FakeStage(ONE, 1)
+    said = [WORKER_KILLED]
+    stage.looked = lambda: stage.record.note(said.pop()) if said else None
+    with pytest.raises(ChaosError, match="did not strike"):
+        list(Trials(stage, settle_s=0.01).repeat())
+
+
+@pytest.mark.parametrize(("killed", "counted"), [(1, 72), (0, 0)])
+def test_many_at_once_with_one_kill(killed: int, counted: int) -> None:
+    stage = FakeStage(replace(ONE, struck=(BROKER_KILLED, WORKER_KILLED)), 72)
+    trials = Trials(stage, settle_s=0)
+    trials.begin()
+    stage.record.note(BROKER_KILLED, 72)
+    stage.record.note(WORKER_KILLED, killed)
+    trials.counted(72, once=(WORKER_KILLED,))
+    assert stage.outcome.repetitions == counted
+    assert bool(stage.outcome.missed) is not bool(killed)
 
 
 def test_many_at_once() -> None:
