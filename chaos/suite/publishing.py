@@ -1,7 +1,7 @@
 """Where the results of a run go.
 
-Rows are kept from the first on, in the folder where the run works: a complete run's in ``chaos.json``, so that it can
-go on if it is interrupted, and those of scenarios that are played by themselves in ``alone.json``.
+Rows are kept from the first on, in the folder where the run works: a complete run's in ``build/chaos.json``, so that it
+can go on if it is interrupted, and those of scenarios that are played by themselves in ``build/alone.json``.
 ``docs/results/failures.md``, and the rows that it was made from in ``chaos/out/chaos.json``, change only when a
 complete run has come to its end, its last audit included, or when a scenario that was played by itself has a row beside
 a complete run's. Where that run's rows are not at hand, because it was on another machine, the row goes into its report

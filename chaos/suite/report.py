@@ -17,25 +17,35 @@ _HEAD = """\
 What was done to `mirror` and to the brokers around it, and what came of it. Written by `make chaos` from what was run;
 do not edit.
 
-A steady stream of real producers (librdkafka and Kafka's own; idempotent and transactional, one transaction in five
-aborted; all codecs) writes to the source while the fault happens. Then the stream ends, the mirror catches up and is
-stopped, and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly
-what a read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and
-timestamps, and the logs have to end at the same offset. After that `mirror audit` compares the batches.
+Real producers write to the source while the fault happens: in most scenarios librdkafka's, idempotent and
+transactional (one transaction in five aborted), uncompressed or with lz4, snappy or zstd; in some also Kafka's own,
+with gzip; in few, the scenario writes all records itself. Then the stream ends, the mirror catches up and is stopped,
+and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly what a
+read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and timestamps,
+and the logs have to end at the same offset. Where the flow is *mapped*, offsets and ends differ: it has to be the
+same records, in the same order, each once. What retention, DeleteRecords or a cleaner has taken from one side is not
+compared there; of a partition that is compacted at both sides, only the last record of each key is. Records that the
+scenario itself adds at the destination are left out. After that `mirror audit` compares the batches.
 
 * **lost**: records of the source that the destination's partition lacks. **doubled**: more often there than at the
-  source. **misplaced**: at another offset, or not of the source at all.
+  source. **misplaced**: at another offset (mapped: in another order), or not of the source at all. Counted by that
+  comparison, and by those of what was copied before a halt, or behind damage on disk. What acknowledgements of the
+  writers, offsets that were told as skipped, Kafka's own consumer or a wait in vain show is not counted: it is under
+  *What did not hold*. *Not compared*: the scenario had failed before.
 * **struck**: how often the fault was seen to strike, by the record of the proxy, of the brokers or of the kernel, of
-  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence. A
-  death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
+  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence, and
+  what such tries lacked. A death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
 * **nemeses**: faults that are drawn from a seed, several at once. The seed of each schedule is told under *Figures*;
   `CHAOS_SEED` plays it again. There, what the writers were acknowledged is compared with both sides as well.
 * **halted**: partitions that stopped as they should, with the one right reason; what had been copied of them is the
-  source's, record by record (the records in brackets), and every other partition went on meanwhile (see the figures).
-* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
-  Clusters, producers, the mirror and whatever else the machine does share its cores: the last table has its load.
+  source's, record by record (the records in brackets), and every other partition that is written to went on meanwhile
+  (see the figures).
+* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst);
+  none where no fault ends. Clusters, producers, the mirror and whatever else the machine does share its cores: the last
+  table has its load.
 * **audit**: what `mirror audit` said, and of how many topics: it leaves out those that halted, that somebody else wrote
-  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held.
+  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held, or the run ended first:
+  then it did not hold. *Nothing to audit* if it leaves out all of them.
 * **held**: yes, if there was nothing else than what was intended.
 """
 

@@ -154,10 +154,15 @@ def test_a_delay_at_one_side_alone(sides: tuple[int, int], struck: bool) -> None
     records = [Record(), Record()]
     for name, record in zip(("source", "destination"), records, strict=True):
         setattr(stage, name, SimpleNamespace(network=SimpleNamespace(record=record, delay=lambda _: None)))
-    for record, count in zip(records, sides, strict=True):
-        record.note(DELAYED, count)
+    for record in records:
+        record.note(DELAYED)  # of before
     stage.repeat = lambda: iter([0])
-    stage.mirror.kill_worker = lambda: [record.note(DELAYED, n) for record, n in zip(records, sides, strict=True)]
+
+    def killed() -> None:
+        for record, count in zip(records, sides, strict=True):
+            record.note(DELAYED, count)
+
+    stage.mirror.kill_worker = killed
     network.delay(stage)
     assert stage.record.since(0)[BOTH_DELAYED.name] == int(struck)
 
