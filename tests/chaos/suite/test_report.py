@@ -124,6 +124,18 @@ def test_what_was_not_audited_did_not_hold() -> None:
         assert f"audit: {one}" in report.markdown([row("a", audit=one)])
 
 
+def test_what_was_not_compared_is_not_told_as_nothing_lost() -> None:
+    """1. All of it. 2. One of several stages. 3. None."""
+    rows = [row("a", records=0, uncompared=1, problems=["x"]), row("b", uncompared=1, lost=2, problems=["x"]), row("c")]
+    text = report.markdown(rows)
+    assert "**2 stages failed before both sides were compared.**" in text
+    assert "stages failed" not in report.markdown(rows[2:])
+    told = {name: next(line for line in text.splitlines() if f"| `{name}`" in line) for name in "abc"}
+    assert "| 0 | not compared | not compared | not compared |" in told["a"]
+    assert "| 100 | 2, not all compared | 0, not all compared | 0, not all compared |" in told["b"]
+    assert "| 100 | 0 | 0 | 0 |" in told["c"]
+
+
 def test_the_report_says_what_code_was_run_and_what_is_missing() -> None:
     rows = [
         row("a", commit="c0ffee"), row("b", commit="c0ffee", problems=["lost"]),
