@@ -67,7 +67,7 @@ def missing(needed: Iterable[Evidence], seen: Counter[str]) -> list[str]:
 # -- processes of the mirror -------------------------------------------------------------------------------------------
 
 WORKER_KILLED = Evidence("worker killed", "its supervisor reaped it after our SIGKILL")
-MIRROR_KILLED = Evidence("mirror killed", "its exit status is that of our SIGKILL, and its workers are gone")
+MIRROR_KILLED = Evidence("mirror killed", "its exit status is that of our SIGKILL")
 WORKER_ENDED = Evidence("worker ended", "its supervisor reaped it after our SIGTERM, with exit code 0")
 WORKER_FROZEN = Evidence("worker frozen", "the kernel had it stopped until we let it go on")
 TAKEN_OVER = Evidence(
@@ -87,7 +87,7 @@ OFFSETS_DELETED = Evidence("committed offsets deleted", "the coordinator had the
 
 MIRROR_RESTARTED = Evidence("mirror restarted", "it ended at SIGTERM, and another process of it runs")
 SUPERVISOR_FROZEN = Evidence("supervisor frozen", "the kernel had it stopped until we let it go on")
-JOINED_AND_LEFT = Evidence("a mirror joined and left", "the group's coordinator listed it, and does so no more")
+JOINED_AND_LEFT = Evidence("a mirror joined and left", "the group's coordinator listed it, and we ended it")
 WORKER_REPLACED = Evidence("worker replaced", "the kernel has another process of its number")
 RELOADED = Evidence("configuration reloaded", "the answer of the mirror, its metrics and its status show that change")
 STRUCK = Evidence("nemeses of the schedule", "each by the evidence that it names in chaos/nemeses, on its own record")
@@ -104,9 +104,7 @@ MARKER_WAITED = Evidence(
     "marker in a frozen broker's socket", "the proxy delivered it, the broker answered when it woke"
 )
 MARKERS = Evidence("markers written", "control batches in the destination's log since the repetition began")
-REBATCHED = Evidence(
-    "batches put together", "batches of data in both logs since the repetition began: the destination has fewer"
-)
+WAITED = Evidence("batches waited", "the ends of both logs while the worker was frozen")
 MARKER_UNDER_WAY = Evidence("marker under way", "the proxy passed it on just before")
 TOO_FEW_REPLICAS = Evidence(
     "too few replicas in sync", "error 19 or 20 in a broker's answer, seen by the proxy; or fewer in sync than "
@@ -115,7 +113,10 @@ TOO_FEW_REPLICAS = Evidence(
 THROTTLED = Evidence(
     "throttled", "the throttle time in a broker's answer, beyond the request timeout, seen by the proxy"
 )
-LOG_CUT_BACK = Evidence("acknowledged records lost", "the log end before the election and after it")
+LOG_CUT_BACK = Evidence(
+    "acknowledged records lost", "the log's end before the leader was killed, and after the election: or, if more was "
+    "copied by then, where the mirror found it",
+)  # fmt: skip
 START_NOT_KEPT = Evidence("log start not yet on disk", "the brokers' own checkpoint files when they were killed")
 LANE_HELD = Evidence("backlog held back", "the sizes of the logs on disk: it had a backlog, and took none of it")
 RIGHT_MISSED = Evidence("right missed", "an authorizer's error code in a broker's answer to the mirror, by the proxy")
@@ -132,11 +133,14 @@ WRONG_ANSWER = Evidence("wrong answer given", _PROXY)
 WATCHED = Evidence("request seen", _PROXY)
 REPLAYED = Evidence("late copy answered", "the broker's answer to the proxy")
 DELAYED = Evidence("frames delayed", _PROXY)
+BOTH_DELAYED = Evidence("frames delayed at both sides", "the record of the proxy before each side")
 STALLED = Evidence("frames stalled", _PROXY)
 RECONNECTED = Evidence("new connections", _PROXY)
 SLOWED = Evidence("frames slowed by a second", _PROXY)
 REFUSED = Evidence("connection refused", "the kernel's word to the mirror, in its log")
-HELD_BACK = Evidence("partition waits for its marker", "its log ends at the destination and the source, while held")
+HELD_BACK = Evidence(
+    "partition waits for its marker", "its end at the destination, twice while held: the same, below the source's"
+)  # fmt: skip
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
@@ -158,7 +162,5 @@ RECREATED = Evidence("topic made anew", "its id, before and after")
 DELETED = Evidence("topic deleted", "the cluster's metadata")
 OVERTAKEN = Evidence("deleted before it was copied", "the source's log start is beyond the destination's end")
 OPEN_TRANSACTION = Evidence("transaction open", "the last stable offset stays below the high watermark")
-WRAPPED = Evidence("sequence wrapped", "headers in the destination's log")
-ANOTHER_PRODUCER = Evidence("another producer id", "headers in the destination's log")
 MANY_TRANSACTIONS = Evidence("transactions ended", "the producers' count, and control batches in the source's log")
 HALF_READ = Evidence("group moved half way", "committed offsets at both sides' coordinators")

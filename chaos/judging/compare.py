@@ -1,7 +1,7 @@
 """Compares both sides record by record: lost, doubled and misplaced records. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chaos.judging.reading import Reading
@@ -42,6 +42,12 @@ class Comparison:
         self.doubled += other.doubled
         self.misplaced += other.misplaced
         self.examples = (self.examples + other.examples)[: 4 * _SHOWN]
+
+    def count(self, other: "Comparison") -> None:
+        """Add what another one found; its records are counted elsewhere, and its places are told in other words."""
+        self.lost += other.lost
+        self.doubled += other.doubled
+        self.misplaced += other.misplaced
 
     def _note(self, kind: str, places: list[str]) -> None:
         if places:
@@ -102,10 +108,11 @@ def compare_order(source: Reading, destination: Reading) -> Comparison:
     return out
 
 
-def compare_ends(what: str, source: Offsets, destination: Offsets) -> list[str]:
-    """Returns the places where the logs' ends (or starts) differ, in words."""
+def compare_ends(what: str, names: Iterable[Name], source: Offsets, destination: Offsets) -> list[str]:
+    """Returns the partitions whose logs' ends (or starts) differ, or are not known, in words."""
     return [
-        f"{what} of {topic}-{index} is {offset} at the source and {destination.get((topic, index))} at the destination"
-        for (topic, index), offset in source.items()
-        if destination.get((topic, index)) != offset
+        f"{what} of {topic}-{index} is {source.get((topic, index))} at the source and "
+        f"{destination.get((topic, index))} at the destination"
+        for topic, index in names
+        if (topic, index) not in source or destination.get((topic, index)) != source[topic, index]
     ]

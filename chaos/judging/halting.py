@@ -18,6 +18,8 @@ class Halting:
         right: the source's records when they could be copied (offset -> digest); None: those that it has in the end.
         strangers: number of offsets after the copy that the act itself wrote at the destination.
         under_way: at most this many of the copy's next offsets may follow those: sent before they were noticed.
+        unseen: True if the strangers' offsets are markers: no consumer, of either isolation level, is given anything
+            behind the copy.
     """
 
     reason: str
@@ -25,6 +27,7 @@ class Halting:
     right: Mapping[int, bytes] | None = None
     strangers: int = 0
     under_way: int = 0
+    unseen: bool = False
 
 
 def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes], end: int) -> list[str]:
@@ -53,6 +56,8 @@ def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mappin
     behind = {offset - end + copied + late: one for offset, one in there.items() if offset >= end - late}
     if any(here.get(offset) != one for offset, one in behind.items()):
         found.append(f"{label} halted, and what stands behind the strangers' records is not the source's next")
+    if halting.unseen and (shown := sorted(offset for offset in there if offset >= copied)):
+        found.append(f"{label} halted at {copied}, and consumers are given records behind that: at {shown[:5]}")
     if least and not right:
         found.append(f"{label} halted, and nothing of the source was known to compare it with")
     return found

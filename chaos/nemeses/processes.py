@@ -78,9 +78,10 @@ def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
     def listed() -> bool:
         return any(one.startswith(name) for one in member_ids(stage.source, stage.group) or ())
 
-    def gone() -> bool:
+    def has_it() -> bool | None:
+        """Returns None if the coordinator does not answer."""
         found = member_ids(stage.source, stage.group)
-        return found is not None and not any(one.startswith(name) for one in found)
+        return None if found is None else any(one.startswith(name) for one in found)
 
     joined = stage.soon(listed, _COMES_S)
     up(third)
@@ -88,7 +89,9 @@ def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
         third.kill()
     else:
         third.stop()
-    stage.seen(JOINED_AND_LEFT, int(joined and stage.soon(gone, _COMES_S)))
+    stage.seen(JOINED_AND_LEFT, int(joined))
+    if not stage.soon(lambda: has_it() is False, _COMES_S) and has_it():
+        third.conduct.stayed(stage.group)
 
 
 def up(mirror: MirrorProcess) -> list[int]:

@@ -105,7 +105,7 @@ def nemesis(
     return register
 
 
-def draw(seed: int, menu: Sequence[Nemesis], count: int) -> tuple[Strike, ...]:
+def draw(seed: int | str, menu: Sequence[Nemesis], count: int) -> tuple[Strike, ...]:
     """Returns the schedule of a seed, in the order in which the strikes begin.
 
     The same seed gives the same schedule on any machine. No kind comes again before all have come, and none begins at

@@ -3,7 +3,7 @@
 A worker that crashes and is started again goes on copying, and everything may be right in the end. It still crashed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
@@ -47,11 +47,28 @@ class Conduct:
         """Note that `mirror run` is over, and was to run on."""
         self.problems.append(f"mirror run ended by itself, with exit code {code}: nobody ordered it")
 
-    def stopped(self, code: int, *, halts: int) -> None:
-        """Note that it stopped as it was told to, with ``halts`` halted partitions."""
+    def stopped(self, code: int, *, halts: int, healthy: bool = False) -> None:
+        """Note that it stopped as it was told to.
+
+        Args:
+            code: its exit code.
+            halts: number of partitions that had halted.
+            healthy: True if nothing kept it from draining: it had caught up, and both clusters answered.
+        """
+        drained, self._drained = self._drained, True
         right = (EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)
-        if code not in (right if self._drained else (EXIT_FAILED,)):
+        if healthy and not drained:
+            self.problems.append(f"mirror run did not drain, between healthy clusters, and ended with exit code {code}")
+        elif code not in (right if drained else (EXIT_FAILED,)):
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
+
+    def outlived(self, pids: Sequence[int]) -> None:
+        """Note that workers went on after their supervisor had ended."""
+        self.problems.append(f"workers of mirror run outlived it: {list(pids)}")
+
+    def stayed(self, group: str) -> None:
+        """Note that the group still has its members, long after it ended."""
+        self.problems.append(f"mirror run ended, and {group} still has it as a member")
 
     def stray(self, line: str) -> None:
         """Note a line that is no event."""

@@ -163,15 +163,21 @@ class MirrorProcess:
         """Kill (-9) the process that was started (the supervisor), and wait for its end and its workers'."""
         assert self._process is not None
         self.look()  # an end by itself, before this, has to be noticed
-        everyone, ordered = [self.pid, *self.workers()], self.wanted
+        everyone, ordered = sorted({self.pid, *self.workers()}), self.wanted
         self.wanted = False
         sent = self._process.signal(signal.SIGKILL)
         code = self._process.wait(_STOP_TIMEOUT_S)
-        if sent and code == -signal.SIGKILL and kernel.await_gone(everyone):
+        if sent and code == -signal.SIGKILL:
             self.record.note(MIRROR_KILLED)
+            self._await_gone(everyone)
         elif ordered and code is not None and code != -signal.SIGKILL:
             self.conduct.ended(code)
         self._mend()
+
+    def _await_gone(self, pids: list[int]) -> None:
+        """Wait for the end of its processes; one that goes on is a worker beside the next start's."""
+        if not kernel.await_gone(pids):
+            self.conduct.outlived([pid for pid in pids if kernel.alive(pid)] or pids)
 
     def _mend(self) -> None:
         """End a line of the log that was cut short, so that the next start's first line stands alone."""
@@ -208,8 +214,11 @@ class MirrorProcess:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
-    def stop(self) -> int | None:
+    def stop(self, *, healthy: bool = False) -> int | None:
         """Stop it (SIGTERM); returns the exit code.
+
+        Args:
+            healthy: True if it has caught up and nothing is wrong with the brokers: then it has to drain.
 
         Raises:
             ChaosError: it did not end.
@@ -219,8 +228,9 @@ class MirrorProcess:
         self.wanted = False
         if not self.running:
             return self._process.poll()
+        everyone = sorted({self.pid, *self.workers()})
         self._process.signal(signal.SIGTERM)
-        for pid in [self.pid, *self.workers()]:
+        for pid in everyone:
             if kernel.stopped(pid):
                 os.kill(pid, signal.SIGCONT)
         code = self._process.wait(_STOP_TIMEOUT_S)
@@ -228,7 +238,8 @@ class MirrorProcess:
         if code is None:
             self.kill()
             raise ChaosError(f"mirror run did not end within {_STOP_TIMEOUT_S:.0f} s of SIGTERM; {self.told()}")
-        self.conduct.stopped(code, halts=len(self.halts))
+        self._await_gone(everyone)
+        self.conduct.stopped(code, halts=len(self.halts), healthy=healthy)
         return code
 
     def look(self) -> None:

@@ -46,7 +46,8 @@ class Trials:
         self._began_at = 0.0
 
     def begin(self) -> None:
-        """Begin a try: evidence seen from now on belongs to it."""
+        """Begin a try: evidence seen from now on belongs to it. What was said before is read first."""
+        self._stage.look()
         self._began_at = time.monotonic()
 
     def repeat(self) -> Iterator[int]:
@@ -72,17 +73,23 @@ class Trials:
             elif (missed := missed + 1) == TRIES:
                 raise ChaosError(did_not_strike(out.missed))
 
-    def counted(self, count: int = 1) -> None:
-        """Count one more try, or ``count`` made together, and those that struck."""
+    def counted(self, count: int = 1, *, once: Sequence[Evidence] = ()) -> None:
+        """Count one more try, or ``count`` made together, and those that struck.
+
+        Args:
+            count: number of tries.
+            once: evidence that is needed once for all of them; without it, none has struck.
+        """
         out, needed = self._stage.outcome, self._stage.scenario.struck
-        all_of_them = [one.times(one.least * count) for one in needed]
+        all_of_them = [one if one in once else one.times(one.least * count) for one in needed]
         deadline_at = time.monotonic() + self._settle_s
         while (lacking := missing(all_of_them, self.seen())) and time.monotonic() < deadline_at:
             self._stage.look()
             time.sleep(NOW_AND_THEN_S)
         out.tries += count
         out.missed = lacking
-        out.repetitions += min(count, *(self._times(one) for one in needed))
+        out.lacked += [", ".join(lacking)] * bool(lacking)
+        out.repetitions += min(count, *(self._times(one) * (count if one in once else 1) for one in needed))
 
     def _times(self, what: Evidence) -> int:
         """Returns how often it was seen, in tries' worth."""

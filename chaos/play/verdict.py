@@ -7,7 +7,7 @@ from chaos.judging.compare import compare, compare_ends, compare_order
 from chaos.judging.halting import judge, judge_order
 from chaos.judging.keeping import keeping, suffix
 from chaos.judging.reading import Isolation, Reading, read, read_together
-from chaos.play.sides import Name
+from chaos.play.sides import Name, Offsets
 from chaos.waiting import until
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None])
     say("catching up")
     stage.caught_up()
     for mirror in stage.mirrors:
-        mirror.stop()
+        mirror.stop(healthy=True)
         out.problems += [f"{said}; {mirror.told()}" for said in mirror.conduct.problems]
     out.problems += [f"the proxy: {error!r}" for side in stage.pair.sides for error in side.take_errors()]
     say("comparing")
@@ -55,7 +55,7 @@ def _stable(stage: "Stage") -> None:
 
 def verify(stage: "Stage") -> None:
     """Compare by plain consumers at both isolation levels; check end offsets, halts and the copies before halts."""
-    out, names = stage.outcome, stage.copied
+    out, names, sides = stage.outcome, stage.copied, (stage.source, stage.destination)
     if stage.left:
         stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
     if trimmed := [name for name in stage.trimmed if name in names]:
@@ -67,8 +67,9 @@ def verify(stage: "Stage") -> None:
     views: list[tuple[str, Isolation]] = [
         (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
     ]  # fmt: skip
+    read_by = read_together(views, whole)
     # Strangers' aborted records are no part of the copy, but read_uncommitted consumers get them.
-    read_by = read_together(views[: 2 if stage.strangers else 3], whole)
+    read_by[-1] = _without(stage.strangers, read_by[0], read_by[-1])
     if stage.scenario.exact:
         here, *found_there = (_since(stage.since, one) for one in read_by)
     else:
@@ -78,12 +79,13 @@ def verify(stage: "Stage") -> None:
     found = next((one for one in comparisons if not one.identical), comparisons[0])
     out.compared.add(found)
     out.problems += found.examples
+    out.was_compared = True
     if not found.records:
         out.problems.append("nothing was compared: the source holds no record")
     if stage.scenario.exact:
-        out.problems += compare_ends("the end", stage.source.ends(names), stage.destination.ends(names))
+        out.problems += compare_ends("the end", names, *_both(names, "end", *(side.ends for side in sides)))
     if stage.check_starts:
-        out.problems += compare_ends("the start", stage.source.starts(names), stage.destination.starts(names))
+        out.problems += compare_ends("the start", names, *_both(names, "start", *(side.starts for side in sides)))
     if stage.scenario.acknowledged:
         keeping(stage, names)
     _halted(stage)
@@ -91,9 +93,30 @@ def verify(stage: "Stage") -> None:
     out.audited += [plan.name for plan in stage.topics if plan.name not in spoilt]
 
 
+def _both(names: Sequence[Name], what: str, *tell: Callable[[Sequence[Name]], Offsets]) -> list[Offsets]:
+    """Returns what both sides tell of these partitions' logs, once each has: no answer must not pass for an equal one.
+
+    Raises:
+        ChaosError: one does not tell.
+    """
+    return [until(lambda: one(names), f"the {what}s of {names}") if names else {} for one in tell]  # noqa: B023
+
+
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
     """Returns the part of a reading that is compared."""
     return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
+
+
+def _without(strangers: Mapping[Name, int], here: Reading, there: Reading) -> Reading:
+    """Returns a reading of the destination without the strangers' own records: what the source does not have, in their
+    partitions, if that are as many as they wrote."""
+    out = dict(there)
+    for name, count in strangers.items():
+        known = set(here.get(name, {}).values())
+        ours = {at: one for at, one in there.get(name, {}).items() if one in known}
+        if name in there and len(there[name]) - len(ours) == count:
+            out[name] = ours
+    return out
 
 
 def _halted(stage: "Stage") -> None:
@@ -124,9 +147,16 @@ def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
         halting = stage.halts.expected[name]
         right = here[name] if halting.right is None else halting.right
         if not stage.scenario.exact:
-            out.problems += judge_order(name, halting, right, there[name])
+            wrong = judge_order(name, halting, right, there[name])
+            first = dict(list(right.items())[: len(there[name])])
             out.prefixes += len(there[name])
-            continue
-        out.problems += judge(name, halting, right, there[name], ends[name])
-        copied = min(ends[name] - halting.strangers, halting.ends[1])
-        out.prefixes += sum(offset < copied for offset in right)
+            found = compare_order({name: first}, {name: there[name]})
+        else:
+            wrong = judge(name, halting, right, there[name], ends[name])
+            copied = min(ends[name] - halting.strangers, halting.ends[1])
+            first, held = ({at: one for at, one in all_of.items() if at < copied} for all_of in (right, there[name]))
+            out.prefixes += len(first)
+            found = compare({name: first}, {name: held})
+            found.misplaced += sum(at >= copied for at in there[name]) if halting.unseen else 0
+        out.problems += wrong
+        out.compared.count(found)

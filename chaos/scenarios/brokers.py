@@ -197,11 +197,14 @@ def unclean_election_destination(stage: Stage) -> None:
         """Where the mirror has begun and gone on, by its own log."""
         return [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
 
+    known = list[int]()
     for _ in stage.repeat():
-        known = len(positions())
-        before, _ = _elect_uncleanly(stage, stage.destination, victim, more)
+        before, after = _elect_uncleanly(stage, stage.destination, victim, more, lambda: known.extend(positions()))
         stage.recovered()
-        least = min(positions()[known:], default=before)
+        # The mirror may have copied them again before the end was asked for. Then it has said where it found it; but
+        # where it went on before the leader was killed, when the log was shorter, says nothing of the election.
+        least = min([after, *positions()[len(known) :]])
+        known.clear()
         stage.seen(LOG_CUT_BACK, int(least < before))
         stage.note("records lost and copied again", max(0, before - least))
 
@@ -237,12 +240,15 @@ def unclean_election_source(stage: Stage) -> None:
 WRITTEN = 50
 
 
-def _elect_uncleanly(stage: Stage, side: Side, topic: str, more: Callable[[], None]) -> tuple[int, int]:
+def _elect_uncleanly(
+    stage: Stage, side: Side, topic: str, more: Callable[[], None], about_to: Callable[[], None] = lambda: None
+) -> tuple[int, int]:
     """Kill the follower, then the leader, which went on alone, and start the follower: the leader's new data is lost.
 
     Args:
         stage, side, topic: where; partition 0.
         more: has some records copied that the follower does not have.
+        about_to: called just before the leader is killed.
 
     Returns:
         The log's end offset before that and after it.
@@ -256,6 +262,7 @@ def _elect_uncleanly(stage: Stage, side: Side, topic: str, more: Callable[[], No
     stage.caught_up()
     more()
     before = until(lambda: side.ends([(topic, 0)]), "the end of the log")[topic, 0]
+    about_to()
     side.kill(leader)
     side.start(follower, wait=False)
 

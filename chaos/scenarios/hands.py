@@ -185,7 +185,7 @@ def recreated_source(stage: Stage) -> None:
         stage.halts.expect(running)
         stage.halts.announce(running, "recreated", ends=ends, right=old[running])
         made_again(running)
-        stage.recovered()
+        stage.caught_up()  # no fault has ended
         stage.mirror.stop()
         stage.source.delete([stopped])
         stage.halts.announce(stopped, "recreated", ends=ends, right=old[stopped])

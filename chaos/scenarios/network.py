@@ -6,12 +6,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chaos.errors import ChaosError
+from chaos.play.sides import Name, Offsets, Side
 from chaos.play.stage import Stage
 from chaos.producers.topics import PLAIN, TopicPlan
 from chaos.producers.writing import transaction, transactional, write
 from chaos.scenario import Shape, scenario
 from chaos.waiting import until
 from lab.evidence import (
+    BOTH_DELAYED,
     CONNECTIONS_CUT,
     DELAYED,
     FRAME_CUT,
@@ -124,15 +126,17 @@ def stall(stage: Stage) -> None:
 
 
 @scenario("net-delay", group=GROUP, full=3, quick=1, shape=PROXIED, topics=WIRED, rate=1.0,
-          struck=(DELAYED.times(2), WORKER_KILLED),
+          struck=(BOTH_DELAYED, WORKER_KILLED),
           does="every round trip to both sides takes 200 ms; a worker is killed meanwhile")  # fmt: skip
 def delay(stage: Stage) -> None:
     for network in _networks(stage):
         network.delay(ROUND_TRIP_S / 2)
     for _ in stage.repeat():
-        stage.recovered()
+        began_at = time.monotonic()
+        stage.caught_up()  # no fault has ended
         stage.mirror.kill_worker()
         stage.recovered()
+        stage.seen(BOTH_DELAYED, int(all(one.record.since(began_at)[DELAYED.name] for one in _networks(stage))))
 
 
 @scenario("net-slow", group=GROUP, full=6, quick=1, per_stage=3, shape=PROXIED, topics=WIRED, rate=8.0,
@@ -219,17 +223,26 @@ def late_marker(stage: Stage) -> None:
           does="no marker gets through for a while, and four partitions wait for theirs; the others go on")  # fmt: skip
 def markers_stuck(stage: Stage) -> None:
     plain = [name for name in stage.names if "idem" in name[0]]
+    held = [name for name in stage.names if name not in plain]
     for _ in stage.repeat():
         stuck = stage.destination.network.arm("WriteTxnMarkers", hold_request(), times=None)
         stuck.wait(COMES_S)
-        for _ in range(5):
+        for _ in range(4):
             stage.moment(4)
             stage.caught_up(plain)
-        here, there = (side.ends([name for name in stage.names if name not in plain]) for side in stage.pair.sides)
-        stage.seen(HELD_BACK, sum(end < here.get(name, 0) for name, end in there.items()))
+        before = _ends(stage.destination, held)
+        stage.moment(4)
+        stage.caught_up(plain)
+        # One that is merely behind goes on: its own end moves.
+        here, there = (_ends(side, held) for side in (stage.source, stage.destination))
+        stage.seen(HELD_BACK, sum(there[name] == end < here[name] for name, end in before.items()))
         stuck.disarm()
         stuck.drop()
         stage.recovered()
+
+
+def _ends(side: Side, names: Sequence[Name]) -> Offsets:
+    return until(lambda: side.ends(names), f"the ends of {names} at {side.name}")
 
 
 @scenario("net-marker-outlives-settle", group=GROUP, full=10, quick=1, shape=PROXIED, topics=QUIET_BESIDE, bare=True,

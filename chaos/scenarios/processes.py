@@ -2,6 +2,7 @@
 
 import time
 
+from chaos.errors import ChaosError
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.sides import Name, Offsets
 from chaos.play.stage import Stage
@@ -19,8 +20,8 @@ from lab.evidence import (
     MIRROR_KILLED,
     NOTHING_COMMITTED,
     OFFSETS_DELETED,
-    REBATCHED,
     TAKEN_OVER,
+    WAITED,
     WORKER_FROZEN,
     WORKER_KILLED,
 )
@@ -35,6 +36,9 @@ FREEZE_S = 1.5 * SESSION_MS / 1000
 COMES_S = 90.0
 BACKLOG_S, AT_ONCE_S = 2.0, 0.1
 """How long batches wait, and how soon after that the worker is killed: while it sends them, more often than not."""
+
+BACKLOG = 20
+"""Least number of offsets that wait meanwhile, in batches of a few records."""
 
 
 @scenario(
@@ -65,7 +69,7 @@ def worker_kill_in_holes(stage: Stage) -> None:
 
 @scenario(
     "worker-kill-larger-batches", group=GROUP, full=20, quick=1, per_stage=10, topics=PLAIN, rate=100.0,
-    flow={"mode": "deep"}, struck=(WORKER_FROZEN, WORKER_KILLED, REBATCHED),
+    flow={"mode": "deep"}, struck=(WORKER_FROZEN, WORKER_KILLED, WAITED),
     does="the same, while small batches that have waited become larger ones (mode: deep)",
 )  # fmt: skip
 def worker_kill_larger_batches(stage: Stage) -> None:
@@ -74,11 +78,14 @@ def worker_kill_larger_batches(stage: Stage) -> None:
         frozen = stage.mirror.freeze()
         before = until(lambda: stage.destination.ends([topic]), "the destination's end")
         time.sleep(BACKLOG_S)  # not a wait: only what is read with one answer is put together
+        due = until(lambda: stage.source.ends([topic]), "the source's end")[topic]
+        stage.seen(WAITED, int(due >= before[topic] + BACKLOG))
         stage.mirror.thaw(frozen)
         stage.moment(AT_ONCE_S)
         stage.mirror.kill_worker()
         stage.recovered()
-        stage.seen(REBATCHED, joined_since(stage.source, stage.destination, topic[0], before[topic]))
+        if not joined_since(stage.source, stage.destination, topic[0], before[topic]):
+            raise ChaosError(f"no batches were put together in {topic[0]} at the destination; {stage.told()}")
 
 
 @scenario(

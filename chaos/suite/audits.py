@@ -12,10 +12,16 @@ from mirror.demo.errors import DemoError
 from mirror.demo.watch.proof import Audit
 from mirror.sandbox.children.process import Processes
 
-__all__ = ["DIFFERENT", "IDENTICAL", "Mode", "audit", "mode_of"]
+__all__ = ["DIFFERENT", "IDENTICAL", "LEFT_OUT", "NOTHING", "NOT_RUN", "Mode", "audit", "mode_of"]
 
 IDENTICAL = "identical"
 DIFFERENT = "different"
+NOT_RUN = "not run"
+"""It is due, or was given up."""
+LEFT_OUT = "left out"
+"""The run is one without audits."""
+NOTHING = "nothing to audit"
+"""No topic was left that an audit could find to be identical."""
 _SAID = 12
 _numbers = count(1)
 

@@ -15,7 +15,10 @@ class Outcome:
         repetitions: number of repetitions that struck.
         tries: number carried out, whether they struck or not.
         missed: evidence that the last one lacked, if it did not strike.
-        compared: both sides, record by record, by plain consumers at both isolation levels.
+        lacked: evidence that each try lacked that did not strike, in words.
+        compared: both sides, record by record, by plain consumers at both isolation levels. What is found in the
+            copies of partitions that halted is counted in it, too.
+        was_compared: False until both sides were compared: it failed before, and nothing of it was.
         prefixes: number of source records compared with the copies of partitions that halted.
         halted: reasons of the halts that were intended.
         recovered_s: for each repetition, from the fault's end until copying had caught up with it.
@@ -29,7 +32,9 @@ class Outcome:
     repetitions: int = 0
     tries: int = 0
     missed: list[str] = field(default_factory=list)
+    lacked: list[str] = field(default_factory=list)
     compared: Comparison = field(default_factory=Comparison)
+    was_compared: bool = False
     prefixes: int = 0
     halted: list[str] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)

@@ -6,7 +6,7 @@ CHAOS_ONLY=REGEX   only scenarios whose name or group it matches somewhere; each
 CHAOS_CONTINUE=1   goes on with a complete run that was interrupted, of the same code and with the same settings
 CHAOS_REPEAT=N     repetitions of every scenario, instead of its own numbers
 CHAOS_SEED=N       the seed of random nemeses: N for a scenario's first try, N + 1 for the next, and so on. The row
-                   shows it; by default another one in each run
+                   shows it; by default another one in each run. Scenarios of one seed have different schedules
 CHAOS_WORKERS=N    workers of every mirror (a scenario that needs more has more)
 CHAOS_PACE=0.4     the writers' rates, as a part of the scenarios' own (1; in a quick run 0.35): for a machine
                    whose mirrors cannot keep up with them, where each recovery would wait for a backlog
@@ -14,11 +14,12 @@ CHAOS_WRITERS=A,B  only topics of these producers: idempotent, transactional, ke
                    nobody
 CHAOS_TRACKS=N     number of scenarios in parallel, each with clusters of its own (2 in a quick run, else 1)
 CHAOS_AUDIT=0      without the Spark audit; the results say so
-CHAOS_OUT=FOLDER   for chaos.json, failures.md and the mirrors' logs, instead of build; or instead of
-                   build/chaos-aside, which has the runs that are not published: quick ones, and those with other
-                   repetitions, writers or workers, or without the audit
+CHAOS_OUT=FOLDER   for the rows (chaos.json of a complete run, alone.json of CHAOS_ONLY), failures.md and the mirrors'
+                   logs, instead of build; or instead of build/chaos-aside, which has the runs that are not published:
+                   quick ones, and those with other repetitions, writers or workers, or without the audit
 
-A complete run that has come to its end is published: docs/results/failures.md, and its rows in chaos/out/chaos.json.
+A complete run in build that has come to its end is published: docs/results/failures.md, and its rows in
+chaos/out/chaos.json.
 """
 
 import random
@@ -40,7 +41,12 @@ _SEEDS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the module's docstring; ``seeded``: True if the seed was asked for, not drawn."""
+    """See the module's docstring.
+
+    Attributes:
+        seeded: True if the seed was asked for, not drawn.
+        public: True if its results are published at its end: nothing is narrowed, whatever folder it works in.
+    """
 
     quick: bool = False
     only: str = ""
@@ -54,6 +60,7 @@ class Plan:
     audit: bool = True
     continues: bool = False
     out: Path = PUBLISHED
+    public: bool = False
 
     @property
     def command(self) -> str:
@@ -108,6 +115,7 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         raise ChaosError("CHAOS_CONTINUE goes on with a complete run, and CHAOS_ONLY is none", "leave one of them out")
     narrowed = ("CHAOS_REPEAT", "CHAOS_WORKERS", "CHAOS_WRITERS")
     aside = quick or any(environ.get(name) for name in narrowed) or environ.get("CHAOS_AUDIT", "1") == "0"
+    out = Path(environ.get("CHAOS_OUT", "") or (_ASIDE if aside else PUBLISHED))
     return Plan(
         quick=quick,
         only=only,
@@ -120,7 +128,8 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
         writers=frozenset(environ["CHAOS_WRITERS"].split(",")) if environ.get("CHAOS_WRITERS") else None,
         tracks=max(1, _number(environ, "CHAOS_TRACKS", _usual_tracks(quick=quick))),
         audit=environ.get("CHAOS_AUDIT", "1") != "0",
-        out=Path(environ.get("CHAOS_OUT", "") or (_ASIDE if aside else PUBLISHED)),
+        out=out,
+        public=not aside and out == PUBLISHED,
     )
 
 

@@ -1,10 +1,11 @@
 """Where the results of a run go.
 
-Rows are kept in ``build/chaos.json`` from the first on, so that an interrupted run can go on.
+Rows are kept from the first on, in the folder where the run works: a complete run's in ``build/chaos.json``, so that it
+can go on if it is interrupted, and those of scenarios that are played by themselves in ``build/alone.json``.
 ``docs/results/failures.md``, and the rows that it was made from in ``chaos/out/chaos.json``, change only when a
-complete run has come to its end, or when a scenario that was played again has a row beside a complete run's. Where that
-run's rows are not at hand, because it was on another machine, the row goes into its report all the same
-(``report.beside``).
+complete run has come to its end, its last audit included, or when a scenario that was played by itself has a row beside
+a complete run's. Where that run's rows are not at hand, because it was on another machine, the row goes into its report
+all the same (``report.beside``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from chaos.scenario import Scenario
 from chaos.suite import report, results
-from chaos.suite.plan import PUBLISHED, Plan
+from chaos.suite.plan import Plan
 from chaos.suite.results import Row
 
 __all__ = ["WRITTEN", "Publishing"]
@@ -39,39 +40,62 @@ class Publishing:
     def __init__(self, plan: Plan, scenarios: Mapping[str, Scenario], root: Path = Path()) -> None:
         self._plan = plan
         self._scenarios = scenarios
-        self._working = root / plan.out / "chaos.json"
-        self._is_public = plan.out == PUBLISHED
+        folder = root / plan.out
+        self._whole, self._alone = folder / "chaos.json", folder / "alone.json"
         self._published = (root / _REPORT, root / _ROWS)
-        self.report, self.rows = root / plan.out / "failures.md", self._working
+        self.report, self.rows = folder / "failures.md", self._whole if plan.is_whole else self._alone
 
     def before(self) -> list[Row]:
-        """Returns the rows of earlier runs: of the one that is continued, or of what this one's stand beside."""
-        if self._plan.continues or not self._is_public:
-            return results.load(self._working)
-        return results.load(self._published[1]) or results.load(self._working)
+        """Returns the rows of the run that is continued, or of what this one's stand beside: none for a new complete
+        run."""
+        if self._plan.is_whole:
+            return _of_a_run(results.load(self._whole)) if self._plan.continues else []
+        if self._plan.public:
+            return results.load(self._published[1]) or results.load(self._alone)
+        return _of_a_run(results.load(self._whole)) + results.load(self._alone)
+
+    def is_over(self, kept: Sequence[Row]) -> bool:
+        """Returns True if nothing is left to do of a complete run of which these rows are finished."""
+        if {row.scenario for row in kept} < self._scenarios.keys():
+            return False
+        published = _of_a_run(results.load(self._published[1]))
+        return not self._plan.public or (bool(published) and published[0].run == kept[0].run)
 
     def keep(self, known: Sequence[Row]) -> None:
-        """Write all rows, and the report of them."""
-        results.save(known, self._working)
-        if self._is_public and {row.scenario for row in known if not row.again} >= self._scenarios.keys():
-            self.report, self.rows = self._published
-            results.save(known, self.rows)
-        elif self._is_public and self._beside(known):
+        """Write the rows that this run's file has, and a report of all, where the run works."""
+        results.save([row for row in known if row.again is not self._plan.is_whole], self.rows)
+        self._write(known)
+
+    def publish(self, known: Sequence[Row]) -> None:
+        """Publish the rows of a run that has come to its end, unless it is not for that."""
+        if not self._plan.public:
             return
+        if self._plan.is_whole:
+            # What was played by itself while this run was interrupted stands beside it.
+            beside = [row for row in results.load(self._alone) if row.again and row.run > known[0].run]
+            known = results.merge(known, beside, self._scenarios)
+        elif not _of_a_run(known):
+            self._beside(known)
+            return
+        self.report, self.rows = self._published
+        results.save(known, self.rows)
+        self._write(known)
+
+    def _write(self, known: Sequence[Row]) -> None:
         self.report.parent.mkdir(parents=True, exist_ok=True)
         self.report.write_text(report.markdown(known, self._scenarios))
 
-    def _beside(self, known: Sequence[Row]) -> bool:
-        """Write the rows of what was played by itself into the report of a complete run without rows, if there is one.
-        Returns True if there is."""
+    def _beside(self, again: Sequence[Row]) -> None:
+        """Write the rows of what was played by itself into the report of a complete run without rows, if there is
+        one."""
         document, rows = self._published
-        again = [row for row in known if row.again and row.tries]
-        if len(again) < len(known) or not document.exists():
-            return False
-        text = report.beside(document.read_text(), again)
-        if text is None:
-            return False
-        self.report, self.rows = self._published
-        results.save(again, rows)
-        document.write_text(text)
-        return True
+        text = report.beside(document.read_text(), again) if document.exists() else None
+        if text is not None:
+            self.report, self.rows = self._published
+            results.save(again, rows)
+            document.write_text(text)
+
+
+def _of_a_run(rows: Sequence[Row]) -> list[Row]:
+    """Returns those of a complete run."""
+    return [row for row in rows if not row.again]

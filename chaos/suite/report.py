@@ -1,11 +1,13 @@
 """Writes docs/results/failures.md from the rows of what was run."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from statistics import median
 
-from chaos.suite.results import Row
+from chaos.suite.audits import IDENTICAL, NOT_RUN
+from chaos.suite.results import AUDITED, Row
 
 __all__ = ["beside", "markdown", "recovery"]
 
@@ -15,25 +17,35 @@ _HEAD = """\
 What was done to `mirror` and to the brokers around it, and what came of it. Written by `make chaos` from what was run;
 do not edit.
 
-A steady stream of real producers (librdkafka and Kafka's own; idempotent and transactional, one transaction in five
-aborted; all codecs) writes to the source while the fault happens. Then the stream ends, the mirror catches up and is
-stopped, and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly
-what a read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and
-timestamps, and the logs have to end at the same offset. After that `mirror audit` compares the batches.
+Real producers write to the source while the fault happens: in most scenarios librdkafka's, idempotent and
+transactional (one transaction in five aborted), uncompressed or with lz4, snappy or zstd; in some also Kafka's own,
+with gzip; in few, the scenario writes all records itself. Then the stream ends, the mirror catches up and is stopped,
+and plain consumers read both sides: at the destination, at both isolation levels, there has to be exactly what a
+read_committed consumer gets at the source, at the same offsets, with the same keys, values, headers and timestamps,
+and the logs have to end at the same offset. Where the flow is *mapped*, offsets and ends differ: it has to be the
+same records, in the same order, each once. What retention, DeleteRecords or a cleaner has taken from one side is not
+compared there; of a partition that is compacted at both sides, only the last record of each key is. Records that the
+scenario itself adds at the destination are left out. After that `mirror audit` compares the batches.
 
 * **lost**: records of the source that the destination's partition lacks. **doubled**: more often there than at the
-  source. **misplaced**: at another offset, or not of the source at all.
+  source. **misplaced**: at another offset (mapped: in another order), or not of the source at all. Counted by that
+  comparison, and by those of what was copied before a halt, or behind damage on disk. What acknowledgements of the
+  writers, offsets that were told as skipped, Kafka's own consumer or a wait in vain show is not counted: it is under
+  *What did not hold*. *Not compared*: the scenario had failed before.
 * **struck**: how often the fault was seen to strike, by the record of the proxy, of the brokers or of the kernel, of
-  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence. A
-  death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
+  how many tries. A try that did not strike is repeated and does not count; the list at the end has the evidence, and
+  what such tries lacked. A death that nobody ordered, a traceback or stray output of the mirror fails its scenario.
 * **nemeses**: faults that are drawn from a seed, several at once. The seed of each schedule is told under *Figures*;
   `CHAOS_SEED` plays it again. There, what the writers were acknowledged is compared with both sides as well.
 * **halted**: partitions that stopped as they should, with the one right reason; what had been copied of them is the
-  source's, record by record (the records in brackets), and every other partition went on meanwhile (see the figures).
-* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst).
-  Clusters, producers, the mirror and whatever else the machine does share its cores: the last table has its load.
+  source's, record by record (the records in brackets), and every other partition that is written to went on meanwhile
+  (see the figures).
+* **recovery**: seconds from the end of the fault until everything that the source then had was copied (median / worst);
+  none where no fault ends. Clusters, producers, the mirror and whatever else the machine does share its cores: the last
+  table has its load.
 * **audit**: what `mirror audit` said, and of how many topics: it leaves out those that halted, that somebody else wrote
-  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held.
+  to, or that lost records to retention or a cleaner. *Not run* where the scenario had not held, or the run ended first:
+  then it did not hold. *Nothing to audit* if it leaves out all of them.
 * **held**: yes, if there was nothing else than what was intended.
 """
 
@@ -70,6 +82,8 @@ def beside(document: str, rows: Sequence[Row]) -> str | None:
     if not _COMPLETE.search(document) or not rows:
         return None
     parts = [f"{_AGAIN}\n\nAfter the complete run; it replaces nothing of it.\n\n{_table(list(rows), runs=True)}"]
+    if failed := [row for row in rows if not row.held]:
+        parts.append("What did not hold:\n\n" + "\n".join(map(_failure, failed)) + "\n")
     parts.extend("\n".join(map(tell, rows)) + "\n" for tell in (_evidence, _measured))
     parts.append(_provenance(rows).replace("## ", "### ", 1))
     section = "\n".join(parts) + "\n"
@@ -94,19 +108,22 @@ def _summary(rows: Sequence[Row], names: Collection[str]) -> str:
     at = f", at commit {commits}" if commits else ""
     missing = [name for name in names if name not in {row.scenario for row in rows}]
     lacking = f" **Not played yet: {', '.join(missing)}.**" if missing else ""
+    failed = sum(row.uncompared for row in rows)
+    uncompared = f" **{failed} stages failed before both sides were compared.**" if failed else ""
     halts = sum(sum(row.halted.values()) for row in rows)
     return (
         f"**{held} of {len(rows)} scenarios held**{at}, over {sum(row.repetitions for row in rows)} strikes in "
         f"{sum(row.tries for row in rows)} tries, and "
         f"{sum(row.records for row in rows)} records compared: {sum(row.lost for row in rows)} lost, "
         f"{sum(row.doubled for row in rows)} doubled, {sum(row.misplaced for row in rows)} misplaced; "
-        f"{halts} partitions halted as intended. {_audited(rows)}{lacking}\n"
+        f"{halts} partitions halted as intended. {_audited(rows)}{uncompared}{lacking}\n"
     )
 
 
 def _audited(rows: Sequence[Row]) -> str:
-    count = sum(row.audit == "identical" for row in rows)
-    return f"The audit found {count} identical; {sum(row.audit == 'not run' for row in rows)} were not audited."
+    count = sum(row.audit == IDENTICAL for row in rows)
+    without = sum(row.audit in (NOT_RUN, *AUDITED) for row in rows) - count
+    return f"The audit found {count} identical; {without} were not audited."
 
 
 def _table(rows: list[Row], *, runs: bool = False) -> str:
@@ -120,17 +137,25 @@ def _table(rows: list[Row], *, runs: bool = False) -> str:
         halted = ", ".join(f"{count} {reason}" for reason, count in row.halted.items())
         halted += f" ({row.prefixes})" if row.prefixes else ""
         does = f"{row.does} (at {row.commit}, {row.at})" if runs else row.does
+        found = [_counted(row, count) for count in (row.lost, row.doubled, row.misplaced)]
         cells = (
-            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, row.lost, row.doubled,
-            row.misplaced, halted, recovery(row), _coverage(row), "yes" if row.held else "**no**",
+            f"`{row.scenario}`", does, f"{row.repetitions} of {row.tries}", row.records, *found, halted, recovery(row),
+            _coverage(row), "yes" if row.held else "**no**",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
+def _counted(row: Row, count: int) -> str:
+    """Returns a number of records, or that nobody counted some of them: a stage failed before it was compared."""
+    if not row.uncompared:
+        return str(count)
+    return f"{count}, not all compared" if count or row.records else "not compared"
+
+
 def _coverage(row: Row) -> str:
     """Returns the audit's verdict and its coverage."""
-    if row.audit == "not run" or row.audited == row.topics:
+    if row.audit == NOT_RUN or row.audit in AUDITED[1:] or row.audited == row.topics:
         return row.audit
     return f"{row.audit}, {row.audited} of {row.topics} topics"
 
@@ -139,13 +164,14 @@ def _failure(row: Row) -> str:
     said = [problem.splitlines()[0][:400] for problem in row.problems[:4]]
     if row.repetitions < row.wanted:
         said.append(f"it struck {row.repetitions} times of {row.wanted}")
-    if row.audit not in ("identical", "not run"):
+    if row.audit not in AUDITED and (row.audit != NOT_RUN or not row.problems):
         said.append(f"audit: {row.audit}")
     return f"* `{row.scenario}`: " + "; ".join(said)
 
 
 def _evidence(row: Row) -> str:
-    return f"* `{row.scenario}`: " + "; ".join(row.evidence)
+    lacked = ", ".join(f"{count} x {one}" for one, count in Counter(row.lacked).items())
+    return f"* `{row.scenario}`: " + "; ".join([*row.evidence, *([f"missed tries lacked: {lacked}"] if lacked else [])])
 
 
 def _measured(row: Row) -> str:

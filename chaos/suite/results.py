@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from chaos.errors import ChaosError
+from chaos.suite.audits import IDENTICAL, LEFT_OUT, NOT_RUN, NOTHING
 from lab.commit import CHANGED
 
-__all__ = ["Row", "continued", "load", "merge", "save"]
+__all__ = ["AUDITED", "Row", "continued", "load", "merge", "save"]
+
+
+AUDITED = (IDENTICAL, LEFT_OUT, NOTHING)
+"""What an audit has to say of a scenario that held."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -32,12 +37,14 @@ class Row:
         tries: number carried out, whether they struck or not.
         wanted: repetitions asked for.
         evidence: the evidence that it struck, in words.
+        lacked: evidence that each try lacked that did not strike, in words.
         records: number compared.
         prefixes: records compared of partitions that halted, up to the halt.
         lost, doubled, misplaced: numbers of them.
+        uncompared: number of stages that failed before both sides were compared.
         halted: intended halts by reason.
         recover_s: seconds of recovery, of each repetition.
-        audit: identical, different, not run, or why it could not be run.
+        audit: identical, different, not run, left out of the run, nothing to audit, or why it could not be run.
         audited, topics: how many topics the audit covered, of how many.
         problems: everything that was wrong.
         figures: measurements, in words.
@@ -45,7 +52,8 @@ class Row:
         commit: of the code.
         run: when its run began, UTC; all scenarios of a complete run have the same.
         again: True if it was played alone, and not as part of a complete run.
-        held: True if there was no problem, all wanted repetitions struck, and the audit (if run) says identical.
+        held: True if there was no problem, all wanted repetitions struck, and the audit says identical, if the run has
+            one, and there was something to audit.
     """
 
     scenario: str
@@ -61,14 +69,16 @@ class Row:
     tries: int = 0
     wanted: int = 0
     evidence: list[str] = dataclasses.field(default_factory=list)
+    lacked: list[str] = dataclasses.field(default_factory=list)
     records: int = 0
     prefixes: int = 0
     lost: int = 0
     doubled: int = 0
     misplaced: int = 0
+    uncompared: int = 0
     halted: dict[str, int] = dataclasses.field(default_factory=dict)
     recover_s: list[float] = dataclasses.field(default_factory=list)
-    audit: str = "not run"
+    audit: str = NOT_RUN
     audited: int = 0
     topics: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -80,7 +90,7 @@ class Row:
 
     @property
     def held(self) -> bool:
-        return not self.problems and self.repetitions >= self.wanted and self.audit in ("identical", "not run")
+        return not self.problems and self.repetitions >= self.wanted and self.audit in AUDITED
 
 
 def load(path: Path) -> list[Row]:
@@ -110,14 +120,13 @@ def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
     remedy = "leave CHAOS_CONTINUE out to begin a complete run anew"
     if not rows:
         raise ChaosError("there is no complete run to continue", remedy)
-    before = rows[0]
-    if before.commit != commit:
-        raise ChaosError(f"the run was begun at commit {before.commit}, and this is {commit}", remedy)
+    if other := [row.commit for row in rows if row.commit != commit]:
+        raise ChaosError(f"the run was begun at commit {other[0]}, and this is {commit}", remedy)
     if CHANGED in commit or commit == "unknown":
         raise ChaosError(f"both are of commit {commit}, which does not say whether the files are the same", remedy)
-    if before.command != command:
-        raise ChaosError(f"the run was begun by `{before.command}`, not by `{command}`", remedy)
-    return [row for row in rows if row.audit != "not run" or row.problems]
+    if rows[0].command != command:
+        raise ChaosError(f"the run was begun by `{rows[0].command}`, not by `{command}`", remedy)
+    return [row for row in rows if row.audit != NOT_RUN or row.problems]
 
 
 def save(rows: Iterable[Row], path: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import count, groupby
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import chaos.scenarios  # noqa: F401 - registers them
 from chaos.errors import ChaosError
@@ -32,7 +32,7 @@ from chaos.suite.plan import Plan
 from chaos.suite.publishing import WRITTEN, Publishing
 from chaos.suite.results import Row
 from chaos.suite.tracks import Say, side_by_side
-from lab.commit import of_now, since
+from lab.commit import of_now
 from mirror.sandbox import SandboxError
 
 __all__ = ["Progress", "run", "serving"]
@@ -61,14 +61,15 @@ class Progress(Protocol):
 
 
 def run(plan: Plan, progress: Progress) -> list[Row]:
-    """Carry out a plan; returns its rows. The files are written after each scenario.
+    """Carry out a plan; returns its rows. The files where it works are written after each scenario.
 
     Raises:
         ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
         SandboxError: Kafka could not be fetched.
     """
     publishing = Publishing(plan, SCENARIOS)
-    run_of, old = _begun(plan, publishing.before())
+    label = _Label()
+    run_of, old = _begun(plan, publishing, label.begun)
     done = {row.scenario: row for row in old if not row.again and plan.continues}
     chosen = [one for one in plan.select(SCENARIOS) if one.name not in done]
     shapes = {one.name: one.shape for one in chosen}
@@ -78,44 +79,69 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
     names = [one.name for one in sorted(chosen, key=lambda one: (turn[shapes[one.name]], one.damages))]
     rows: dict[str, Row] = {}
 
+    def known() -> list[Row]:
+        return results.merge(old, rows.values(), SCENARIOS)
+
     def hear(said: Row | tuple[str, str]) -> None:
         if isinstance(said, Row):
-            # Every mirror runs the files as they are when it is started.
-            said.commit, said.run = since(run_of.commit, *WRITTEN), run_of.began_at
+            said.commit, said.run = label.now(), run_of
             said.again = not plan.is_whole
             rows[said.scenario] = said
-            publishing.keep(results.merge(old, rows.values(), SCENARIOS))
+            publishing.keep(known())
         else:
             how, text = said
+            if how == "step":
+                label.now()
             getattr(progress, how)(text)
 
     progress.step("fetching what the brokers and the writers run")
     fetch(shapes.values())
     work = partial(_track, plan, shapes)
-    if plan.tracks > 1:
-        side_by_side(work, names, plan.tracks, hear)
-    else:
-        work(iter(names), hear)
+    try:
+        if plan.tracks > 1:
+            side_by_side(work, names, plan.tracks, hear)
+        else:
+            work(iter(names), hear)
+    finally:
+        # However it ends: that a scenario was played by itself remains visible.
+        if rows and not plan.is_whole:
+            publishing.publish(known())
+    if plan.is_whole:
+        publishing.publish(known())
     progress.line(f"written to {publishing.report} and {publishing.rows}")
     return [*done.values(), *rows.values()]
 
 
-class _RunOf(NamedTuple):
-    """The values that the rows of a run have in common."""
+class _Label:
+    """The commits of the files during a run: every mirror runs them as they are when it is started. It only grows: what
+    was played with other files does not become of one commit when these are taken back."""
 
-    commit: str
-    began_at: str
+    def __init__(self) -> None:
+        self.begun = of_now(*WRITTEN)
+        self._seen = [self.begun]
+
+    def now(self) -> str:
+        """Look at the files; returns all commits that were seen, in order."""
+        if (now := of_now(*WRITTEN)) not in self._seen:
+            self._seen.append(now)
+        return " to ".join(self._seen)
 
 
-def _begun(plan: Plan, old: list[Row]) -> tuple[_RunOf, list[Row]]:
-    """Returns this run, and the rows of earlier ones that stay beside its own: none for a new complete run."""
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    commit = of_now(*WRITTEN)
-    if plan.continues:
-        again = [row for row in old if row.again]
-        old = results.continued(old, command=plan.command, commit=commit)
-        return _RunOf(commit, old[0].run if old else now), old + again
-    return _RunOf(commit, now), [] if plan.is_whole else old
+def _begun(plan: Plan, publishing: Publishing, commit: str) -> tuple[str, list[Row]]:
+    """Returns when this run began, and the rows that stay beside its own.
+
+    Raises:
+        ChaosError: there is nothing to continue.
+    """
+    now, old = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S"), publishing.before()
+    if not plan.continues:
+        return now, old
+    kept = results.continued(old, command=plan.command, commit=commit)
+    if publishing.is_over(kept):
+        raise ChaosError(
+            f"the complete run of {kept[0].run} has come to its end", "leave CHAOS_CONTINUE out to begin another one"
+        )
+    return old[0].run, kept
 
 
 def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:
@@ -199,6 +225,10 @@ class _Suite:
                 break
         row.seconds = round(time.monotonic() - began_at, 1)
         row.load = round(os.getloadavg()[0], 1)
+        if not self._plan.audit:
+            row.audit = audits.LEFT_OUT
+        elif not topics and not row.problems:
+            row.audit = audits.NOTHING
         if topics and not row.problems:
             self._unaudited.append((row, topics, audits.mode_of(one.flow)))
         self._tell(row)
@@ -325,6 +355,7 @@ def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenari
 
 def _add(row: Row, outcome: Outcome) -> None:
     row.tries += outcome.tries
+    row.lacked += outcome.lacked
     if not outcome.repetitions and not outcome.problems:  # what did not strike shows nothing
         return
     row.repetitions += outcome.repetitions
@@ -335,6 +366,7 @@ def _add(row: Row, outcome: Outcome) -> None:
     row.lost += outcome.compared.lost
     row.doubled += outcome.compared.doubled
     row.misplaced += outcome.compared.misplaced
+    row.uncompared += not outcome.was_compared
     row.halted = dict(Counter(row.halted) + Counter(outcome.halted))
     row.notes = dict(Counter(row.notes) + Counter(outcome.notes))
     row.figures += outcome.figures

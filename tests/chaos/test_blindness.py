@@ -44,12 +44,21 @@ class FakeSide:
         self.records: list[Record] = [Record()]
         self.dead: list[str] = []
         self.errors: list[BaseException] = []
+        self.silent = 0
+        """So many questions for offsets, after what was copied is read, are not answered."""
+        self._unanswered = 0
 
     def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
-        return {name: self.end[name] for name in names}
+        return self._answer(names, self.end)
 
     def starts(self, names: Iterable[Name]) -> dict[Name, int]:
-        return {name: self.start[name] for name in names}
+        return self._answer(names, self.start)
+
+    def _answer(self, names: Iterable[Name], offsets: dict[Name, int]) -> dict[Name, int]:
+        if self._unanswered:
+            self._unanswered -= 1
+            return {}
+        return {name: offsets[name] for name in names}
 
     def broker_logs(self) -> dict[int, Path]:
         return {}
@@ -63,6 +72,7 @@ class FakeSide:
     def delete(self, topics: object) -> None: ...
 
     def read(self, names: Iterable[Name], isolation: Isolation) -> Reading:
+        self._unanswered, self.silent = self.silent, 0
         return {name: self.committed[name] | (self.aborted.get(name, {}) if isolation == "read_uncommitted" else {})
                 for name in names}  # fmt: skip
 
@@ -81,6 +91,8 @@ class World:
         self.struck = True
         self.went_on = True
         self.verdict = audits.IDENTICAL
+        self.strangers: dict[str, int] = {}
+        """Records that somebody else wrote to the destination's topics, which ended aborted."""
         self.stray_failure: str = ""
         self.second_says: dict[str, Any] | None = None
         """A second mirror's halt of the partition that halts; with it two reasons are expected, the last is corrupt."""
@@ -101,6 +113,8 @@ class World:
         self.breaks(self)
         stage.check_starts = True
         most = HALT_AT if stage.scenario.exact else sum(at < HALT_AT for at in WRITTEN)
+        for part, count in self.strangers.items():
+            stage.strangers[stage.topic(part), 0] += count
         if self.second_says is not None:
             stage.halts.announce(halts[0], "unproven", ends=(most, most))
         stage.halts.announce(halts[0], "corrupt", ends=(most, most))
@@ -199,6 +213,12 @@ def of_aborted(part: str) -> Callable[[World], None]:
     return breaks
 
 
+def aborted_beside_strangers(world: World) -> None:
+    """Somebody wrote to one topic; a record of an aborted transaction came along in the other."""
+    world.strangers = {"halts": 1}
+    of_aborted("plain")(world)
+
+
 def nothing(world: World) -> None:
     for side in world.sides:
         plain(side).clear()
@@ -228,6 +248,17 @@ def emptied(world: World) -> None:
     end(world.destination, "halts", 0)
 
 
+def ends_elsewhere_and_is_silent(world: World) -> None:
+    """The destination's log is longer; the source does not answer when it is asked for its end, the first time."""
+    end(world.destination, "plain", END + 1)
+    world.source.silent = 1
+
+
+def starts_elsewhere_and_is_silent(world: World) -> None:
+    world.destination.start.update(dict.fromkeys(world.destination.start, 1))
+    world.destination.silent = world.source.silent = 2
+
+
 def set_to(name: str, value: object) -> Callable[[World], None]:
     return lambda world: setattr(world, name, value)
 
@@ -236,14 +267,24 @@ def says(line: str | dict[str, Any]) -> Callable[[World], None]:
     return lambda world: world.said.append(line)
 
 
+def stops_without_a_drain(world: World) -> None:
+    """It says so, and its exit code fits: between brokers that answer, it is wrong all the same."""
+    world.said.append({"event": "stopped", "level": "info", "drained": False})
+    world.code = 1
+
+
 BROKEN: dict[str, tuple[Callable[[World], Any], str]] = {
     "lost": (lambda world: plain(world.destination).pop(1), "lost: fake"),
     "doubled": (lambda world: plain(world.destination).update({5: b"d"}), "doubled: fake"),
     "moved": (lambda world: plain(world.destination).update({2: plain(world.destination).pop(1)}), "misplaced: fake"),
     "foreign": (lambda world: plain(world.destination).update({5: b"x"}), "not of the source"),
     "aborted": (of_aborted("plain"), "not of the source"),
+    "aborted beside strangers": (aborted_beside_strangers, "not of the source"),
     "prefix aborted": (of_aborted("halts"), "is not the source's up to 3"),
     "end": (lambda world: end(world.destination, "plain", END + 1), "the end of fake"),
+    "end, no answer": (ends_elsewhere_and_is_silent, "the end of fake"),
+    "start, no answer": (starts_elsewhere_and_is_silent, "the start of fake"),
+    "not drained": (stops_without_a_drain, "did not drain, between healthy clusters"),
     "start": (lambda world: world.destination.start.update(dict.fromkeys(world.destination.start, 1)), "the start of"),
     "nothing": (nothing, "nothing was compared"),
     "no halt": (no_halt, "did not halt"),
@@ -308,6 +349,38 @@ def test_the_last_word_of_two_mirrors(
     row = play(world, tmp_path)
     assert row.held is right, row.problems
     assert row.problems == [] if right else "halted with unproven instead of corrupt" in row.problems[0]
+
+
+@pytest.mark.parametrize(("count", "right"), [(1, True), (0, False), (2, False)])
+def test_strangers_records_are_left_out_where_as_many_are_there(
+    world: World, tmp_path: Path, count: int, right: bool
+) -> None:
+    """The copy beside them is compared at both isolation levels all the same."""
+    world.strangers = {"plain": count}
+    world.breaks = of_aborted("plain")
+    assert (play(world, tmp_path).problems == []) is right
+
+
+@pytest.mark.parametrize(
+    ("what", "counts"),
+    [("prefix lost", (1, 0, 0)), ("prefix foreign", (2, 0, 2)), ("prefix aborted", (0, 0, 1)), ("lost", (1, 0, 0))],
+)
+def test_what_is_wrong_before_a_halt_is_counted(
+    world: World, tmp_path: Path, what: str, counts: tuple[int, int, int]
+) -> None:
+    world.breaks, _ = BROKEN[what]
+    row = play(world, tmp_path)
+    assert (row.lost, row.doubled, row.misplaced) == counts
+    assert row.uncompared == 0
+
+
+@pytest.mark.parametrize("what", ["crash", "another halts", "broker"])
+def test_a_stage_that_was_not_compared_says_so(world: World, tmp_path: Path, what: str) -> None:
+    """It failed before that: no record of it is "0 lost"."""
+    world.breaks, _ = BROKEN[what]
+    assert play(world, tmp_path).uncompared == 1
+    text = (tmp_path / "failures.md").read_text()
+    assert "| 0 | not compared | not compared | not compared |" in text
 
 
 @pytest.fixture

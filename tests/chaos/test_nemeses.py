@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from chaos.errors import ChaosError
-from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw
+from chaos.judging.halting import judge
+from chaos.nemeses import NEMESES, Nemesis, Strike, brokers, draw, processes
 from chaos.nemeses import scenarios as nemesis
 from chaos.nemeses.places import GROUP, MIRRORS, SIDES, TOPICS
 from chaos.nemeses.play import moments, play
+from chaos.play.conduct import Conduct
 from chaos.scenario import SCENARIOS
 from chaos.suite.plan import Plan, from_environment
-from lab.evidence import BROKER_KILLED, STRUCK, WORKER_KILLED, Evidence, Record
+from lab.evidence import BROKER_KILLED, JOINED_AND_LEFT, STRUCK, WORKER_KILLED, Evidence, Record
 
 SEEDS = range(300)
 MENU = list(NEMESES.values())
@@ -31,6 +33,21 @@ def test_a_seed_gives_what_it_gave_on_any_machine() -> None:
     """Nothing of the order of a set or of a hash of this process is in it."""
     drawn = draw(7, [one("a", ("x", "y")), one("b", ("z",))], 3)
     assert [(strike.nemesis, strike.place) for strike in drawn] == [("a", "x"), ("b", "z"), ("a", "x")]
+
+
+def test_scenarios_of_one_seed_have_schedules_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has one seed: otherwise eight scenarios would try one order of events. A told seed gives it again."""
+    played: dict[str, list[object]] = {}
+    monkeypatch.setattr(nemesis, "before_it_is_remade", lambda _: None)
+    for name in ("nemeses-exact", "nemeses-mapped", "nemeses-exact"):
+        monkeypatch.setattr(nemesis, "play", lambda _, drawn: played.setdefault(name, []).append(drawn))  # noqa: B023
+        stage = SimpleNamespace(
+            scenario=SCENARIOS[name], draw=338, topics=(), prefix="p", repeat=lambda: [0], recovered=lambda: None,
+            start_mirror=lambda **_: None, figure=lambda _: None, halts=SimpleNamespace(expected={}),
+            pair=SimpleNamespace(heal=lambda: None),
+        )  # fmt: skip
+        nemesis._play(stage)  # type: ignore[arg-type]
+    assert played["nemeses-exact"][0] == played["nemeses-exact"][1] != played["nemeses-mapped"][0]
 
 
 def test_strikes_overlap_and_never_at_one_place() -> None:
@@ -93,6 +110,61 @@ def test_no_partition_is_moved_whose_topic_is_deleted_meanwhile(monkeypatch: pyt
                 NEMESES[kind].act(stage, Strike(nemesis=kind, place=SIDES[0], begins_s=0.0, ends_s=1.0, chance=chance))
             )
     assert moved == {name for name in names if name[0] != "remade"}
+
+
+@pytest.mark.parametrize(
+    ("end", "behind", "right"),
+    [
+        (101, {}, True),  # the repeated marker
+        (102, {}, True),  # repeated twice
+        (103, {}, False),
+        (101, {100: b"x"}, False),
+        (110, {offset + 1: b"%d" % offset for offset in range(100, 109)}, False),  # what follows, moved by one
+        (102, {101: b"100"}, False),
+        (100, {}, False),  # no marker there
+    ],
+)
+def test_nothing_stands_behind_a_repeated_marker(end: int, behind: dict[int, bytes], right: bool) -> None:
+    """It is at offset 100, in the place of a record, and the partition has halted for it."""
+    name, detail = ("t", 0), "t-0: the source has a record at offset 100, and the destination a marker; its log ends"
+    here = {offset: b"%d" % offset for offset in range(200)}
+    there = {offset: one for offset, one in here.items() if offset < 100} | behind
+    stage: Any = SimpleNamespace(
+        source=SimpleNamespace(ends=lambda names, committed=False: {name: 200}),
+        destination=SimpleNamespace(ends=lambda names: {name: end}),
+        mirrors=[SimpleNamespace(halts={name: SimpleNamespace(detail=detail)})],
+        halts=SimpleNamespace(expected={}), look=lambda: None, figure=lambda _: None,
+    )  # fmt: skip
+    nemesis._filled(stage, [name])
+    assert (judge(name, stage.halts.expected[name], here, there, end) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("after", "problems"),
+    [([], 0), ([{"third-2-1"}], 1), ([None], 0)],  # None: its coordinator does not answer
+)
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_mirror_that_stays_in_its_group(
+    monkeypatch: pytest.MonkeyPatch, after: list[set[str] | None], problems: int, how: str
+) -> None:
+    """It joined and it was ended, so the fault struck; that the group still has it then is the mirror's fault."""
+    told: list[set[str] | None] = [{"third-2-1"}]
+    monkeypatch.setattr(processes, "member_ids", lambda *_: told[-1])
+    monkeypatch.setattr(processes, "up", lambda _: [1])
+    record, conduct = Record(), Conduct()
+
+    def ended() -> None:
+        told.extend(after or [set()])
+
+    third = SimpleNamespace(stop=ended, kill=ended, conduct=conduct)
+    stage: Any = SimpleNamespace(
+        mirrors=[0, 1], source=None, group="g", start_mirror=lambda **_: third, seen=record.note,
+        soon=lambda condition, _: bool(condition()),
+    )  # fmt: skip
+    drawn = Strike(nemesis="third-mirror", place=GROUP[0], begins_s=0, ends_s=1, chance=int(how == "kill"))
+    list(processes.third_mirror(stage, drawn))
+    assert record.since(0)[JOINED_AND_LEFT.name] == 1
+    assert len(conduct.problems) == problems
 
 
 def test_moments_are_in_order_and_an_end_comes_before_a_beginning() -> None:

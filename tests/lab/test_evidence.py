@@ -78,6 +78,18 @@ def test_a_try_that_did_not_strike_is_made_again_and_not_counted() -> None:
     assert (stage.outcome.repetitions, stage.outcome.tries, stage.outcome.missed) == (2, 5, [])
 
 
+def test_a_missed_try_says_what_it_lacked() -> None:
+    two = BROKER_KILLED.times(2)
+    stage = FakeStage(replace(ONE, struck=(WORKER_KILLED, two)), 1)
+    strikes = iter([{WORKER_KILLED: 1}, {BROKER_KILLED: 1}, {WORKER_KILLED: 1, BROKER_KILLED: 2}])
+    for _ in Trials(stage, settle_s=0).repeat():
+        for what, count in next(strikes).items():
+            stage.record.note(what, count)
+    assert stage.outcome.lacked == [
+        f"{two} was seen 0 times", f"{WORKER_KILLED} was seen 0 times, {two} was seen 1 times"
+    ]  # fmt: skip
+
+
 def test_a_fault_that_never_strikes_fails() -> None:
     stage = FakeStage(ONE, 2)
     with pytest.raises(ChaosError, match=f"did not strike in {TRIES} tries: worker killed"):
@@ -107,9 +119,31 @@ def test_what_cannot_be_made_again_ends_its_stage() -> None:
 
 def test_evidence_may_come_late() -> None:
     stage = FakeStage(ONE, 1)
-    stage.looked = lambda: stage.record.note(WORKER_KILLED)
+    stage.looked = lambda: stage.record.note(WORKER_KILLED, int(stage.looks == 2))
     assert len(list(Trials(stage).repeat())) == 1
-    assert stage.outcome.repetitions == stage.looks == 1
+    assert stage.outcome.repetitions == 1
+    assert stage.looks == 2
+
+
+def test_what_was_said_before_a_try_is_no_evidence_of_it() -> None:
+    """A mirror's lines are dated when they are read: those of the try before are read first."""
+    stage = FakeStage(ONE, 1)
+    said = [WORKER_KILLED]
+    stage.looked = lambda: stage.record.note(said.pop()) if said else None
+    with pytest.raises(ChaosError, match="did not strike"):
+        list(Trials(stage, settle_s=0.01).repeat())
+
+
+@pytest.mark.parametrize(("killed", "counted"), [(1, 72), (0, 0)])
+def test_many_at_once_with_one_kill(killed: int, counted: int) -> None:
+    stage = FakeStage(replace(ONE, struck=(BROKER_KILLED, WORKER_KILLED)), 72)
+    trials = Trials(stage, settle_s=0)
+    trials.begin()
+    stage.record.note(BROKER_KILLED, 72)
+    stage.record.note(WORKER_KILLED, killed)
+    trials.counted(72, once=(WORKER_KILLED,))
+    assert stage.outcome.repetitions == counted
+    assert bool(stage.outcome.missed) is not bool(killed)
 
 
 def test_many_at_once() -> None:

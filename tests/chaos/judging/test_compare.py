@@ -62,5 +62,13 @@ def test_sums() -> None:
 
 
 def test_ends() -> None:
-    assert compare_ends("the end", {NAME: 5}, {NAME: 5}) == []
-    assert compare_ends("the end", {NAME: 5}, {}) == ["the end of t-0 is 5 at the source and None at the destination"]
+    assert compare_ends("the end", [NAME], {NAME: 5}, {NAME: 5}) == []
+    assert compare_ends("the end", [NAME], {NAME: 5}, {}) == [
+        "the end of t-0 is 5 at the source and None at the destination"
+    ]
+
+
+def test_an_end_that_nobody_told_is_no_equal_end() -> None:
+    for there in ({}, {NAME: 5}):
+        (problem,) = compare_ends("the end", [NAME], {}, there)
+        assert problem.startswith("the end of t-0 is None at the source")

@@ -60,6 +60,22 @@ def test_nothing_was_to_be_copied() -> None:
 
 
 @pytest.mark.parametrize(
+    ("behind", "end", "right"),
+    [
+        ({}, 5, True),
+        ({4: b"d"}, 5, False),  # a record in the marker's place
+        ({5: b"d"}, 6, False),  # moved by one
+        ({}, 6, False),  # more than one marker
+    ],
+)
+def test_what_consumers_are_not_given_behind_the_copy(behind: dict[int, bytes], end: int, right: bool) -> None:
+    """Of markers, nothing is seen: whatever a consumer gets there is no part of the copy."""
+    halting = Halting(reason="overfilled", ends=(4, 4), strangers=1, unseen=True)
+    there = {0: b"a", 1: b"b", 3: b"c"} | behind
+    assert (judge(NAME, halting, SOURCE, there, end) == []) is right
+
+
+@pytest.mark.parametrize(
     ("there", "right"),
     [
         ({7: b"a", 9: b"b"}, True),

@@ -14,7 +14,8 @@ from chaos.play.conduct import BY_ITSELF, BY_SIGKILL, Conduct
 from chaos.play.halts import Halts
 from chaos.play.mirrors import MirrorProcess
 from chaos.play.stage import Stage
-from lab.evidence import WORKER_ENDED, WORKER_KILLED
+from chaos.witness import kernel
+from lab.evidence import MIRROR_KILLED, WORKER_ENDED, WORKER_KILLED
 from mirror.service.child import ending
 
 DIED: dict[str, Any] = {"event": "worker_died", "worker": 1, "pid": 7, "detail": "ended by SIGKILL", "level": "warning"}
@@ -89,6 +90,18 @@ def test_a_stop_that_did_not_drain(code: int, drained: bool, right: bool) -> Non
     conduct.event({"event": "stopped", "level": "info", "drained": drained})
     conduct.stopped(code, halts=0)
     assert (not conduct.problems) is right
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_stop_between_healthy_clusters_drains(code: int) -> None:
+    """Of what is caught up, nothing is under way that could not be brought to an end. The next stop is judged anew."""
+    conduct = Conduct()
+    conduct.event({"event": "stopped", "level": "info", "drained": False})
+    conduct.stopped(code, halts=0, healthy=True)
+    assert "did not drain" in conduct.problems[0]
+    conduct.problems.clear()
+    conduct.stopped(0, halts=0, healthy=True)
+    assert conduct.problems == []
 
 
 @pytest.mark.parametrize(("code", "halts", "right"), [(0, 0, True), (2, 1, True), (0, 1, True), (2, 0, False), (1, 0, False), (-11, 0, False)])  # fmt: skip  # noqa: E501
@@ -179,6 +192,17 @@ def test_a_mirror_that_crashes_just_before_it_is_killed(mirror: MirrorProcess, p
     processes.code = -6
     mirror.kill()
     assert mirror.conduct.problems[1:] == ["mirror run ended by itself, with exit code -6: nobody ordered it"]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_workers_that_outlive_their_supervisor(
+    mirror: MirrorProcess, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Two workers of one partition: the fault struck, and the mirror was wrong."""
+    monkeypatch.setattr(kernel, "await_gone", lambda pids: False)
+    getattr(mirror, how)()
+    assert mirror.conduct.problems[0] == "workers of mirror run outlived it: [4000000]"
+    assert mirror.record.since(0)[MIRROR_KILLED.name] == int(how == "kill")
 
 
 def test_a_mirror_that_is_killed_twice(mirror: MirrorProcess) -> None:

@@ -9,7 +9,7 @@ import pytest
 import chaos.scenarios  # noqa: F401 - registers them
 from chaos.errors import ChaosError
 from chaos.scenario import SCENARIOS
-from chaos.suite import report, results
+from chaos.suite import audits, report, results
 from chaos.suite.plan import PUBLISHED, Plan, from_environment
 from chaos.suite.results import Row
 
@@ -25,7 +25,7 @@ def row(name: str, **changes: object) -> Row:
 
 
 def test_plan_from_the_environment() -> None:
-    assert replace(from_environment({}), seed=0) == Plan()
+    assert replace(from_environment({}), seed=0) == Plan(public=True)
     assert from_environment({"CHAOS_SEED": "7"}).command == "CHAOS_SEED=7 make chaos"
     plan = from_environment({"CHAOS_QUICK": "1", "CHAOS_ONLY": "kill", "CHAOS_WORKERS": "2", "CHAOS_OUT": "/x"})
     assert plan.quick
@@ -40,6 +40,10 @@ def test_plan_from_the_environment() -> None:
     assert alone.command == "CHAOS_QUICK=1 CHAOS_TRACKS=1 make chaos"
     assert from_environment({"CHAOS_TRACKS": "1"}).command == "make chaos"
     assert from_environment({"CHAOS_QUICK": "0"}).out == PUBLISHED
+    for narrow in ({"CHAOS_QUICK": "1"}, {"CHAOS_REPEAT": "1"}, {"CHAOS_AUDIT": "0"}, {"CHAOS_WRITERS": "java"}):
+        assert not from_environment(narrow | {"CHAOS_OUT": "build"}).public
+    assert from_environment({"CHAOS_OUT": "build", "CHAOS_SEED": "7", "CHAOS_PACE": "0.4"}).public
+    assert not from_environment({"CHAOS_OUT": "elsewhere"}).public
     slower = from_environment({"CHAOS_PACE": "0.4"})
     assert (slower.command, slower.out) == ("CHAOS_PACE=0.4 make chaos", PUBLISHED)
 
@@ -94,6 +98,10 @@ def test_a_run_goes_on_with_the_same_code_alone() -> None:
         row("other", commit="c0ffee", run="later", again=True),
     ]  # fmt: skip
     kept = results.continued(rows, command="make chaos", commit="c0ffee")
+    with pytest.raises(ChaosError, match=re.escape("begun at commit decade, and this is c0ffee")):
+        results.continued(
+            [rows[0], row("of another", **had | {"commit": "decade"})], command="make chaos", commit="c0ffee"
+        )
     assert [one.scenario for one in kept] == ["done", "lost"]
     for each in ("c0ffee+changes", "unknown"):
         with pytest.raises(ChaosError, match=re.escape(f"both are of commit {each}")):
@@ -106,6 +114,26 @@ def test_a_run_goes_on_with_the_same_code_alone() -> None:
             results.continued(rows, command=command, commit=commit)
     with pytest.raises(ChaosError, match="no complete run"):
         results.continued(rows[-1:], command="make chaos", commit="c0ffee")
+
+
+def test_what_was_not_audited_did_not_hold() -> None:
+    """Unless the run has no audit, or there was nothing to audit."""
+    assert [row("a", audit=one).held for one in (audits.IDENTICAL, audits.LEFT_OUT, audits.NOTHING)] == [True] * 3
+    for one in (audits.NOT_RUN, audits.DIFFERENT, "failed"):
+        assert not row("a", audit=one).held
+        assert f"audit: {one}" in report.markdown([row("a", audit=one)])
+
+
+def test_what_was_not_compared_is_not_told_as_nothing_lost() -> None:
+    """1. All of it. 2. One of several stages. 3. None."""
+    rows = [row("a", records=0, uncompared=1, problems=["x"]), row("b", uncompared=1, lost=2, problems=["x"]), row("c")]
+    text = report.markdown(rows)
+    assert "**2 stages failed before both sides were compared.**" in text
+    assert "stages failed" not in report.markdown(rows[2:])
+    told = {name: next(line for line in text.splitlines() if f"| `{name}`" in line) for name in "abc"}
+    assert "| 0 | not compared | not compared | not compared |" in told["a"]
+    assert "| 100 | 2, not all compared | 0, not all compared | 0, not all compared |" in told["b"]
+    assert "| 100 | 0 | 0 | 0 |" in told["c"]
 
 
 def test_the_report_says_what_code_was_run_and_what_is_missing() -> None:

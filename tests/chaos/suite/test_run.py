@@ -43,7 +43,8 @@ class FakeStage:
         self.repetitions = 1
         self.outcome = Outcome(
             repetitions=int(strikes), tries=1, missed=[] if strikes else ["worker killed was seen 0 times"],
-            audited=[f"topic-{scenario.name}"], topics=2,
+            lacked=[] if strikes else ["worker killed was seen 0 times"],
+            audited=[f"topic-{scenario.name}"], topics=2, was_compared=True,
         )  # fmt: skip
         self.processes = SimpleNamespace(folder=folder)
         (log := folder / "broker.log").write_text("what the coordinator did")
@@ -113,7 +114,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, misses: dict[str, in
 
 
 def rows_of(out: Path) -> Iterator[tuple[str, bool, str]]:
-    for row in results.load(out / "chaos.json"):
+    for row in results.load(out / "alone.json"):
         yield row.scenario, row.held, row.audit
 
 
@@ -165,7 +166,7 @@ def test_what_could_not_be_audited_did_not_hold(broken: set[str], plan: Plan) ->
     run(plan, Told())
     held = {scenario: (held, audit) for scenario, held, audit in rows_of(plan.out)}
     assert held == {NAMES[0]: (False, "not run"), NAMES[1]: (False, "not run"), NAMES[2]: (True, "identical")}
-    problems = {row.scenario: row.problems for row in results.load(plan.out / "chaos.json")}
+    problems = {row.scenario: row.problems for row in results.load(plan.out / "alone.json")}
     (problem,) = problems[NAMES[0]]
     assert problem.startswith("not audited, its clusters had to be given up: the brokers are gone")
 
@@ -175,7 +176,9 @@ def test_a_stage_that_did_not_strike_is_played_again(broken: set[str], misses: d
     rows = {row.scenario: row for row in run(plan, Told())}
     assert all(row.held for row in rows.values())
     assert [(rows[name].repetitions, rows[name].tries) for name in NAMES[:2]] == [(1, TRIES), (1, 1)]
-    assert f"| 1 of {TRIES} |" in (plan.out / "failures.md").read_text()
+    text = (plan.out / "failures.md").read_text()
+    assert f"| 1 of {TRIES} |" in text
+    assert "; missed tries lacked: 4 x worker killed was seen 0 times\n" in text
 
 
 def test_a_fault_that_never_strikes_did_not_hold(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
@@ -204,12 +207,7 @@ def commit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commit that the files are of; the last one counts."""
     commits = ["abc1234"]
     monkeypatch.setattr("chaos.suite.run.of_now", lambda *_: commits[-1])
-    monkeypatch.setattr("chaos.suite.run.since", lambda begun, *_: since_of(begun, commits[-1]))
     return commits
-
-
-def since_of(begun: str, ended: str) -> str:
-    return begun if begun == ended else f"{begun} to {ended}"
 
 
 def test_the_code_changes_while_it_runs(broken: set[str], plan: Plan, commit: list[str]) -> None:
@@ -220,7 +218,18 @@ def test_the_code_changes_while_it_runs(broken: set[str], plan: Plan, commit: li
             commit.append("def5678")
 
     run(plan, Changing())
-    assert {row.commit for row in results.load(plan.out / "chaos.json")} == {"abc1234 to def5678"}
+    assert {row.commit for row in results.load(plan.out / "alone.json")} == {"abc1234 to def5678"}
+
+
+def test_a_change_that_is_taken_back_stays_in_the_rows(broken: set[str], plan: Plan, commit: list[str]) -> None:
+    """The first stage is played with changed files. Before its row is told again, they are as before."""
+
+    class Changing(Told):
+        def line(self, text: str) -> None:
+            commit.append("abc1234" if text.startswith("audit") else "abc1234+changes")
+
+    run(plan, Changing())
+    assert {row.commit for row in results.load(plan.out / "alone.json")} == {"abc1234 to abc1234+changes"}
 
 
 def test_a_try_that_did_not_strike_shows_nothing(broken: set[str], misses: dict[str, int], plan: Plan) -> None:
@@ -250,9 +259,10 @@ def test_what_is_published(
     published, rows = tmp_path / "docs/results/failures.md", tmp_path / "chaos/out/chaos.json"
     published.parent.mkdir(parents=True)
     published.write_text("the last complete run")
-    one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
+    one = replace(plan, only="^worker-kill$", out=PUBLISHED, public=True)
+    whole = replace(one, only="")
     run(one, Told())
-    assert published.read_text() == "the last complete run"
+    assert published.read_text() == "the last complete run", "not even one that holds"
     assert "Played by itself" in (tmp_path / "build/failures.md").read_text()
 
     class Watching(Told):
@@ -268,6 +278,110 @@ def test_what_is_published(
     assert [row.again for row in results.load(rows)] == [False] * len(SCENARIOS) + [True]
 
 
+def test_a_run_that_ends_before_its_last_audit_is_not_published(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. A complete run whose last audit fails: every scenario has its row, and what is published stays as it was.
+    2. It goes on: what was not audited is played once more. Now it is published.
+    3. Nothing is left to go on with.
+    """
+    monkeypatch.chdir(tmp_path)
+    published = tmp_path / "docs/results/failures.md"
+    published.parent.mkdir(parents=True)
+    published.write_text("the last complete run")
+    whole = replace(plan, only="", out=PUBLISHED, public=True)
+    asked = list[object]()
+
+    def audit(*_: object, **__: object) -> tuple[str, str]:
+        asked.append(None)
+        return audits.IDENTICAL, ""
+
+    monkeypatch.setattr(audits, "audit", audit)
+    run(replace(whole, out=Path("elsewhere"), public=False), Told())
+    last = len(asked)
+    asked.clear()
+
+    def audit_but_the_last(*_: object, **__: object) -> tuple[str, str]:
+        if len(asked) == last - 1:
+            raise OSError("Spark is gone")
+        return audit()
+
+    monkeypatch.setattr(audits, "audit", audit_but_the_last)
+    with pytest.raises(OSError, match="Spark is gone"):
+        run(whole, Told())
+    rows = results.load(tmp_path / "build/chaos.json")
+    assert {row.scenario for row in rows} == set(SCENARIOS)
+    unaudited = {row.scenario for row in rows if not row.held}
+    assert unaudited == {row.scenario for row in rows if row.audit == audits.NOT_RUN} != set()
+    assert published.read_text() == "the last complete run"
+    monkeypatch.setattr(audits, "audit", audit)
+    told = Told()
+    run(replace(whole, continues=True), told)
+    assert {line.partition(":")[0] for line in told.lines if "held;" in line} == unaudited
+    assert f"**{len(SCENARIOS)} of {len(SCENARIOS)} scenarios held**" in published.read_text()
+    with pytest.raises(ChaosError, match="has come to its end"):
+        run(replace(whole, continues=True), Told())
+
+
+def test_what_is_played_between_an_interruption_and_its_end(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. A complete run is published. Another one, of the same commit, is interrupted.
+    2. A scenario is played by itself: it stands beside the published run, and takes nothing of the other.
+    3. The other goes on, with what is due; it is published with that scenario beside it.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs/results").mkdir(parents=True)
+    one = replace(plan, only="^worker-kill$", out=PUBLISHED, public=True)
+    whole = replace(one, only="")
+    run(whole, Told())
+    rows = tmp_path / "chaos/out/chaos.json"
+    results.save([replace(row, run="2026-01-01 00:00:00") for row in results.load(rows)], rows)
+
+    class Stopping(Told):
+        def line(self, text: str) -> None:
+            super().line(text)
+            if sum("held;" in line for line in self.lines) > 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(whole, Stopping())
+    half = tmp_path / "build/chaos.json"  # runs are told apart by the second in which they begin
+    results.save([replace(row, run="2026-01-02 00:00:00") for row in results.load(half)], half)
+    kept = {row.scenario for row in results.load(half)}
+    assert 0 < len(kept) < len(SCENARIOS)
+    run(one, Told())
+    assert {row.scenario for row in results.load(half)} == kept
+    assert [(row.scenario, row.run[:4]) for row in results.load(rows) if row.again] == [("worker-kill", "2026")]
+    told = Told()
+    run(replace(whole, continues=True), told)
+    assert sum("held;" in line for line in told.lines) >= len(SCENARIOS) - len(kept) > 0
+    found = results.load(rows)
+    assert [row.scenario for row in found] == [*SCENARIOS, "worker-kill"]
+    assert {row.run for row in found if not row.again} == {"2026-01-02 00:00:00"}
+
+
+def test_what_fails_before_its_first_try_is_published(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played by itself, where the complete run's rows are not at hand."""
+    monkeypatch.chdir(tmp_path)
+    published = tmp_path / "docs/results/failures.md"
+    published.parent.mkdir(parents=True)
+    one = replace(plan, only="^worker-kill$", out=PUBLISHED, public=True)
+    run(replace(one, only=""), Told())
+    (tmp_path / "chaos/out/chaos.json").unlink()
+    broken.add("worker-kill")
+    run(one, Told())
+    (row,) = results.load(tmp_path / "chaos/out/chaos.json")
+    assert (row.tries, row.held) == (0, False)
+    text = published.read_text()
+    assert text.count("| `worker-kill` |") == 2
+    assert "the brokers are gone" in text
+
+
 def test_a_row_beside_a_complete_run_of_another_machine(
     broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,11 +393,11 @@ def test_a_row_beside_a_complete_run_of_another_machine(
     monkeypatch.chdir(tmp_path)
     published, rows = tmp_path / "docs/results/failures.md", tmp_path / "chaos/out/chaos.json"
     published.parent.mkdir(parents=True)
-    one, whole = replace(plan, only="^worker-kill$", out=PUBLISHED), replace(plan, only="", out=PUBLISHED)
+    one = replace(plan, only="^worker-kill$", out=PUBLISHED, public=True)
+    whole = replace(one, only="")
     run(whole, Told())
     before = published.read_text()
     rows.unlink()
-    (tmp_path / "build/chaos.json").unlink()
     for at in ("abc1234", "def5678"):
         commit.append(at)
         run(one, Told())
@@ -321,8 +435,10 @@ def test_a_complete_run_that_was_interrupted_goes_on(broken: set[str], plan: Pla
     assert [row.scenario for row in results.load(path)] == list(SCENARIOS)
     assert len({(row.run, row.commit) for row in results.load(path)}) == 1
     run(plan, Told())
-    found = results.load(path)
-    assert [row.scenario for row in found if not row.again] == list(SCENARIOS)
-    assert {row.scenario for row in found if row.again} == set(NAMES)
+    assert [row.scenario for row in results.load(path)] == list(SCENARIOS)
+    assert {row.scenario for row in results.load(plan.out / "alone.json")} == set(NAMES)
+    text = (plan.out / "failures.md").read_text()
+    assert f"**{len(SCENARIOS)} of {len(SCENARIOS)} scenarios held**" in text
+    assert "Played by itself" in text
     run(whole, Told())
     assert [(row.scenario, row.again) for row in results.load(path)] == [(name, False) for name in SCENARIOS]
