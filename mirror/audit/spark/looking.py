@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeVar
@@ -32,7 +32,7 @@ from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import jvm
-from mirror.audit.spark.by_record import LaterRecords, record_differences
+from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
 from mirror.audit.spark.compare import Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.audit.spark.progress import JobProgress, watched
@@ -291,10 +291,14 @@ class Looking:
             )
             for side in Side
         )
-        copied = {
-            key: self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})) for key in keys
+        limits = {
+            key: Limits(
+                self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})),
+                self.scope.bounds[key].audited.start,
+            )
+            for key in keys
         }
-        return self._spark(lambda: LaterRecords.read(self.spark, source, destination, copied))
+        return self._spark(lambda: LaterRecords.read(self.spark, source, destination, limits))
 
     def _records_of(
         self,
@@ -321,11 +325,12 @@ class Looking:
         return self._options(side, tasks, RECORDS)
 
     def _begin(self, side: Side, key: TopicPartition, shift: int) -> int:
-        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well."""
-        known = self.scope.bounds[key]
-        if side is Side.SOURCE:
-            return known.source.start
-        return (known.audited.start if self.request.mapped else known.destination.start) - shift
+        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well. With
+        ``offsets: mapped``, it is where the map begins: the copies of what the source has deleted may still stand."""
+        if side is Side.DESTINATION and self.request.mapped:
+            offsets = self.frozen.mapped[key].offsets
+            return min([self.scope.bounds[key].audited.start, *(run.source for run in islice(offsets, 1))])
+        return self.scope.log_start(side, key) - shift * (side is Side.DESTINATION)
 
     def _reach(self, side: Side, key: TopicPartition, shift: int, ends: Mapping[TopicPartition, int]) -> int:
         """Returns how far the log is read, as a source offset: to its frozen end, or to that in ``ends``."""

@@ -8,17 +8,21 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import broken_logs
+from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow, Hole, What
-from mirror.audit.prepare.plan import Range, ReadingEstimate
+from mirror.audit.prepare.bounds import Frozen
+from mirror.audit.prepare.moving import Scope
+from mirror.audit.prepare.plan import Range, ReadingEstimate, from_json, to_json
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import looking as module
-from mirror.audit.spark.by_record import LaterRecords
-from mirror.audit.spark.compare import Located
+from mirror.audit.spark.by_record import LaterRecords, Limits
+from mirror.audit.spark.compare import Compared, Located
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.progress import JobProgress
+from mirror.offsetmap.runs import OffsetMap, Run
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -74,24 +78,92 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
     spans: list[tuple[int, int]] = []
     copied: list[dict[TopicPartition, int]] = []
 
-    def read(_: object, source: Any, destination: Any, ends: dict[TopicPartition, int]) -> None:
+    def read(_: object, source: Any, destination: Any, limits: dict[TopicPartition, Limits]) -> None:
         spans.extend(_spans((source, destination)))
-        copied.append(ends)
+        copied.append(limits)
 
     monkeypatch.setattr(LaterRecords, "read", read)
     for now, reach in (({Side.SOURCE: {KEY: 150}, Side.DESTINATION: {KEY: 140}}, (150, 140)), ({}, (100, 90))):
-        looking = Looking(
-            request := Mock(), scope := Mock(), [ReadingEstimate(KEY, Span(10, 90), 80)], Mock(), 1, Mock()
-        )
-        request.mapped = False
-        scope.bounds = {KEY: Bounds(topic="t", partition=0, source=Span(10, 100), destination=Span(5, 90))}
-        scope.ends_now = AsyncMock(return_value=now)
-        monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
-        monkeypatch.setattr(looking, "_spark", lambda action: action())
+        looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
         looking._read_later([KEY], {})
         assert spans == [(10, reach[0]), (5, reach[1])]
-        assert copied.pop() == {KEY: reach[1]}
+        assert copied.pop() == {KEY: Limits(copied=reach[1], audited=10)}
         spans.clear()
+
+
+def bounds(source: Span, destination: Span) -> Bounds:
+    return Bounds(topic="t", partition=0, source=source, destination=destination)
+
+
+def reading_later(
+    monkeypatch: pytest.MonkeyPatch,
+    known: Bounds,
+    now: Mapping[Side, Mapping[TopicPartition, int]],
+    mapped: MappedPartition | None = None,
+) -> Looking:
+    """Reads nothing. ``now``: the ends of both logs by now."""
+    places = {KEY: mapped} if mapped else {}
+    request = Mock(mapped=mapped is not None, committed=True)
+    frozen = Frozen(
+        source_cluster_id="a", destination_cluster_id="b", bounds=(known,), findings=(), source_topic_ids={},
+        destination_topic_ids={}, mapped=places,
+    )  # fmt: skip
+    scope = Scope(frozen, {KEY: [Range("t", 0, *known.audited, True, 5)]}, request)
+    monkeypatch.setattr(scope, "ends_now", AsyncMock(return_value=now))
+    looking = Looking(request, scope, [ReadingEstimate(KEY, known.audited, 80)], Mock(), 1, Mock())
+    monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
+    monkeypatch.setattr(looking, "_spark", lambda action: action())
+    return looking
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What is read of both sides for the records that may excuse others."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(LaterRecords, "read", lambda _, source, destination, limits: found.extend(
+        _spans((from_json(to_json(source)), from_json(to_json(destination))))
+    ))  # fmt: skip
+    return found
+
+
+def test_read_from_where_the_map_begins(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]]) -> None:
+    """The source begins at 1000. Its consumers do not see what it had before, those of the destination do: a value there
+    that a lost tombstone has deleted is no excuse. Mutation: read from the audited offsets on."""
+    place = MappedPartition("t", OffsetMap([Run(500, 40, 600), Run(1200, 700, 300)]), Span(40, 1000), (7,))
+    known = bounds(Span(1000, 1500), Span(1000, 1500))
+    for shift in (0, 5):
+        looking = reading_later(monkeypatch, known, {}, place)
+        looking._read_later([KEY], {KEY: shift})
+        assert [start for start, _ in spans] == [1000, 500]
+        spans.clear()
+    empty = place._replace(offsets=OffsetMap())
+    reading_later(monkeypatch, known, {}, empty)._read_later([KEY], {})
+    assert [start for start, _ in spans] == [1000, 1000]
+
+
+@pytest.mark.parametrize(("side", "starts"), [(Side.SOURCE, [60, 5]), (Side.DESTINATION, [10, 60])])
+def test_each_log_is_read_from_its_own_start(
+    monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]], side: Side, starts: list[int]
+) -> None:
+    """One side deletes up to 60 while the audit runs. Both are compared from there on, and the other log still has what
+    lies before. Mutation: by the bounds that are compared."""
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), {})
+    compared = Compared(
+        differing={}, coverage={each: {} for each in Side}, clusters={}, batches={}, bytes={}
+    )  # fmt: skip
+    looking.scope.begin_later(compared, {side: {KEY: 60}})
+    assert looking.scope.bounds[KEY].audited == Span(60, 90)
+    looking._read_later([KEY], {})
+    assert [start for start, _ in spans] == starts
+
+
+def test_what_moved_towards_the_end_is_read_from_the_first_offset_on(
+    monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]]
+) -> None:
+    """By source offsets, such a log begins before 0. Data sources get this as text."""
+    looking = reading_later(monkeypatch, bounds(Span(0, 100), Span(0, 105)), {})
+    looking._read_later([KEY], {KEY: 5})
+    assert [start for start, _ in spans] == [0, -5]
 
 
 def _spans(sides: Iterable[Iterable[Sequence[Range]]]) -> list[tuple[int, int]]:
