@@ -23,7 +23,7 @@ from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.prepare.bounds import BegunLater, Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
-from mirror.audit.prepare.leading import visible_filler
+from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import MOST_ROUNDS, LogsMoved, Scope, Starts, besides, found_starts, together
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import ReadingEstimate, Task, bundled, plan
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
 
     frozen: Frozen
     estimates: list[ReadingEstimate]
-    filler: tuple[Finding, ...] = ()
+    filler: VisibleFiller = VisibleFiller([], [])
     decisions: Decisions = Decisions()
 
 
@@ -91,7 +91,7 @@ def run(
     progress.stage("freezing the bounds on both clusters")
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
-    findings = [*frozen.findings, *prepared.filler]
+    findings = [*frozen.findings, *prepared.filler.findings]
     with ExitStack() as stack:
         tasks: tuple[Task, ...] = ()
         slots = 0
@@ -136,6 +136,7 @@ def run(
             [
                 *filter(None, [prepared.decisions.unknown]),
                 *frozen.notes,
+                *prepared.filler.notes,
                 *_alone(frozen.alone, request),
                 *_before(prepared.decisions.adopted, request),
                 *scope.notes,
@@ -181,11 +182,11 @@ async def _frozen(request: AuditRequest) -> Prepared:
                 destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
             )
             if not request.mapped
-            else []
+            else VisibleFiller([], [])
         )
         sizes = await estimates(source, request.source.client_id, frozen.bounds)
         ids = frozen.source_topic_ids, frozen.destination_topic_ids
-        return Prepared(frozen, sizes, tuple(filler), await skipped(destination, frozen.bounds, request, ids))
+        return Prepared(frozen, sizes, filler, await skipped(destination, frozen.bounds, request, ids))
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:

@@ -73,6 +73,8 @@ class Frozen:
     """Offsets that the source has, and that were never to be copied (``start.from``)."""
     notes: tuple[str, ...] = ()
     """What was not looked at."""
+    flow_ids: frozenset[int] = frozenset()
+    """With ``offsets: mapped``: the producer ids of all copies that the flow has, or had."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -108,7 +110,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
     begun: list[BegunLater] = []
-    for key, each in (await starting_offsets(destination, wanted, request, _topic_ids(source, names))).items():
+    decided = await starting_offsets(source.cluster_id, destination, wanted, request, _topic_ids(source, names))
+    for key, each in decided.items():
         before, starts[key] = starts[key], max(starts[key], min(each.offset, ends[key]))
         if starts[key] > before:
             begun.append(BegunLater(key, Span(before, starts[key]), each.start_from))
@@ -118,9 +121,10 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     undecided += _undecided(Side.DESTINATION, await list_offsets(destination, copies, LATEST, committed=True), high)
     mapped: dict[TopicPartition, MappedPartition] = {}
     notes: list[str] = []
+    flow_ids: frozenset[int] = frozenset()
     if request.mapped:
         found = await freeze_mapped(source, destination, starts, ends, request)
-        mapped, bounds, notes = found.partitions, found.bounds, found.notes
+        mapped, bounds, notes, flow_ids = found.partitions, found.bounds, found.notes, found.flow_ids
         findings += found.findings
     else:
         bounds = await _freeze_destination(source, destination, starts, ends, request)
@@ -138,6 +142,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         undecided=tuple(undecided),
         begun=tuple(begun),
         notes=tuple(notes),
+        flow_ids=flow_ids,
         compacted={
             Side.SOURCE: await compacted(source, names),
             Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),

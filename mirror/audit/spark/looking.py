@@ -404,7 +404,7 @@ class Looking:
 
     @cached_property
     def _flow_ids(self) -> tuple[int, ...]:
-        return tuple(sorted({one for there in self.frozen.mapped.values() for one in there.own}))
+        return tuple(sorted(self.frozen.flow_ids))
 
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):

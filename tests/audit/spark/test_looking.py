@@ -21,6 +21,7 @@ from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords, Limits
 from mirror.audit.spark.compare import Compared, Located
 from mirror.audit.spark.looking import Looking
+from mirror.audit.spark.options import BATCHES
 from mirror.audit.spark.progress import JobProgress
 from mirror.offsetmap.runs import OffsetMap, Run
 
@@ -181,6 +182,18 @@ def test_read_for_itself() -> None:
     assert moved.forget.called
     assert not kept.forget.called
     assert looking.looked(KEY) is kept
+
+
+def test_readers_know_all_ids_of_the_flow() -> None:
+    """Also those of copies that are not audited. Those of the source need none."""
+    frozen = Frozen(
+        source_cluster_id="a", destination_cluster_id="b", bounds=(), findings=(), source_topic_ids={},
+        destination_topic_ids={}, compacted={side: frozenset() for side in Side}, flow_ids=frozenset({9, 7}),
+    )  # fmt: skip
+    request = Mock(mapped=True, committed=True, append_times=False, fill="mirror")
+    looking = Looking(request, Scope(frozen, {}, request), (), Mock(), 1, Mock())
+    ids = {side: looking._options(side, (), BATCHES).rules.flow_ids for side in Side}
+    assert ids == {Side.SOURCE: (), Side.DESTINATION: (7, 9)}
 
 
 READ = RangeCoverage(next_offset=40)
