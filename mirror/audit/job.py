@@ -330,6 +330,7 @@ class _Audit:
             cover.check_transactions(endpoint.alias, self.scope.ranges, read)
             if side is Side.SOURCE:
                 findings += cover.causeless_gaps(endpoint.alias, read, self.frozen.compacted[side])
+        cover.check_contents(compared.differing, compared.coverage)
         findings = at_destination([*findings, *broken], self.frozen.mapped)
         told, ends = self._differences(compared, broken)
         unmapped = cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION])

@@ -6,13 +6,14 @@ Spark counted before the join. What a reader could not read, and gaps that no cl
 (``broken_logs``, ``causeless_gaps``).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.spans import merged, overlapping
+from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.result import Cleaned, Coverage, RangeContent
@@ -151,6 +152,33 @@ def coverage_of(
             )
         )
     return rows
+
+
+def check_contents(
+    differing: Mapping[TopicPartition, Pairs], coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]
+) -> None:
+    """Checks what comes out of the join: where no chunk of a range differs, both sides have the same batches there by
+    what their readers say of the whole range.
+
+    Args:
+        differing: the chunks that differ.
+        coverage: of both sides, for the same ranges.
+
+    Raises:
+        AuditError: a difference got lost.
+    """
+    starts = {key: pairs.starts for key, pairs in differing.items()}
+    theirs = coverage[Side.DESTINATION]
+    for (topic, partition, start, end), ours in coverage[Side.SOURCE].items():
+        known = starts.get(TopicPartition(topic, partition), [])
+        if bisect_left(known, start) == bisect_left(known, end):
+            other = theirs[topic, partition, start, end]
+            if ours.content != other.content:
+                raise AuditError(
+                    f"{topic} partition {partition}: the batches between offsets {start} and {end} are not the same, "
+                    "and no difference was found",
+                    BUG,
+                )
 
 
 def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:

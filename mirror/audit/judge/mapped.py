@@ -62,8 +62,8 @@ class Strays(NamedTuple):
 
 class Mapped(NamedTuple):
     """All partitions, their bounds as source offsets on both sides, and findings, for example on those that are not
-    copies. ``notes``: what was not looked at. ``flow_ids``: the producer ids of all copies that the flow has, or had, be
-    they audited or not."""
+    copies. ``notes``: what was not looked at. ``flow_ids``: the producer ids of all copies that the flow has, or had,
+    audited or not."""
 
     partitions: dict[TopicPartition, MappedPartition]
     bounds: list[Bounds]

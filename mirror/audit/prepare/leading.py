@@ -66,7 +66,8 @@ async def visible_filler(
 def without_leader(cluster: Cluster, key: TopicPartition) -> Unreachable:
     """Returns the error for a partition of which nobody can be asked."""
     return Unreachable(
-        f"cluster {cluster.name}: topic {key.topic} partition {key.partition} has no leader; check that its leader is up"
+        f"cluster {cluster.name}: topic {key.topic} partition {key.partition} has no leader; check that its leader is "
+        "up"
     )
 
 

@@ -1,8 +1,8 @@
 """Where the copies begin that begin later than their source (``start.from``). The flow's internal topic has that.
 
 What the source has before is no difference: it was never to be copied. The result says how much that is. A worker that
-had lost the partition may have written such an offset late, when others had begun to copy before it: with exact offsets,
-it does not count if the destination has copies in front of it.
+had lost the partition may have written such an offset late, when others had begun to copy before it. With exact
+offsets, it does not count if the destination has copies in front of it.
 """
 
 from collections.abc import Iterable, Mapping

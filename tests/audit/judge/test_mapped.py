@@ -457,7 +457,7 @@ async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
             log.batches[1] = whole[1][:-1] + bytes([whole[1][-1] ^ 1])
             found = await strays()
             assert [(one.kind, one.destination) for one in found.findings] == [(Kind.UNVERIFIABLE, Span(0, 5))]
-            assert re.search(r"offsets 5 to 14 were not looked at; .*t-0 at 5: ", *found.notes)
+            assert re.search(r"offsets 5 to 14 were not looked at; .*t-0 at 5: ", found.notes[0])
             log.batches[:] = whole
             log.hidden = 10
             with pytest.raises(Unreachable, match="t-0 at fake ends at 15, and is to be read to 5 only"):
@@ -470,8 +470,8 @@ async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
 
 
 def test_ids_of_copies_that_are_not_audited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is excluded by now was copied elsewhere: a batch under its id, between the copies of another topic, is
-    the flow's. Mutation: only ids of what is audited."""
+    """A topic that is excluded by now was copied elsewhere: a batch under its id, between the copies of another topic,
+    is the flow's. Mutation: only ids of what is audited."""
     asked = AuditRequest(
         flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), offsets="mapped", rename=str, catch_up_s=0
     )  # fmt: skip

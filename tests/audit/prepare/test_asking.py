@@ -148,7 +148,7 @@ async def test_filler_that_consumers_see(filled: int) -> None:
         assert found.notes == []
 
 
-async def test_what_is_no_filler(filled: int = 2) -> None:
+async def test_what_is_no_filler() -> None:
     """
     1. The first batch is damaged: that is a note, and no reason to give up the audit.
     2. The log shows less than it did: it is asked again. So it is if nobody leads it.
@@ -157,7 +157,7 @@ async def test_what_is_no_filler(filled: int = 2) -> None:
         east.add_topic("t")
         filler = filler_id(flow=FLOW, cluster_id="west", topic="t", partition=0)
         log = east.log("t")
-        for _ in range(filled):
+        for _ in range(2):
             log.produce(filler_batch(producer=filler, offset=log.end, count=20, timestamp=0))
         whole = log.batches[0]
         bounds = [Bounds(topic="t", partition=0, source=Span(50, 90), destination=Span(0, 40))]
@@ -169,7 +169,7 @@ async def test_what_is_no_filler(filled: int = 2) -> None:
 
             log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
             ((), (note,)) = await found()
-            assert note.startswith("t-0 at east: whether leading filler is visible in front of offset 40 is not known: ")
+            assert "t-0 at east: whether leading filler is visible in front of offset 40 is not known: " in note
             log.batches[0] = whole
             log.hidden = 20
             with pytest.raises(Unreachable, match=r"t-0 at east ends at 40, and is to be read to 20 only"):
@@ -199,7 +199,7 @@ async def started(west: FakeCluster, east: FakeCluster, *offsets: int) -> None:
 
 async def test_a_starting_offset_that_came_late() -> None:
     """
-    1. The copy begins at the offset that is decided upon, is not begun, or has only filler so far, or filler in front of
+    1. The copy begins at the offset that is decided upon, is not begun, has only filler so far, or filler in front of
        it: what is before that offset is not audited.
     2. Somebody has begun in front of it; a worker that had lost the partition wrote the decision down late. It does not
        count: all is audited. So it is if filler of an earlier start stands in front of those copies, or damage.
@@ -243,7 +243,7 @@ async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
             fake.store("t", 0, *batches(20))
         await started(west, east, 50)
         east.log("t").batches.clear()
-        with pytest.raises(Unreachable, match="t-0 .*shows nothing from offset 0 on"):
+        with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
             await frozen(west, east, "t")
 
 

@@ -77,7 +77,7 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
     3. Mutation: read to the frozen end.
     """
     spans: list[tuple[int, int]] = []
-    copied: list[dict[TopicPartition, int]] = []
+    copied: list[dict[TopicPartition, Limits]] = []
 
     def read(_: object, source: Any, destination: Any, limits: dict[TopicPartition, Limits]) -> None:
         spans.extend(_spans((source, destination)))
@@ -128,8 +128,8 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_read_from_where_the_map_begins(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]]) -> None:
-    """The source begins at 1000. Its consumers do not see what it had before, those of the destination do: a value there
-    that a lost tombstone has deleted is no excuse. Mutation: read from the audited offsets on."""
+    """The source begins at 1000. Its consumers do not see what it had before, those of the destination do: a value
+    there that a lost tombstone has deleted is no excuse. Mutation: read from the audited offsets on."""
     place = MappedPartition("t", OffsetMap([Run(500, 40, 600), Run(1200, 700, 300)]), Span(40, 1000), (7,))
     known = bounds(Span(1000, 1500), Span(1000, 1500))
     for shift in (0, 5):

@@ -153,7 +153,7 @@ def test_what_could_not_be_read_and_has_no_finding(spark: SparkSession) -> None:
     2. Among them it has one, unless its checksum is right: then both sides may have the same.
     3. Records without a key are not unread.
     """
-    rows = [(0, 30, None, 0, None, RECORD, False)]
+    rows: list[tuple[int, int, str | None, int, int | None, str, bool]] = [(0, 30, None, 0, None, RECORD, False)]
     rows += [(at, offset, None, 0, None, UNOPENED, sealed) for at, offset, sealed in (
         (0, 49, False), (0, 45, False), (1, 50, False), (2, 50, False), (2, 70, True), (2, 80, True),
     )]  # fmt: skip
