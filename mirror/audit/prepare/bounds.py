@@ -89,8 +89,11 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     there = {name: request.destination_of(name) for name in names}
     alone = await _alone(destination, request, names) if not request.mapped else ()
     failed = await destination.refresh(sorted(set(there.values())))
-    for name in sorted({*request.topics} & {*names}):
-        if (error := _absence(destination, there[name], failed)) is not None:
+    for name in names:
+        error = _absence(destination, there[name], failed)
+        denied = failed.get(there[name]) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        # One of a pattern that is not there is missing, and told below.
+        if error is not None and (denied or name in request.topics):
             absent[name] = error
     names = _present(names, absent)
     findings = [_not_there(name, error) for name, error in sorted(absent.items())]
@@ -184,8 +187,7 @@ async def selected(cluster: Cluster, request: AuditRequest) -> tuple[list[str], 
     """
     names = set(request.topics)
     if request.selects is not None:
-        await cluster.refresh(None)
-        names |= _selected(cluster, request.selects)
+        names |= _selected(cluster, await cluster.refresh(None), request.selects)
     if not names:
         raise AuditError(
             f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
@@ -208,21 +210,19 @@ def _present(names: Iterable[str], absent: Mapping[str, AuditError]) -> list[str
     return left
 
 
-def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
-    """Returns the selected topics among all that the cluster shows this principal, without internal ones."""
-    return {
-        name
-        for name, topic in cluster.topics.items()
-        if not topic.internal and not name.startswith(INTERNAL_PREFIX) and selects(name)
-    }
+def _selected(cluster: Cluster, failed: Iterable[str], selects: Callable[[str], bool]) -> set[str]:
+    """Returns the selected topics among all that the cluster shows this principal, without internal ones. ``failed``:
+    those that it shows with an error."""
+    shown = {name for name, topic in cluster.topics.items() if not topic.internal} | {*failed}
+    return {name for name in shown if not name.startswith(INTERNAL_PREFIX) and selects(name)}
 
 
 async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[str]) -> tuple[str, ...]:
     """Returns the destination's topics that the flow selects and the source does not have."""
     if request.selects is None:
         return ()
-    await destination.refresh(None)
-    return tuple(sorted(_selected(destination, request.selects) - set(names)))
+    failed = await destination.refresh(None)
+    return tuple(sorted(_selected(destination, failed, request.selects) - set(names)))
 
 
 def _not_there(topic: str, error: AuditError) -> Finding:

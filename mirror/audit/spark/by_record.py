@@ -85,9 +85,9 @@ def record_differences(
     later: LaterRecords | None,
     *,
     digests: bool = False,
-) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, str]]:
-    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and for each side
-    that could not be read to its end, a partition of which that is so.
+) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, list[TopicPartition]]]:
+    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and the
+    partitions of each side that could not be read to their ends.
 
     Args:
         spark: the session.
@@ -139,8 +139,13 @@ def record_differences(
         ).alias("excused"),
         *(F.col(name) if digests else F.lit(None).cast("binary").alias(name) for name in _DIGESTS),
     ).toArrow()
-    broken = {side: seen[side].get["broken"] for side in Side}
-    return in_order(dicts(table)), {side: where for side, where in broken.items() if where}
+    return in_order(dicts(table)), {side: _named(seen[side].get["broken"]) for side in Side}
+
+
+def _named(text: str | None) -> list[TopicPartition]:
+    """Returns the partitions that ``_side`` has noted down, in order."""
+    some = (line.rpartition("/") for line in (text or "").split("\n") if line)
+    return sorted(TopicPartition(topic, int(partition)) for topic, _, partition in some)
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[RecordDifference]]:
@@ -175,9 +180,12 @@ def block_bits(spans: Iterable[Span]) -> int:
 
 
 def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
-    """Returns one side's records. ``seen``: gets a partition of which not all could be read, as ``broken``."""
-    where = F.concat_ws(" partition ", "topic", "partition")
-    rows = read_side(spark, options).observe(seen, F.max(F.when(_is_broken(), where)).alias("broken"))
+    """Returns one side's records. ``seen``: gets the partitions of which not all could be read, as ``broken``: a line
+    for each."""
+    where = F.concat_ws("/", "topic", "partition")
+    rows = read_side(spark, options).observe(
+        seen, F.array_join(F.collect_set(F.when(_is_broken(), where)), "\n").alias("broken")
+    )
     return _columns(rows, prefix)
 
 

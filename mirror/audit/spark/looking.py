@@ -244,9 +244,11 @@ class Looking:
                 lambda: record_differences(self.spark, source, destination, looked, later, digests=digests)
             )
         self._still_there(())
-        for side, where in broken.items():
-            if not any((side, key) in self._damaged for key in looked):
-                raise self._broke(side, where, "its records were to be compared")
+        for side, some_keys in broken.items():
+            for key in some_keys:
+                if (side, key) not in self._damaged:
+                    where = f"{key.topic} partition {key.partition}"
+                    raise self._broke(side, where, "its records were to be compared")
         if not self.request.committed:
             # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
             for key, some_of_it in found.items():

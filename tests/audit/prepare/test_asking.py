@@ -6,14 +6,17 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition
+from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
-from mirror.audit.model.request import AuditRequest
+from mirror.audit.model.request import AuditRequest, Endpoint
+from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.bounds import Frozen, freeze
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import LogsMoved, Scope
 from mirror.audit.prepare.plan import Range
+from mirror.audit.spark.compare import Compared
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.offsetmap.entries.keys import Subject
@@ -104,6 +107,34 @@ async def test_a_topic_that_has_an_error_of_its_own() -> None:
         east.add_topic("t")
         with pytest.raises(AuditError, match="topic t of cluster west: "):
             await frozen(west, east, "t")
+
+
+async def test_topics_of_a_pattern_that_have_an_error() -> None:
+    """
+    1. One is listed at the source with an error that says that it is there: it is not left out.
+    2. One may not be described at the destination: that is no topic that is missing there. One that is not there is.
+    3. Another error: the audit ends.
+    """
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for name in ("t", "denied", "lost", "other"):
+            west.add_topic(name)
+        for name in ("t", "denied"):
+            east.add_topic(name)
+        east.topics["denied"].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        west.topics["other"].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        west.add_topic("__internal").error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        asked = replace(request(west, east), selects=lambda name: name != "excluded")
+        async with (
+            await Cluster.open("west", west.options()) as source,
+            await Cluster.open("east", east.options()) as destination,
+        ):
+            found = await freeze(source, destination, asked)
+            assert sorted((one.topic, one.kind) for one in found.findings) == [
+                ("denied", Kind.ABSENT), ("lost", Kind.MISSING), ("other", Kind.ABSENT),
+            ]  # fmt: skip
+            east.topics["denied"].error = ErrorCode.UNKNOWN_SERVER_ERROR
+            with pytest.raises(AuditError, match="topic denied of cluster east: "):
+                await freeze(source, destination, asked)
 
 
 async def test_estimates() -> None:
@@ -245,6 +276,31 @@ async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
         east.log("t").batches.clear()
         with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
             await frozen(west, east, "t")
+
+
+@pytest.mark.parametrize(("bases", "told"), [
+    ((), ""),
+    ((0,), ". Before it, 1 chunk of batches differed"),
+    ((0, 10, 20), ". Before it, 2 chunks of batches differed"),
+])  # fmt: skip
+def test_what_differed_and_was_deleted_since(bases: tuple[int, ...], told: str) -> None:
+    """It cannot be looked at any more, and is no finding: a note says so. A chunk over the new start is read again."""
+    known = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 100))
+    frozen = Frozen(
+        source_cluster_id="", destination_cluster_id="", bounds=(known,), findings=(), source_topic_ids={},
+        destination_topic_ids={},
+    )  # fmt: skip
+    endpoint = Endpoint(alias="west", bootstrap=())
+    asked = AuditRequest(flow=FLOW, source=endpoint, destination=endpoint, topics=("t",))
+    scope = Scope(frozen, {KEY: [Range("t", 0, 0, 100, True, 10)]}, asked)
+    rows = {base: BatchRow(base, base + 9, 2, 0, 0, 0, 100, True, b"") for base in bases}
+    pairs = Pairs(rows, {base: row for base, row in rows.items() if base})
+    compared = Compared(
+        differing={KEY: pairs}, coverage={side: {} for side in Side}, clusters={}, batches={}, bytes={}
+    )  # fmt: skip
+    scope.begin_later(compared, {Side.SOURCE: {KEY: 25}})
+    (note,) = scope.notes
+    assert note.endswith(f"deleted offsets 0 to 24 while the audit ran; what follows was compared{told}")
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -1,6 +1,7 @@
 """The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -306,10 +307,11 @@ def test_records_are_read_in_the_ranges_of_the_batches(monkeypatch: pytest.Monke
     """
     1. Batches that differ in two ranges, with others in between; and some over the border.
     2. What is read begins and ends with them in each range. A batch over the border is read once.
-    3. A side whose records cannot be read any more: no verdict, unless it is known to be damaged.
+    3. A side whose records cannot be read any more: no verdict, unless it is known to be damaged. Whether another
+       partition is, or the other side, is no matter.
     """
     read: list[list[Range]] = []
-    broken: dict[Side, str] = {}
+    broken: dict[Side, list[TopicPartition]] = {}
 
     def compared(_: object, *sides: Any, **__: object) -> Any:
         read.extend([where for task in tasks for where in task] for tasks in sides[:2])
@@ -327,9 +329,16 @@ def test_records_are_read_in_the_ranges_of_the_batches(monkeypatch: pytest.Monke
         looking.records(differing, {KEY: 0}, digests=False)
         for side in (read.pop(), read.pop()):
             assert [(where.start, where.end, where.first) for where in side] == due
-        broken[Side.DESTINATION] = "t partition 0"
-        with pytest.raises(AuditError, match="east: t partition 0 cannot be read any more"):
+        broken[Side.DESTINATION] = [KEY]
+        for known in ([], [damage(Side.SOURCE, 5, 10)], [replace(damage(Side.DESTINATION, 5, 10), partition=1)]):
+            looking.begin({KEY: 0}, known)
+            with pytest.raises(AuditError, match="east: t partition 0 cannot be read any more"):
+                looking.records(differing, {KEY: 0}, digests=False)
+        broken[Side.DESTINATION] = [KEY, OTHER]
+        looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
+        with pytest.raises(AuditError, match="east: t partition 1 cannot be read any more"):
             looking.records(differing, {KEY: 0}, digests=False)
+        broken[Side.DESTINATION] = [KEY]
         looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
         looking.records(differing, {KEY: 0}, digests=False)
         read.clear()
