@@ -385,7 +385,7 @@ class _Audit:
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )
         certain = {key: [one.where for one in some if one.certain] for key, some in chunks.items()}
-        cover.check_chunks(certain, found)
+        cover.check_chunks(certain, found, differences.said)
         told: list[Finding] = []
         shifts: dict[TopicPartition, int] = {}
         for key, findings in keys(found).items():

@@ -5,6 +5,9 @@ from enum import Enum
 
 from mirror.audit.model.places import Span
 
+APART = "; not every batch between these offsets"
+"""The end of what a finding says that stands for several with others between them."""
+
 
 class Kind(Enum):
     """The kind of a finding. The values are stable: files and scripts contain them."""

@@ -139,7 +139,8 @@ def record_differences(
         ).alias("excused"),
         *(F.col(name) if digests else F.lit(None).cast("binary").alias(name) for name in _DIGESTS),
     ).toArrow()
-    return in_order(dicts(table)), {side: _named(seen[side].get["broken"]) for side in Side}
+    broken = {side: _named(seen[side].get["broken"]) for side in Side}
+    return in_order(dicts(table)), {side: where for side, where in broken.items() if where}
 
 
 def _named(text: str | None) -> list[TopicPartition]:

@@ -25,7 +25,7 @@ from mirror.audit.judge.coverage import (
     coverage_of,
 )
 from mirror.audit.model.differences import Pairs
-from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.findings import APART, Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import Endpoint
 from mirror.audit.model.result import Cleaned, Coverage
@@ -199,6 +199,15 @@ def test_what_is_excused_is_said_of_each_chunk(kind: Kind) -> None:
         check_chunks({KEY: [chunk(10), chunk(30)]}, [one, replace(one, source=Span(39, 50))])
 
 
+def test_a_folded_finding_says_nothing_of_each_chunk() -> None:
+    """It is around all of them. Those that it is about are known besides."""
+    one = replace(told(Kind.CLEANED), source=Span(12, 95), detail="gone" + APART)
+    chunks = [chunk(10), chunk(30), chunk(90)]
+    check_chunks({KEY: chunks}, [one], {KEY: [Span(10, 20), Span(30, 40), Span(90, 100)]})
+    with pytest.raises(AuditError, match="t partition 0 differs between offsets 30 and 40, and nothing"):
+        check_chunks({KEY: chunks}, [one], {KEY: [Span(10, 20), Span(90, 100)]})
+
+
 def test_where_something_differs_in_earnest_runs_may_be_left_out() -> None:
     """What has moved is told by its cause. No pass depends on it."""
     check_chunks({KEY: [chunk(10), chunk(30)]}, [replace(told(Kind.CLEANED), source=Span(12, 15)), told(Kind.MOVED)])
@@ -213,7 +222,7 @@ def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain
     compared = Mock(differing={KEY: Pairs({0: row, 10: row._replace(base_offset=10)})})
     scope = Mock(bounds={KEY: BOUNDS}, ranges={KEY: [Range("t", 0, 0, 25, True, 10)]})
     audit = Mock(scope=scope, frozen=Mock(mapped={}))
-    looked = Mock(broken=[], ended=set())
+    looked = Mock(broken=[], ended=set(), said={})
     looked.run.return_value = [told(Kind.REENCODED)]
     looked.holes.return_value = []
     monkeypatch.setattr(job, "Differences", lambda *_, **__: looked)

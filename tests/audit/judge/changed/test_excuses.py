@@ -66,6 +66,23 @@ def test_holes_inside_of_a_batch_are_filled(cleaned: frozenset[Side], rebatches:
     assert [one for one, _ in told(scene)] == [Kind.REENCODED]
 
 
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("mistimed", [(), (12,), (19, 20)])
+def test_a_wrong_max_timestamp_of_what_was_cleaned(mistimed: tuple[int, ...], *, copied: bool) -> None:
+    """A cleaner writes a batch anew with the times of what is left. By a wrong one, brokers look up offsets by time. If
+    the source has it as well, it was copied."""
+    theirs = row(10, 19, records=9)
+    scene = Scene(
+        key=KEY, audited=ALL, source=at(row(10, 19)),
+        destination=at(theirs if copied else theirs._replace(max_timestamp=theirs.max_timestamp + 5)), in_source={},
+        in_tail={}, looked=[ALL], opened=gone(11), cleaned=BOTH, mistimed=mistimed,
+    )  # fmt: skip
+    wrong = [Kind.HEADER_CHANGED] if mistimed and not copied else []
+    found = named(scene)
+    assert [one.kind for one in found] == [Kind.CLEANED, *wrong]
+    assert [one.destination for one in found if one.kind in wrong] == [Span(10, 20)] * len(wrong)
+
+
 @pytest.mark.parametrize("append_times", [True, False])
 def test_larger_batches_with_times_of_the_append(append_times: bool) -> None:
     """Their newest time is the broker's. Without that leave, it is a difference."""
