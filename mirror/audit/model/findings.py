@@ -13,7 +13,8 @@ class Kind(Enum):
     """The kind of a finding. The values are stable: files and scripts contain them."""
 
     ABSENT = "absent"
-    """A topic that the configuration names, and that one side does not have, or does not show."""
+    """A topic that the configuration names, and that one side does not have, or does not show; or one of a pattern that
+    one side lists and lets nobody describe."""
     MISSING = "missing"
     EXTRA = "extra"
     DUPLICATE = "duplicate"
