@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 import xxhash
 from pyspark.errors import PySparkException
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
@@ -106,7 +105,7 @@ def test_a_task_is_sent_its_own_ranges_only() -> None:
     source = AuditBatches(options={**OPTIONS.to_options(), **replace(OPTIONS, tasks=tasks).to_options()})
     reader = source.reader(None)
     assert [one.task for one in reader.partitions() if isinstance(one, TaskPartition)] == list(tasks)
-    sent = CloudPickleSerializer().dumps((reader, source))
+    sent = pickle.dumps((reader, source))
     assert len(sent) < 5_000
     assert pickle.loads(sent)[0].options == replace(OPTIONS, tasks=())
 
