@@ -6,7 +6,7 @@ missing there. Pure, except for the methods of ``Scope`` that ask a cluster.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -58,7 +58,6 @@ class Scope:
         self._at_first = frozen
         self._frozen_first = {known.key: known for known in frozen.bounds}
         self._starts: dict[Side, dict[TopicPartition, int]] = {side: {} for side in Side}
-        self._differed: Counter[TopicPartition] = Counter()
 
     @property
     def bounds(self) -> dict[TopicPartition, Bounds]:
@@ -86,7 +85,6 @@ class Scope:
             self.ranges[key] = [*some, *kept]
             again += some
             borders[key] = kept[0].start if kept else bounds[key].audited.end
-            self._differed[key] += _ended_before(compared.differing.get(key, Pairs()), start)
         for side, found in starts.items():
             self._starts[side].update(found)
         return without(compared, borders), again
@@ -195,7 +193,7 @@ class Scope:
 
     @property
     def notes(self) -> list[str]:
-        """A line for each log that begins later than at first. It says if what was read of the rest differed."""
+        """A line for each log that begins later than at first."""
         began = {
             Side.SOURCE: {known.key: known.source.start for known in self._at_first.bounds},
             Side.DESTINATION: {known.key: known.destination.start for known in self._at_first.bounds}
@@ -204,20 +202,10 @@ class Scope:
         aliases = {Side.SOURCE: self._request.source.alias, Side.DESTINATION: self._request.destination.alias}
         return [
             f"{key.topic} partition {key.partition}: {aliases[side]} deleted offsets {began[side][key]} to {start - 1} "
-            f"while the audit ran; what follows was compared{_differed(self._differed[key])}"
+            "while the audit ran; what follows was compared"
             for side, starts in self._starts.items()
             for key, start in sorted(starts.items())
         ]
-
-
-def _ended_before(pairs: Pairs, start: int) -> int:
-    """Returns the number of chunks that differ and lie before ``start``."""
-    rows = (*pairs.source.items(), *pairs.destination.items())
-    return len({base for base, row in rows if row.last_offset < start})
-
-
-def _differed(chunks: int) -> str:
-    return f". Before it, {chunks:,} chunk{'' if chunks == 1 else 's'} of batches differed" if chunks else ""
 
 
 def _lost(key: TopicPartition, span: Span, request: AuditRequest) -> Finding:

@@ -6,17 +6,14 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition
-from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
-from mirror.audit.model.request import AuditRequest, Endpoint
-from mirror.audit.model.rows import BatchRow
+from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen, freeze
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import LogsMoved, Scope
 from mirror.audit.prepare.plan import Range
-from mirror.audit.spark.compare import Compared
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
 from mirror.offsetmap.entries.keys import Subject
@@ -276,31 +273,6 @@ async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
         east.log("t").batches.clear()
         with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
             await frozen(west, east, "t")
-
-
-@pytest.mark.parametrize(("bases", "told"), [
-    ((), ""),
-    ((0,), ". Before it, 1 chunk of batches differed"),
-    ((0, 10, 20), ". Before it, 2 chunks of batches differed"),
-])  # fmt: skip
-def test_what_differed_and_was_deleted_since(bases: tuple[int, ...], told: str) -> None:
-    """It cannot be looked at any more, and is no finding: a note says so. A chunk over the new start is read again."""
-    known = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 100))
-    frozen = Frozen(
-        source_cluster_id="", destination_cluster_id="", bounds=(known,), findings=(), source_topic_ids={},
-        destination_topic_ids={},
-    )  # fmt: skip
-    endpoint = Endpoint(alias="west", bootstrap=())
-    asked = AuditRequest(flow=FLOW, source=endpoint, destination=endpoint, topics=("t",))
-    scope = Scope(frozen, {KEY: [Range("t", 0, 0, 100, True, 10)]}, asked)
-    rows = {base: BatchRow(base, base + 9, 2, 0, 0, 0, 100, True, b"") for base in bases}
-    pairs = Pairs(rows, {base: row for base, row in rows.items() if base})
-    compared = Compared(
-        differing={KEY: pairs}, coverage={side: {} for side in Side}, clusters={}, batches={}, bytes={}
-    )  # fmt: skip
-    scope.begin_later(compared, {Side.SOURCE: {KEY: 25}})
-    (note,) = scope.notes
-    assert note.endswith(f"deleted offsets 0 to 24 while the audit ran; what follows was compared{told}")
 
 
 @pytest.mark.parametrize("mapped", [False, True])
