@@ -23,7 +23,7 @@ from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult, Coverage
 from mirror.audit.prepare.bounds import BegunLater, Frozen, cluster_options, freeze, outside
 from mirror.audit.prepare.estimate import estimates
-from mirror.audit.prepare.leading import visible_filler
+from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import MOST_ROUNDS, LogsMoved, Scope, Starts, besides, found_starts, together
 from mirror.audit.prepare.patience import patiently
 from mirror.audit.prepare.plan import ReadingEstimate, Task, bundled, plan
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
 
     frozen: Frozen
     estimates: list[ReadingEstimate]
-    filler: tuple[Finding, ...] = ()
+    filler: VisibleFiller = VisibleFiller([], [])
     decisions: Decisions = Decisions()
 
 
@@ -91,7 +91,7 @@ def run(
     progress.stage("freezing the bounds on both clusters")
     prepared = asyncio.run(_prepare(request))
     frozen = prepared.frozen
-    findings = [*frozen.findings, *prepared.filler]
+    findings = [*frozen.findings, *prepared.filler.findings]
     with ExitStack() as stack:
         tasks: tuple[Task, ...] = ()
         slots = 0
@@ -136,6 +136,7 @@ def run(
             [
                 *filter(None, [prepared.decisions.unknown]),
                 *frozen.notes,
+                *prepared.filler.notes,
                 *_alone(frozen.alone, request),
                 *_before(prepared.decisions.adopted, request),
                 *scope.notes,
@@ -181,11 +182,11 @@ async def _frozen(request: AuditRequest) -> Prepared:
                 destination, frozen.bounds, flow=request.flow, source_cluster_id=frozen.source_cluster_id
             )
             if not request.mapped
-            else []
+            else VisibleFiller([], [])
         )
         sizes = await estimates(source, request.source.client_id, frozen.bounds)
         ids = frozen.source_topic_ids, frozen.destination_topic_ids
-        return Prepared(frozen, sizes, tuple(filler), await skipped(destination, frozen.bounds, request, ids))
+        return Prepared(frozen, sizes, filler, await skipped(destination, frozen.bounds, request, ids))
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
@@ -329,6 +330,7 @@ class _Audit:
             cover.check_transactions(endpoint.alias, self.scope.ranges, read)
             if side is Side.SOURCE:
                 findings += cover.causeless_gaps(endpoint.alias, read, self.frozen.compacted[side])
+        cover.check_contents(compared.differing, compared.coverage)
         findings = at_destination([*findings, *broken], self.frozen.mapped)
         told, ends = self._differences(compared, broken)
         unmapped = cover.unmapped(self.request.destination.alias, compared.coverage[Side.DESTINATION])
@@ -383,7 +385,7 @@ class _Audit:
             region for key, some in chunks.items() for region in regions(some, of_bounds(bounds[key]))
         )
         certain = {key: [one.where for one in some if one.certain] for key, some in chunks.items()}
-        cover.check_chunks(certain, found)
+        cover.check_chunks(certain, found, differences.said)
         told: list[Finding] = []
         shifts: dict[TopicPartition, int] = {}
         for key, findings in keys(found).items():

@@ -6,14 +6,16 @@ Spark counted before the join. What a reader could not read, and gaps that no cl
 (``broken_logs``, ``causeless_gaps``).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.spans import merged, overlapping
-from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.differences import Pairs
+from mirror.audit.model.findings import APART, Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.result import Cleaned, Coverage, RangeContent
 from mirror.audit.prepare.plan import Range, Task
@@ -153,6 +155,33 @@ def coverage_of(
     return rows
 
 
+def check_contents(
+    differing: Mapping[TopicPartition, Pairs], coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]
+) -> None:
+    """Checks what comes out of the join: where no chunk of a range differs, both sides have the same batches there by
+    what their readers say of the whole range.
+
+    Args:
+        differing: the chunks that differ.
+        coverage: of both sides, for the same ranges.
+
+    Raises:
+        AuditError: a difference got lost.
+    """
+    starts = {key: pairs.starts for key, pairs in differing.items()}
+    theirs = coverage[Side.DESTINATION]
+    for (topic, partition, start, end), ours in coverage[Side.SOURCE].items():
+        known = starts.get(TopicPartition(topic, partition), [])
+        if bisect_left(known, start) == bisect_left(known, end):
+            other = theirs[topic, partition, start, end]
+            if ours.content != other.content:
+                raise AuditError(
+                    f"{topic} partition {partition}: the batches between offsets {start} and {end} are not the same, "
+                    "and no difference was found",
+                    BUG,
+                )
+
+
 def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:
     """Checks that each partition in which anything differs has a finding, so that no difference got lost on the way.
 
@@ -169,14 +198,19 @@ EXCUSED = frozenset({Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERS
 """Kinds of findings about what differs with a cause: a partition that has no others may pass."""
 
 
-def check_chunks(chunks: Mapping[TopicPartition, Sequence[Range]], findings: Iterable[Finding]) -> None:
+def check_chunks(
+    chunks: Mapping[TopicPartition, Sequence[Range]],
+    findings: Iterable[Finding],
+    said: Mapping[TopicPartition, Sequence[Span]] = MappingProxyType({}),
+) -> None:
     """Checks that in partitions that may pass, a finding says of each chunk that differs why it does.
 
     Where anything differs in earnest, the partition does not pass; there, runs that moved are not named chunk by chunk.
 
     Args:
         chunks: those that certainly differ, in order.
-        findings: before anything is folded, with destination offsets as the chunks have them.
+        findings: before consequences are folded, with destination offsets as the chunks have them.
+        said: the chunks of which one of those says so that a log cleaner explains, where neighbours became one finding.
 
     Raises:
         AuditError: of a chunk, nothing is said.
@@ -187,6 +221,8 @@ def check_chunks(chunks: Mapping[TopicPartition, Sequence[Range]], findings: Ite
         key = TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition)
         if finding.kind not in EXCUSED:
             lost.add(key)
+        if finding.detail.endswith(APART):
+            continue  # it says nothing of each chunk between its offsets
         for span in (finding.source, finding.destination):
             if span and finding.kind is Kind.OVERSIZE:
                 # The batch of such a record may begin in an earlier chunk, without a record there.
@@ -195,7 +231,7 @@ def check_chunks(chunks: Mapping[TopicPartition, Sequence[Range]], findings: Ite
                 span = Span(some[at - 1].start if at else span.start, span.end)
             spans[key] += [span] if span else []
     for key in sorted(chunks.keys() - lost):
-        told = merged(spans[key])
+        told = merged([*spans[key], *said.get(key, ())])
         for chunk in chunks[key]:
             if next(overlapping(told, chunk), None) is None:
                 raise AuditError(

@@ -311,6 +311,7 @@ def _cleaned(
             there=None if scene.mapped else Explained(scene.odd),
             copied_to=scene.audited.end,
             append_times=scene.append_times,
+            mistimed=[Span(offset, offset + 1) for offset in scene.mistimed],
         )
         yield from settled(scene.key, source, destination, opened, holes)
 

@@ -17,12 +17,13 @@ from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Unreachable
+from mirror.net.errors import Damaged, Refused, Unreachable
 from mirror.net.logs.log import PartitionLog
+from mirror.net.logs.reading import ONE_BATCH
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.internal.memory import StateUnusable
+from mirror.offsetmap.internal.memory import StateUnusable, passes
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap
 from mirror.offsetmap.translation import Translation, translation
@@ -61,12 +62,14 @@ class Strays(NamedTuple):
 
 class Mapped(NamedTuple):
     """All partitions, their bounds as source offsets on both sides, and findings, for example on those that are not
-    copies. ``notes``: what was not looked at."""
+    copies. ``notes``: what was not looked at. ``flow_ids``: the producer ids of all copies that the flow has, or had,
+    audited or not."""
 
     partitions: dict[TopicPartition, MappedPartition]
     bounds: list[Bounds]
     findings: list[Finding]
     notes: list[str]
+    flow_ids: frozenset[int] = frozenset()
 
     def take(self, strays: Strays) -> None:
         """Adds what was found outside of the map."""
@@ -92,7 +95,7 @@ async def freeze_mapped(
     computed = {key: _computed(source, key, request) for key in ends}
     deadline = time.monotonic() + request.catch_up_s
     try:
-        written = await state.open(create=False)
+        written = await _is_written(state, destination)
         homes = _at_home(state, request, source.cluster_id, computed)
         for key, end in sorted(ends.items()):
             if written:
@@ -115,12 +118,30 @@ async def freeze_mapped(
         for key, one in found.partitions.items():
             here = homes[one.topic, key.partition]
             found.partitions[key] = one._replace(sharing=tuple(sorted(here - set(one.own))))
+        found = found._replace(flow_ids=frozenset().union(*homes.values()))
     except (StateError, StateUnusable) as error:
         raise AuditError(
             f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
             "it is written by mirrors of this flow only; see what else writes there",
         ) from error
     return found
+
+
+async def _is_written(state: InternalTopic, destination: Cluster) -> bool:
+    """Opens the internal topic. Returns False if there is none.
+
+    Raises:
+        AuditError: it may not be read.
+    """
+    try:
+        return await state.open(create=False)
+    except Refused as error:
+        if passes(error):
+            raise
+        raise AuditError(
+            f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
+            "grant the audit's principal Read and Describe on it",
+        ) from error
 
 
 def _at_home(
@@ -244,10 +265,23 @@ async def _strays(
         alien: those of copies that have never been in this partition.
     """
     ours, theirs = _Counted(), _Counted()
-    at, size = span.start, 0
+    at, size, most, why = span.start, 0, READ_BYTES, ""
     while at < span.end and size < MOST_OUTSIDE_BYTES:
-        segment = await log.read(at, max_bytes=READ_BYTES)
+        try:
+            segment = await log.read(at, max_bytes=most)
+        except Damaged as error:
+            if most == ONE_BATCH:
+                why = f"; {error}"
+                break
+            most = ONE_BATCH  # up to the damage, batch by batch
+            continue
         if not segment.batches:
+            if segment.high_watermark < span.end:
+                raise Unreachable(
+                    f"{log.name} ends at {span.end}, and is to be read to {segment.high_watermark} only; run the audit "
+                    "again"
+                )
+            why = f"; the broker shows nothing from {at} on"
             break
         for header, _ in segment.batches:
             if header.base_offset < span.end and not header.is_control:
@@ -267,11 +301,11 @@ async def _strays(
         )
         if some.batches
     ]  # fmt: skip
-    if at >= span.end or size < MOST_OUTSIDE_BYTES:
+    if at >= span.end:
         return Strays(findings, [])
     note = (
         f"{log.name}: outside of the offset map, batches of the flow were looked for in the first {_gib(size)} of what "
-        f"is there; offsets {at} to {span.end - 1} were not looked at"
+        f"is there; offsets {at} to {span.end - 1} were not looked at{why}"
     )
     return Strays(findings, [note])
 

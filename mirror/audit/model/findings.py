@@ -5,12 +5,16 @@ from enum import Enum
 
 from mirror.audit.model.places import Span
 
+APART = "; not every batch between these offsets"
+"""The end of what a finding says that stands for several with others between them."""
+
 
 class Kind(Enum):
     """The kind of a finding. The values are stable: files and scripts contain them."""
 
     ABSENT = "absent"
-    """A topic that the configuration names, and that one side does not have, or does not show."""
+    """A topic that the configuration names, and that one side does not have, or does not show; or one of a pattern that
+    one side lists and lets nobody describe."""
     MISSING = "missing"
     EXTRA = "extra"
     DUPLICATE = "duplicate"

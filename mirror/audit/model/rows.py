@@ -41,6 +41,7 @@ class RecordRow(NamedTuple):
     ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
     False if the row stands for a batch that cannot be opened; then only the offset has a meaning. ``mistimed``: it is
     the first record of a batch whose header has a max timestamp that is not that of its records.
+    ``sealed``: the batch that cannot be opened has a right checksum, so both sides may have the same.
     """
 
     offset: int
@@ -50,6 +51,7 @@ class RecordRow(NamedTuple):
     digest: bytes = b""
     whole: bool = True
     mistimed: bool = False
+    sealed: bool = False
 
 
 OLD_FORMAT, UNREAD, STRADDLES = 0x4000, 0x2000, 0x1000

@@ -73,6 +73,8 @@ class Frozen:
     """Offsets that the source has, and that were never to be copied (``start.from``)."""
     notes: tuple[str, ...] = ()
     """What was not looked at."""
+    flow_ids: frozenset[int] = frozenset()
+    """With ``offsets: mapped``: the producer ids of all copies that the flow has, or had."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
@@ -87,8 +89,11 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     there = {name: request.destination_of(name) for name in names}
     alone = await _alone(destination, request, names) if not request.mapped else ()
     failed = await destination.refresh(sorted(set(there.values())))
-    for name in sorted({*request.topics} & {*names}):
-        if (error := _absence(destination, there[name], failed)) is not None:
+    for name in names:
+        error = _absence(destination, there[name], failed)
+        denied = failed.get(there[name]) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        # One of a pattern that is not there is missing, and told below.
+        if error is not None and (denied or name in request.topics):
             absent[name] = error
     names = _present(names, absent)
     findings = [_not_there(name, error) for name, error in sorted(absent.items())]
@@ -108,7 +113,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
     begun: list[BegunLater] = []
-    for key, each in (await starting_offsets(destination, wanted, request, _topic_ids(source, names))).items():
+    decided = await starting_offsets(source.cluster_id, destination, wanted, request, _topic_ids(source, names))
+    for key, each in decided.items():
         before, starts[key] = starts[key], max(starts[key], min(each.offset, ends[key]))
         if starts[key] > before:
             begun.append(BegunLater(key, Span(before, starts[key]), each.start_from))
@@ -118,9 +124,10 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     undecided += _undecided(Side.DESTINATION, await list_offsets(destination, copies, LATEST, committed=True), high)
     mapped: dict[TopicPartition, MappedPartition] = {}
     notes: list[str] = []
+    flow_ids: frozenset[int] = frozenset()
     if request.mapped:
         found = await freeze_mapped(source, destination, starts, ends, request)
-        mapped, bounds, notes = found.partitions, found.bounds, found.notes
+        mapped, bounds, notes, flow_ids = found.partitions, found.bounds, found.notes, found.flow_ids
         findings += found.findings
     else:
         bounds = await _freeze_destination(source, destination, starts, ends, request)
@@ -138,6 +145,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
         undecided=tuple(undecided),
         begun=tuple(begun),
         notes=tuple(notes),
+        flow_ids=flow_ids,
         compacted={
             Side.SOURCE: await compacted(source, names),
             Side.DESTINATION: frozenset(name for name in names if there[name] in cleaned_there),
@@ -179,8 +187,7 @@ async def selected(cluster: Cluster, request: AuditRequest) -> tuple[list[str], 
     """
     names = set(request.topics)
     if request.selects is not None:
-        await cluster.refresh(None)
-        names |= _selected(cluster, request.selects)
+        names |= _selected(cluster, await cluster.refresh(None), request.selects)
     if not names:
         raise AuditError(
             f"flow {request.flow} selects no topic of cluster {cluster.name}", "check topics and exclude of the flow"
@@ -203,21 +210,19 @@ def _present(names: Iterable[str], absent: Mapping[str, AuditError]) -> list[str
     return left
 
 
-def _selected(cluster: Cluster, selects: Callable[[str], bool]) -> set[str]:
-    """Returns the selected topics among all that the cluster shows this principal, without internal ones."""
-    return {
-        name
-        for name, topic in cluster.topics.items()
-        if not topic.internal and not name.startswith(INTERNAL_PREFIX) and selects(name)
-    }
+def _selected(cluster: Cluster, failed: Iterable[str], selects: Callable[[str], bool]) -> set[str]:
+    """Returns the selected topics among all that the cluster shows this principal, without internal ones. ``failed``:
+    those that it shows with an error."""
+    shown = {name for name, topic in cluster.topics.items() if not topic.internal} | {*failed}
+    return {name for name in shown if not name.startswith(INTERNAL_PREFIX) and selects(name)}
 
 
 async def _alone(destination: Cluster, request: AuditRequest, names: Iterable[str]) -> tuple[str, ...]:
     """Returns the destination's topics that the flow selects and the source does not have."""
     if request.selects is None:
         return ()
-    await destination.refresh(None)
-    return tuple(sorted(_selected(destination, request.selects) - set(names)))
+    failed = await destination.refresh(None)
+    return tuple(sorted(_selected(destination, failed, request.selects) - set(names)))
 
 
 def _not_there(topic: str, error: AuditError) -> Finding:

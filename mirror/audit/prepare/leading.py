@@ -7,35 +7,52 @@ from the front, so it exists if, and only if, the log's first batch is filler.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from mirror.audit.model.findings import Finding, Kind
-from mirror.audit.model.places import Bounds, Span
+from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Damaged, StoredInOldFormat, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_id, is_filler
 
 
+class VisibleFiller(NamedTuple):
+    """What consumers see of leading filler. ``notes``: of logs whose first batch cannot be read, so that it is none."""
+
+    findings: list[Finding]
+    notes: list[str]
+
+
 async def visible_filler(
     destination: Cluster, bounds: Iterable[Bounds], *, flow: str, source_cluster_id: str
-) -> list[Finding]:
+) -> VisibleFiller:
     """Returns a finding for each partition of the destination whose log begins with filler.
 
     Raises:
-        NetworkError: a leader does not answer.
+        NetworkError: a leader does not answer, or there is none.
     """
-    found: list[Finding] = []
+    found = VisibleFiller([], [])
     for known in bounds:
         before = Span(known.destination.start, min(known.source.start, known.destination.end))
         leader = destination.leader(known.topic, known.partition)
-        if not before.offsets or leader is None:
+        if not before.offsets:
             continue
+        if leader is None:
+            raise without_leader(destination, known.key)
         log = PartitionLog(destination, destination.topics[known.topic], known.partition, leader)
         filler = filler_id(
             flow=flow, cluster_id=source_cluster_id, topic=known.topic, partition=known.partition
         )  # fmt: skip
-        end = await _end(log, before, filler)
+        try:
+            end = await filler_end(log, before, filler)
+        except (Damaged, StoredInOldFormat) as error:
+            found.notes.append(
+                f"{log.name}: whether leading filler is visible in front of offset {before.end} is not known: {error}"
+            )
+            continue
         if end > before.start:
-            found.append(
+            found.findings.append(
                 Finding(
                     kind=Kind.FILLER, topic=known.topic, partition=known.partition, source=None,
                     destination=Span(before.start, end), batches=0, records=end - before.start,
@@ -46,14 +63,32 @@ async def visible_filler(
     return found
 
 
-async def _end(log: PartitionLog, before: Span, filler: int) -> int:
-    """Returns the offset at which the filler ends, or ``before.start`` without filler. A binary search."""
+def without_leader(cluster: Cluster, key: TopicPartition) -> Unreachable:
+    """Returns the error for a partition of which nobody can be asked."""
+    return Unreachable(
+        f"cluster {cluster.name}: topic {key.topic} partition {key.partition} has no leader; check that its leader is "
+        "up"
+    )
+
+
+async def filler_end(log: PartitionLog, before: Span, filler: int) -> int:
+    """Returns the offset at which the filler ends, or ``before.start`` without filler. A binary search. ``before`` has
+    to be visible.
+
+    Raises:
+        Damaged: what stands there cannot be read.
+        StoredInOldFormat: likewise.
+        NetworkError: a leader does not answer, or shows less than before.
+    """
     low, high = before
     at = before.start
     while low < high:
-        first = await log.batch_at(at)
-        if first is not None and is_filler(first[0], filler):
-            low = max(low, min(first[0].next_offset, before.end))
+        segment = await log.read(at)
+        if not segment.batches and segment.high_watermark < before.end:
+            raise Unreachable(f"{log.name} ends at {before.end}, and is to be read to {segment.high_watermark} only")
+        first = segment.batches[0][0] if segment.batches else None
+        if first is not None and is_filler(first, filler):
+            low = max(low, min(first.next_offset, before.end))
         elif at == before.start:
             return before.start
         else:

@@ -56,6 +56,7 @@ class Scope:
         self.ranges = ranges
         self._request = request
         self._at_first = frozen
+        self._frozen_first = {known.key: known for known in frozen.bounds}
         self._starts: dict[Side, dict[TopicPartition, int]] = {side: {} for side in Side}
 
     @property
@@ -128,6 +129,13 @@ class Scope:
         known = self.bounds[key]
         there = self.frozen.mapped.get(key) if side is Side.DESTINATION else None
         return there.read.start if there else known.source.start if side is Side.SOURCE else known.destination.start
+
+    def log_start(self, side: Side, key: TopicPartition) -> int:
+        """Returns where the log of this side begins by now, as far as is known, in its own offsets. The audited offsets
+        begin later if the other side has deleted more. (At the source: not before the copy, see ``BegunLater``.)"""
+        known = self._frozen_first[key]
+        first = known.source.start if side is Side.SOURCE else known.destination.start
+        return max(first, self._starts[side].get(key, first))
 
     async def ends_now(self, keys: Sequence[TopicPartition]) -> dict[Side, dict[TopicPartition, int]]:
         """Returns the current ends of these logs. With ``offsets: mapped``, only the source's.

@@ -182,7 +182,9 @@ def _range(
     topic: str, partition: int, start: int, end: int, first: bool, width: int,
     where: list[Any] | None = None, shift: int = 0,
 ) -> Range:  # fmt: skip
-    if not isinstance(topic, str) or not 0 <= start < end or partition < 0 or width < 1:
+    # A destination that has all of this further on is read from its own first offset on: by the source's offsets, that
+    # may be before 0.
+    if not isinstance(topic, str) or start + max(shift, 0) < 0 or start >= end or partition < 0 or width < 1:
         raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
     found = CopiedRange.read(*where) if where is not None else None
     return Range(topic, int(partition), int(start), int(end), bool(first), int(width), found, int(shift))

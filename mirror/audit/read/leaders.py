@@ -200,7 +200,10 @@ class Leaders:
                 raise MalformedFrame(f"{len(response.partitions)} partitions where one was asked for")
             code = response.error or response.partitions[0].error
             if code == ErrorCode.NONE:
-                return frame, response.partitions[0]
+                found = response.partitions[0]
+                if (sent.topics.get(found.topic), found.partition) != (wanted.topic, wanted.partition):
+                    raise MalformedFrame(f"partition {found.partition} of {found.topic!r}, which was not asked for")
+                return frame, found
         except MalformedFrame as error:
             frame.release()
             sent.connection.close()

@@ -25,8 +25,8 @@ from mirror.records.intact import is_intact
 
 _FRONT = struct.Struct(">qB")
 NO_TIMESTAMP = -1
-TOMBSTONE, MISTIMED = 1, 2
-"""Flags of a record's row."""
+TOMBSTONE, MISTIMED, SEALED = 1, 2, 4
+"""Flags of a record's row. ``SEALED``: it stands for a batch that cannot be opened, though its checksum is right."""
 
 
 def opened_rows(
@@ -52,7 +52,7 @@ def opened_rows(
                 newest = max(newest, record.timestamp)
                 rows.append(_row(record if timed else record._replace(timestamp=0), digest))
         except NotOpened:
-            rows.append(RecordRow(base, whole=False))
+            rows.append(RecordRow(base, whole=False, sealed=True))
         else:
             if rows and newest != header.max_timestamp:
                 rows[0] = rows[0]._replace(mistimed=True)
@@ -84,8 +84,8 @@ def as_units(block: Block, wanted: Span) -> Block:
 
 
 def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordRow]) -> Any:
-    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` has ``TOMBSTONE`` and
-    ``MISTIMED``."""
+    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` has ``TOMBSTONE``,
+    ``MISTIMED`` and ``SEALED``."""
     count = len(rows)
     offsets = pa.array([row.offset for row in rows], pa.int64())
     columns = {
@@ -95,7 +95,9 @@ def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordR
         "part": pa.array([RECORD if row.whole else UNOPENED for row in rows], pa.string()),
         "base_offset": offsets,
         "last_offset": offsets,
-        "flags": pa.array([TOMBSTONE * row.tombstone | MISTIMED * row.mistimed for row in rows], pa.int16()),
+        "flags": pa.array(
+            [TOMBSTONE * row.tombstone | MISTIMED * row.mistimed | SEALED * row.sealed for row in rows], pa.int16()
+        ),
         "size": pa.array([row.size for row in rows], pa.int64()),
         "digest": pa.array([row.digest for row in rows], pa.binary()),
         "note": pa.array([row.key for row in rows], pa.string()),

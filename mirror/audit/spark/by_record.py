@@ -3,8 +3,9 @@
 A cleaner removes a record only if there is a later one of its key, or if it is an old tombstone. So a record that only
 one side has is excused if the other side has a later record of its key, or if it has no key. A tombstone, or a record
 with a later tombstone on its own side, is excused as well (the other side's cleaner may have removed the tombstone
-since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted. Nor
-does a tombstone at the source excuse anything that the destination lacks if it was written behind the destination's
+since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted. What
+cannot be read in front of it counts as such a record, unless a finding says of it that it cannot be read. Nor does a
+tombstone at the source excuse anything that the destination lacks if it was written behind the destination's
 end: no cleaner there has ever seen it.
 """
 
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 
 from mirror.audit.model.differences import RecordDifference
 from mirror.audit.model.places import Side, Span, TopicPartition
-from mirror.audit.read.opened import MISTIMED, TOMBSTONE
+from mirror.audit.read.opened import MISTIMED, SEALED, TOMBSTONE
 from mirror.audit.spark.compare import dicts, read_side
 from mirror.audit.spark.options import COVERAGE, RECORD, RECORDS, UNOPENED, SourceOptions
 
@@ -30,13 +31,21 @@ MOST_BLOCKS = 100_000
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
 _DIGESTS = ("s_digest", "d_digest")
-_ENDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "copied": pa.int64()})
+_LIMITS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "copied": pa.int64(), "audited": pa.int64()})
 _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.int64(), "end": pa.int64()})
+
+
+class Limits(NamedTuple):
+    """Of a partition, as source offsets. ``copied``: where the destination's log ends. ``audited``: from where on there
+    is a finding for what cannot be read."""
+
+    copied: int
+    audited: int
 
 
 class LaterRecords(NamedTuple):
     """The first and the last record and the last tombstone of each key of some partitions, at source and destination.
-    For these, all of both logs is read, once."""
+    For these, all of both logs is read, once. Without a key: the first offset that could not be read (``_latest``)."""
 
     source: DataFrame
     destination: DataFrame
@@ -47,15 +56,18 @@ class LaterRecords(NamedTuple):
         spark: SparkSession,
         source: SourceOptions,
         destination: SourceOptions,
-        copied: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Limits],
     ) -> "LaterRecords":
         """Builds it from these sides, whose rows are records up to the logs' ends. They are read when the result is
-        first used, and only once. ``copied``: the destination's end, as a source offset."""
+        first used, and only once. ``limits``: of each of these partitions."""
         assert source.rows == destination.rows == RECORDS, "records are compared with records"
-        rows = [(*key, end) for key, end in copied.items()]
-        ends = spark.createDataFrame(pa.table([*zip(*rows, strict=True)], schema=_ENDS))
-        ours = _side(spark, source, "s_").join(F.broadcast(ends), ["topic", "partition"])
-        theirs = _side(spark, destination, "d_").withColumn("copied", F.lit(None).cast("long"))
+        rows = [(*key, *each) for key, each in limits.items()]
+        known = F.broadcast(spark.createDataFrame(pa.table([*zip(*rows, strict=True)], schema=_LIMITS)))
+        ours, theirs = (
+            _columns(_unread_told(read_side(spark, options)), prefix).join(known, ["topic", "partition"])
+            for options, prefix in ((source, "s_"), (destination, "d_"))
+        )
+        theirs = theirs.withColumn("copied", F.lit(None).cast("long"))
         return cls(_latest(ours, "s_").persist(), _latest(theirs, "d_").persist())
 
     def forget(self) -> None:
@@ -73,9 +85,9 @@ def record_differences(
     later: LaterRecords | None,
     *,
     digests: bool = False,
-) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, str]]:
-    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and for each side
-    that could not be read to its end, a partition of which that is so.
+) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, list[TopicPartition]]]:
+    """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and the
+    partitions of each side that could not be read to their ends.
 
     Args:
         spark: the session.
@@ -111,8 +123,9 @@ def record_differences(
     blocked = joined.withColumn("block", F.shiftright(F.col("base_offset"), bits))
     differing = blocked.join(F.broadcast(by_block), ["topic", "partition", "block"]).where(inside)
     differing = differing.withColumn("key", F.coalesce("s_key", "d_key"))
-    for latest in later or ():
+    for latest, prefix in zip(later or (), ("s_", "d_"), strict=False):
         differing = differing.join(latest, _KEY, "left")
+        differing = differing.join(F.broadcast(_unread(latest, prefix)), ["topic", "partition"], "left")
     table = differing.select(
         *_AT,
         "differs",
@@ -126,8 +139,14 @@ def record_differences(
         ).alias("excused"),
         *(F.col(name) if digests else F.lit(None).cast("binary").alias(name) for name in _DIGESTS),
     ).toArrow()
-    broken = {side: seen[side].get["broken"] for side in Side}
+    broken = {side: _named(seen[side].get["broken"]) for side in Side}
     return in_order(dicts(table)), {side: where for side, where in broken.items() if where}
+
+
+def _named(text: str | None) -> list[TopicPartition]:
+    """Returns the partitions that ``_side`` has noted down, in order."""
+    some = (line.rpartition("/") for line in (text or "").split("\n") if line)
+    return sorted(TopicPartition(topic, int(partition)) for topic, _, partition in some)
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[RecordDifference]]:
@@ -161,13 +180,34 @@ def block_bits(spans: Iterable[Span]) -> int:
     return bits
 
 
-def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation | None = None) -> DataFrame:
-    """Returns one side's records. ``seen``: gets a partition of which not all could be read, as ``broken``."""
-    rows = read_side(spark, options)
-    if seen is not None:
-        is_broken = (F.col("part") == COVERAGE) & F.get_json_object("note", "$.broken").isNotNull()
-        where = F.concat_ws(" partition ", "topic", "partition")
-        rows = rows.observe(seen, F.max(F.when(is_broken, where)).alias("broken"))
+def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
+    """Returns one side's records. ``seen``: gets the partitions of which not all could be read, as ``broken``: a line
+    for each."""
+    where = F.concat_ws("/", "topic", "partition")
+    rows = read_side(spark, options).observe(
+        seen, F.array_join(F.collect_set(F.when(_is_broken(), where)), "\n").alias("broken")
+    )
+    return _columns(rows, prefix)
+
+
+def _is_broken() -> Column:
+    """Returns the condition for the coverage row of a range that could not be read to its end."""
+    return (F.col("part") == COVERAGE) & F.get_json_object("note", "$.broken").isNotNull()
+
+
+def _unread_told(rows: DataFrame) -> DataFrame:
+    """Returns these rows with one more kind of unopened ones: where the reading of a range ended early."""
+    stopped = F.get_json_object("note", "$.next_offset").cast("long")
+    columns = {
+        "base_offset": F.when(_is_broken(), stopped).otherwise(F.col("base_offset")),
+        "note": F.when(~_is_broken(), F.col("note")),
+        "part": F.when(_is_broken(), F.lit(UNOPENED)).otherwise(F.col("part")),
+    }
+    return rows.withColumns(columns)
+
+
+def _columns(rows: DataFrame, prefix: str) -> DataFrame:
+    """Returns a side's records, and the batches of it that could not be opened."""
     rows = rows.where(F.col("part").isin(RECORD, UNOPENED))
     columns = {"part": "part", "note": "key", "size": "size", "digest": "digest"}
     return rows.select(
@@ -175,13 +215,18 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observ
         *[F.col(name).alias(prefix + alias) for name, alias in columns.items()],
         F.col("flags").bitwiseAND(TOMBSTONE).alias(prefix + "tombstone"),
         (F.col("flags").bitwiseAND(MISTIMED) != 0).alias(prefix + "mistimed"),
+        _holds(F.col("flags").bitwiseAND(SEALED) != 0).alias(prefix + "sealed"),
     )
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
     """Returns the first and the last offset of each key, and the last one that is a tombstone, before ``copied`` where
-    that is known."""
-    records = side.where(F.col(prefix + "key").isNotNull()).withColumnRenamed(prefix + "key", "key")
+    that is known. Of the rows without a key there are only those of what could not be read, and has no finding: it lies
+    in front of the audited offsets, or its checksum is right. Any key may stand there."""
+    is_unread = (F.col(prefix + "part") == UNOPENED) & (
+        (F.col("base_offset") < F.col("audited")) | F.col(prefix + "sealed")
+    )
+    records = side.where(F.col(prefix + "key").isNotNull() | is_unread).withColumnRenamed(prefix + "key", "key")
     is_tombstone = (F.col(prefix + "tombstone") == TOMBSTONE) & (
         F.col("copied").isNull() | (F.col("base_offset") < F.col("copied"))
     )
@@ -189,6 +234,13 @@ def _latest(side: DataFrame, prefix: str) -> DataFrame:
         F.min("base_offset").alias(prefix + "first"),
         F.max("base_offset").alias(prefix + "last"),
         F.max(F.when(is_tombstone, F.col("base_offset"))).alias(prefix + "deleted"),
+    )
+
+
+def _unread(latest: DataFrame, prefix: str) -> DataFrame:
+    """Returns the first offset of each partition that could not be read."""
+    return latest.where(F.col("key").isNull()).select(
+        "topic", "partition", F.col(prefix + "first").alias(prefix + "unread")
     )
 
 
@@ -206,7 +258,7 @@ def _excused(here: str, there: str) -> Column:
     """Returns True for a record that only ``here`` has if the cleaner ``there`` may have removed it."""
     offset = F.col("base_offset")
     deleted = _holds(F.col(here + "tombstone") == TOMBSTONE) | _holds(F.col(here + "deleted") > offset)
-    lives_there = _holds(F.col(there + "first") < offset)
+    lives_there = _holds(F.col(there + "first") < offset) | _holds(F.col(there + "unread") < offset)
     return F.col("key").isNull() | _holds(F.col(there + "last") > offset) | (deleted & ~lives_there)
 
 

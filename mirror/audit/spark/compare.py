@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror.audit.judge.coverage import CoverageKey
+from mirror.audit.errors import AuditError
+from mirror.audit.judge.coverage import AGAIN, CoverageKey
 from mirror.audit.model.differences import Pairs
 from mirror.audit.model.places import Side, TopicPartition
 from mirror.audit.model.rows import BatchRow, Hole, What
@@ -65,6 +66,7 @@ def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptio
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
+        AuditError: Spark has the rows of a task twice.
     """
     assert source.rows == destination.rows, "rows of one kind are compared with rows of the same"
     seen = {side: Observation(side.value) for side in Side}
@@ -162,7 +164,10 @@ def _take_coverage(
         start, end = row["base_offset"], row[prefix + "last_offset"] + 1
         key = (row["topic"], row["partition"], start, end)
         if key in coverage[side]:
-            raise AssertionError(f"{side.value} range {key} was read twice")
+            topic, partition, *_ = key
+            raise AuditError(
+                f"{side.value}: offsets {start} to {end} of {topic} partition {partition} came twice", AGAIN
+            )
         coverage[side][key] = RangeCoverage.from_json(row[prefix + "note"])
         clusters[side].add(row[prefix + "cluster"])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeVar
@@ -32,7 +32,7 @@ from mirror.audit.prepare.plan import Range, ReadingEstimate, Task, bundled, cut
 from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import jvm
-from mirror.audit.spark.by_record import LaterRecords, record_differences
+from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
 from mirror.audit.spark.compare import Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.audit.spark.progress import JobProgress, watched
@@ -244,9 +244,11 @@ class Looking:
                 lambda: record_differences(self.spark, source, destination, looked, later, digests=digests)
             )
         self._still_there(())
-        for side, where in broken.items():
-            if not any((side, key) in self._damaged for key in looked):
-                raise self._broke(side, where, "its records were to be compared")
+        for side, some_keys in broken.items():
+            for key in some_keys:
+                if (side, key) not in self._damaged:
+                    where = f"{key.topic} partition {key.partition}"
+                    raise self._broke(side, where, "its records were to be compared")
         if not self.request.committed:
             # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
             for key, some_of_it in found.items():
@@ -291,10 +293,14 @@ class Looking:
             )
             for side in Side
         )
-        copied = {
-            key: self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})) for key in keys
+        limits = {
+            key: Limits(
+                self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})),
+                self.scope.bounds[key].audited.start,
+            )
+            for key in keys
         }
-        return self._spark(lambda: LaterRecords.read(self.spark, source, destination, copied))
+        return self._spark(lambda: LaterRecords.read(self.spark, source, destination, limits))
 
     def _records_of(
         self,
@@ -321,11 +327,12 @@ class Looking:
         return self._options(side, tasks, RECORDS)
 
     def _begin(self, side: Side, key: TopicPartition, shift: int) -> int:
-        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well."""
-        known = self.scope.bounds[key]
-        if side is Side.SOURCE:
-            return known.source.start
-        return (known.audited.start if self.request.mapped else known.destination.start) - shift
+        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well. With
+        ``offsets: mapped``, it is where the map begins: the copies of what the source has deleted may still stand."""
+        if side is Side.DESTINATION and self.request.mapped:
+            offsets = self.frozen.mapped[key].offsets
+            return min([self.scope.bounds[key].audited.start, *(run.source for run in islice(offsets, 1))])
+        return self.scope.log_start(side, key) - shift * (side is Side.DESTINATION)
 
     def _reach(self, side: Side, key: TopicPartition, shift: int, ends: Mapping[TopicPartition, int]) -> int:
         """Returns how far the log is read, as a source offset: to its frozen end, or to that in ``ends``."""
@@ -399,7 +406,7 @@ class Looking:
 
     @cached_property
     def _flow_ids(self) -> tuple[int, ...]:
-        return tuple(sorted({one for there in self.frozen.mapped.values() for one in there.own}))
+        return tuple(sorted(self.frozen.flow_ids))
 
     def _spark(self, action: Callable[[], Result]) -> Result:
         with jvm.failures_told(), watched(self.spark, self.progress):

@@ -13,6 +13,7 @@ The audit's own; ``mirror.spark`` is the public data source. Three rules, each b
 
 import gc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -45,14 +46,21 @@ class AuditBatches(DataSource):
     def reader(self, schema: Any) -> "AuditBatchReader":
         """Returns the reader. Spark calls this in a worker of its own."""
         with _told():
-            return AuditBatchReader(SourceOptions.from_options(dict(self.options)))
+            reader = AuditBatchReader(SourceOptions.from_options(dict(self.options)))
+        # Spark sends this object to every task, with its options. Each task has its own ranges.
+        self.options.pop("ranges", None)
+        return reader
 
 
 class AuditBatchReader(DataSourceReader):
-    """Holds options only: it is pickled for every task."""
+    """Holds options only: it is pickled for every task, without the ranges of all tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a task needs: its partition has the ranges that it reads."""
+        return {"options": replace(self.options, tasks=())}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns a partition for each task, as a list: Spark accepts no other sequence."""

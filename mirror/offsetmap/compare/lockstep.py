@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Alignment, Differs, NeverArrived
 from mirror.offsetmap.compare.looks import ComparedBatch, Gap
@@ -162,7 +162,12 @@ class LockStep:
         while self.destination_offset < end:
             segment = await self.destination.read(self.destination_offset, max_bytes=READ_BYTES)
             if not segment.batches:
-                break
+                if segment.high_watermark < end:
+                    # As in ``relay.locate.tails.batches``: the rest is there, and cannot be read now.
+                    raise Unreachable(
+                        f"{self.destination.name} ends at {end}, and is to be read to {segment.high_watermark} only"
+                    )
+                break  # a log cleaner has removed what stood there
             for header, batch in segment.batches:
                 if header.base_offset > self._expected:
                     self._gaps.append((self._expected, header.base_offset))

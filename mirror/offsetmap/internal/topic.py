@@ -43,6 +43,8 @@ PAUSE_S = 0.05
 _CREATE_TIMEOUT_MS = 30_000
 _POLICY = "cleanup.policy"
 _COMPACT = "compact"
+_ABSENT = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}
+"""What Metadata says of a topic that is not there."""
 SEGMENT_BYTES = 16 << 20
 """``segment.bytes`` of the internal topic. Superseded records are not cleaned before their segment is rolled, and a
 start reads them all."""
@@ -138,18 +140,27 @@ class InternalTopic:
             False if there is none and none is to be created.
 
         Raises:
+            Refused: nobody can tell whether there is one and none is to be created: without Describe, say.
             StateUnusable: it exists and its cleanup.policy is not compact, so that its records would be deleted; or
                 it is another flow's.
         """
-        await self._cluster.refresh([self.topic])
+        failed = await self._cluster.refresh([self.topic])
         if self.topic not in self._cluster.topics:
             if not create:
+                self._check_absence(failed.get(self.topic, ErrorCode.NONE))
                 return False
             await self._patiently(lambda: self._create(replication_factor))
         await self._check_policy()
         await self.load()
         self._check_flow()
         return True
+
+    def _check_absence(self, code: int) -> None:
+        """Raises Refused if this answer to a question for the topic does not say that there is none."""
+        if self.topic in self._cluster.denied:
+            raise not_described(self._cluster.name, self.topic)
+        if code not in _ABSENT:
+            raise Refused(f"{self._cluster.name}: Metadata of {self.topic}", code)
 
     async def claim(self, flow: FlowEntry) -> None:
         """Writes down that the topic is this flow's, unless that is known.

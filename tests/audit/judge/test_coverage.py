@@ -16,6 +16,7 @@ from mirror.audit.judge.coverage import (
     broken_logs,
     causeless_gaps,
     check_chunks,
+    check_contents,
     check_fills,
     check_named,
     check_plan,
@@ -24,7 +25,7 @@ from mirror.audit.judge.coverage import (
     coverage_of,
 )
 from mirror.audit.model.differences import Pairs
-from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.findings import APART, Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import Endpoint
 from mirror.audit.model.result import Cleaned, Coverage
@@ -198,6 +199,15 @@ def test_what_is_excused_is_said_of_each_chunk(kind: Kind) -> None:
         check_chunks({KEY: [chunk(10), chunk(30)]}, [one, replace(one, source=Span(39, 50))])
 
 
+def test_a_folded_finding_says_nothing_of_each_chunk() -> None:
+    """It is around all of them. Those that it is about are known besides."""
+    one = replace(told(Kind.CLEANED), source=Span(12, 95), detail="gone" + APART)
+    chunks = [chunk(10), chunk(30), chunk(90)]
+    check_chunks({KEY: chunks}, [one], {KEY: [Span(10, 20), Span(30, 40), Span(90, 100)]})
+    with pytest.raises(AuditError, match="t partition 0 differs between offsets 30 and 40, and nothing"):
+        check_chunks({KEY: chunks}, [one], {KEY: [Span(10, 20), Span(90, 100)]})
+
+
 def test_where_something_differs_in_earnest_runs_may_be_left_out() -> None:
     """What has moved is told by its cause. No pass depends on it."""
     check_chunks({KEY: [chunk(10), chunk(30)]}, [replace(told(Kind.CLEANED), source=Span(12, 15)), told(Kind.MOVED)])
@@ -212,7 +222,7 @@ def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain
     compared = Mock(differing={KEY: Pairs({0: row, 10: row._replace(base_offset=10)})})
     scope = Mock(bounds={KEY: BOUNDS}, ranges={KEY: [Range("t", 0, 0, 25, True, 10)]})
     audit = Mock(scope=scope, frozen=Mock(mapped={}))
-    looked = Mock(broken=[], ended=set())
+    looked = Mock(broken=[], ended=set(), said={})
     looked.run.return_value = [told(Kind.REENCODED)]
     looked.holes.return_value = []
     monkeypatch.setattr(job, "Differences", lambda *_, **__: looked)
@@ -222,6 +232,40 @@ def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain
             _Audit._differences(audit, compared, broken)
     else:
         _Audit._differences(audit, compared, broken)
+
+
+def contents(source: str, destination: str) -> dict[Side, dict[CoverageKey, RangeCoverage]]:
+    """What identifies the batches of the second range of the partition, at both sides; of the first one, they are the
+    same."""
+    return {
+        side: {("t", 0, 0, 10): RangeCoverage(content="a"), ("t", 0, 10, 25): RangeCoverage(content=each)}
+        for side, each in ((Side.SOURCE, source), (Side.DESTINATION, destination))
+    }
+
+
+def test_what_differs_comes_out_of_the_join() -> None:
+    """
+    1. Both sides have the same in a range, or a chunk of it differs.
+    2. They do not, and no chunk of it differs, be there some of another range: the join has lost it.
+    """
+    row = BatchRow(0, 9, 3, 0, 0, 0, 300, True, b"")
+    check_contents({}, contents("b", "b"))
+    check_contents({KEY: Pairs(source={10: row})}, contents("b", "c"))
+    check_contents({KEY: Pairs(destination={24: row})}, contents("b", "c"))
+    for pairs in ({}, {KEY: Pairs(source={0: row, 9: row, 25: row})}, {("t", 1): Pairs(source={10: row})}):
+        with pytest.raises(AuditError, match=r"t partition 0: .* between offsets 10 and 25 .* no difference") as raised:
+            check_contents(pairs, contents("b", "c"))  # type: ignore[arg-type]
+        assert BUG in str(raised.value)
+
+
+def test_the_job_asks_what_came_out_of_the_join() -> None:
+    """A chunk was dropped behind the join."""
+    looking = Mock(looking=Mock(notes=[]))
+    audit = Mock(_endpoints=(), looking=looking, frozen=Mock(mapped={}))
+    audit._differences.return_value = ([], Mock())
+    compared = Mock(differing={}, coverage=contents("b", "c"))
+    with pytest.raises(AuditError, match="between offsets 10 and 25"):
+        _Audit._found(audit, compared)
 
 
 def test_a_batch_that_was_passed_over_may_begin_before_its_record() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from unittest.mock import AsyncMock, Mock
@@ -23,6 +24,7 @@ from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage, cut_records
 from mirror.audit.read.selecting import LISTED, Selector
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs
@@ -433,3 +435,52 @@ async def test_batches_that_the_map_does_not_have(monkeypatch: pytest.MonkeyPatc
             first = (Kind.UNVERIFIABLE, Span(0, 5), 1, 5)
             assert await strays(30, left.format(29)) == [first, extra]
             assert await strays(10) == [first, extra], "all of it"
+
+
+async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
+    """
+    1. Another writer's batch is damaged: what stands in front of it is looked at, and a note says that the rest is not.
+    2. The broker shows less than before: nothing is concluded. 3. It has more, and shows nothing of it: a note.
+    """
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        log = fake.log("t")
+        for producer in (1, 9, 1):
+            fake.store("t", 0, raw_batch(b"x" * 50, base_offset=log.end, producer_id=producer))
+        whole = list(log.batches)
+        async with await Cluster.open("fake", fake.options()) as cluster:
+            await cluster.refresh(["t"])
+
+            async def strays() -> mapped.Strays:
+                return await mapped._strays(TopicPartition("s", 3), mapped._log(cluster, "t", 0), Span(0, 15), [1], [2])
+
+            log.batches[1] = whole[1][:-1] + bytes([whole[1][-1] ^ 1])
+            found = await strays()
+            assert [(one.kind, one.destination) for one in found.findings] == [(Kind.UNVERIFIABLE, Span(0, 5))]
+            assert re.search(r"offsets 5 to 14 were not looked at; .*t-0 at 5: ", found.notes[0])
+            log.batches[:] = whole
+            log.hidden = 10
+            with pytest.raises(Unreachable, match="t-0 at fake ends at 15, and is to be read to 5 only"):
+                await strays()
+            log.hidden = 0
+            del log.batches[1:]
+            found = await strays()
+            assert [(one.kind, one.destination) for one in found.findings] == [(Kind.UNVERIFIABLE, Span(0, 5))]
+            assert "offsets 5 to 14 were not looked at; the broker shows nothing from 5 on" in found.notes[0]
+
+
+def test_ids_of_copies_that_are_not_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is excluded by now was copied elsewhere: a batch under its id, between the copies of another topic,
+    is the flow's. Mutation: only ids of what is audited."""
+    asked = AuditRequest(
+        flow=FLOW, source=Mock(), destination=Mock(), topics=("t",), offsets="mapped", rename=str, catch_up_s=0
+    )  # fmt: skip
+    key, source = TopicPartition("t", 0), Mock(cluster_id="c")
+    ledger = Mock(subjects=[Subject("t", 0, "t"), Subject("old", 0, "old")], own=lambda _: {77})
+    state = Mock(ledger=ledger, open=AsyncMock(return_value=True))
+    monkeypatch.setattr(mapped, "InternalTopic", lambda *_: state)
+    monkeypatch.setattr(mapped, "_freeze", AsyncMock())
+    monkeypatch.setattr(mapped, "_in_spare", AsyncMock(return_value=[]))
+    found = asyncio.run(mapped.freeze_mapped(source, Mock(), {key: 0}, {key: 9}, asked))
+    ids = {producer_id(flow=FLOW, cluster_id="c", topic=topic, partition=0) for topic in ("t", "old")}
+    assert found.flow_ids == ids | {77}

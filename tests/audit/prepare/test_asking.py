@@ -11,10 +11,14 @@ from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.bounds import Frozen, freeze
 from mirror.audit.prepare.estimate import estimates
-from mirror.audit.prepare.leading import visible_filler
+from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import LogsMoved, Scope
 from mirror.audit.prepare.plan import Range
 from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
+from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.filler import filler_batch, filler_id
 from mirror.wire.errors import ErrorCode
@@ -102,6 +106,34 @@ async def test_a_topic_that_has_an_error_of_its_own() -> None:
             await frozen(west, east, "t")
 
 
+async def test_topics_of_a_pattern_that_have_an_error() -> None:
+    """
+    1. One is listed at the source with an error that says that it is there: it is not left out.
+    2. One may not be described at the destination: that is no topic that is missing there. One that is not there is.
+    3. Another error: the audit ends.
+    """
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for name in ("t", "denied", "lost", "other"):
+            west.add_topic(name)
+        for name in ("t", "denied"):
+            east.add_topic(name)
+        east.topics["denied"].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        west.topics["other"].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        west.add_topic("__internal").error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        asked = replace(request(west, east), selects=lambda name: name != "excluded")
+        async with (
+            await Cluster.open("west", west.options()) as source,
+            await Cluster.open("east", east.options()) as destination,
+        ):
+            found = await freeze(source, destination, asked)
+            assert sorted((one.topic, one.kind) for one in found.findings) == [
+                ("denied", Kind.ABSENT), ("lost", Kind.MISSING), ("other", Kind.ABSENT),
+            ]  # fmt: skip
+            east.topics["denied"].error = ErrorCode.UNKNOWN_SERVER_ERROR
+            with pytest.raises(AuditError, match="topic denied of cluster east: "):
+                await freeze(source, destination, asked)
+
+
 async def test_estimates() -> None:
     """From samples of each partition; of one that cannot be sampled, a guess; of an empty one, nothing."""
     async with FakeCluster("west", brokers=2) as west:
@@ -139,8 +171,108 @@ async def test_filler_that_consumers_see(filled: int) -> None:
             await destination.refresh(["t"])
             found = await visible_filler(destination, [bounds], flow=FLOW, source_cluster_id=west.cluster_id)
         spans = [] if not filled else [Span(0, min(20 * filled, 50))]
-        assert [one.destination for one in found] == spans
-        assert [one.records for one in found] == [span.offsets for span in spans]
+        assert [one.destination for one in found.findings] == spans
+        assert [one.records for one in found.findings] == [span.offsets for span in spans]
+        assert found.notes == []
+
+
+async def test_what_is_no_filler() -> None:
+    """
+    1. The first batch is damaged: that is a note, and no reason to give up the audit.
+    2. The log shows less than it did: it is asked again. So it is if nobody leads it.
+    """
+    async with FakeCluster("east", brokers=2) as east:
+        east.add_topic("t")
+        filler = filler_id(flow=FLOW, cluster_id="west", topic="t", partition=0)
+        log = east.log("t")
+        for _ in range(2):
+            log.produce(filler_batch(producer=filler, offset=log.end, count=20, timestamp=0))
+        whole = log.batches[0]
+        bounds = [Bounds(topic="t", partition=0, source=Span(50, 90), destination=Span(0, 40))]
+        async with await Cluster.open("east", east.options()) as destination:
+            await destination.refresh(["t"])
+
+            async def found() -> VisibleFiller:
+                return await visible_filler(destination, bounds, flow=FLOW, source_cluster_id="west")
+
+            log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
+            ((), (note,)) = await found()
+            assert "t-0 at east: whether leading filler is visible in front of offset 40 is not known: " in note
+            log.batches[0] = whole
+            log.hidden = 20
+            with pytest.raises(Unreachable, match=r"t-0 at east ends at 40, and is to be read to 20 only"):
+                await found()
+            log.hidden = 0
+            assert [one.destination for one in (await found()).findings] == [Span(0, 40)]
+            east.lead("t", 0, 2)
+            await east.stop(2)
+            await destination.refresh(["t"])
+            with pytest.raises(Unreachable, match="topic t partition 0 has no leader; check"):
+                await found()
+
+
+async def started(west: FakeCluster, east: FakeCluster, *offsets: int) -> None:
+    """Writes down that the copies of these partitions begin at these offsets."""
+    async with await Cluster.open("east", east.options()) as destination:
+        state = InternalTopic(destination, FLOW)
+        await state.open()
+        await state.save(
+            StartingOffset(
+                subject=Subject("t", partition, "t"), writer="stalled", source_id=None, offset=offset, batch=offset,
+                leader_epoch=0, start_from="latest",
+            )
+            for partition, offset in enumerate(offsets)
+        )  # fmt: skip
+
+
+async def test_a_starting_offset_that_came_late() -> None:
+    """
+    1. The copy begins at the offset that is decided upon, is not begun, has only filler so far, or filler in front of
+       it: what is before that offset is not audited.
+    2. Somebody has begun in front of it; a worker that had lost the partition wrote the decision down late. It does not
+       count: all is audited. So it is if filler of an earlier start stands in front of those copies, or damage.
+    """
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t", partitions=7)
+        filler = {
+            at: filler_id(flow=FLOW, cluster_id=west.cluster_id, topic="t", partition=at) for at in range(7)
+        }  # fmt: skip
+
+        def fill(partition: int, count: int) -> None:
+            log = east.log("t", partition)
+            log.produce(filler_batch(producer=filler[partition], offset=log.end, count=count, timestamp=0))
+
+        for partition in range(7):
+            west.store("t", partition, *batches(20))
+        east.store("t", 0, *batches(10, start=50))
+        east.log("t", 0).delete_before(50)
+        fill(2, 20)
+        fill(3, 50)
+        east.store("t", 3, *batches(10, start=50))
+        east.store("t", 4, *batches(20))
+        fill(5, 20)
+        east.store("t", 5, *batches(16, start=20))
+        east.store("t", 6, *batches(20))
+        torn = bytearray(east.log("t", 6).batches[0])
+        torn[-1] ^= 1
+        east.log("t", 6).batches[0] = bytes(torn)
+        await started(west, east, *[50] * 7)
+        found = await frozen(west, east, "t")
+        assert [each.source.start for each in found.bounds] == [50, 50, 50, 50, 0, 0, 0]
+        assert [(one.key.partition, one.span) for one in found.begun] == [(at, Span(0, 50)) for at in range(4)]
+
+
+async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
+    """Nobody knows whether the copy begins in front of it: it is asked again."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t")
+            fake.store("t", 0, *batches(20))
+        await started(west, east, 50)
+        east.log("t").batches.clear()
+        with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
+            await frozen(west, east, "t")
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -6,13 +6,14 @@ from unittest.mock import Mock, patch
 
 import pytest
 
+from mirror.audit.errors import AuditError
 from mirror.audit.model.places import Adopted, Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.audit.model.result import SkippedRange, Undecided
-from mirror.audit.prepare.bounds import cluster_options
+from mirror.audit.prepare.bounds import cluster_options, freeze
 from mirror.audit.prepare.skipped import Decisions, decided, skipped
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Unreachable
+from mirror.net.errors import Refused, Unreachable
 from mirror.offsetmap.entries.checkpoint import SkippedOffsets as Written
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.passed import PassedOverOffsets
@@ -20,7 +21,9 @@ from mirror.offsetmap.entries.pins import Pin
 from mirror.offsetmap.internal.memory import state_topic
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.sandbox import SandboxCluster
-from tests.audit.clusters import create, endpoint
+from mirror.wire.errors import ErrorCode
+from tests.audit.clusters import create, endpoint, faked
+from tests.fakes.broker import FakeCluster
 
 
 def test_a_destination_that_does_not_answer_is_asked_again() -> None:
@@ -29,6 +32,36 @@ def test_a_destination_that_does_not_answer_is_asked_again() -> None:
     request = AuditRequest(flow="a->b", source=there, destination=there, topics=("t",))
     with patch.object(InternalTopic, "open", side_effect=Unreachable("no answer")), pytest.raises(Unreachable):
         asyncio.run(skipped(Mock(), [], request))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_an_internal_topic_that_may_not_be_described(mapped: bool) -> None:
+    """Nobody knows whether there is one: that is no "nothing was decided". Without the offset map, there is no verdict.
+    Mutation: what is not in the metadata is not there."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t")
+        topic = east.add_topic(state_topic("a->b"), configs={"cleanup.policy": "compact"})
+        request = AuditRequest(
+            flow="a->b", source=faked(west), destination=faked(east), topics=("t",), catch_up_s=0,
+            offsets="mapped" if mapped else "exact",
+        )  # fmt: skip
+        topic.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        async with (
+            await Cluster.open("west", west.options()) as source,
+            await Cluster.open("east", east.options()) as destination,
+        ):
+            found = await skipped(destination, [], request)
+            assert f"topic {topic.name} of cluster east cannot be read: " in found.unknown
+            assert "TOPIC_AUTHORIZATION_FAILED" in found.unknown
+            if mapped:
+                with pytest.raises(AuditError, match=r"offset map .* cannot be read: .*TOPIC_AUTHORIZATION_FAILED"):
+                    await freeze(source, destination, request)
+            topic.error = ErrorCode.UNKNOWN_SERVER_ERROR
+            with pytest.raises(Refused, match="UNKNOWN_SERVER_ERROR"):
+                await freeze(source, destination, request)
+            del east.topics[topic.name]
+            assert await skipped(destination, [], request) == Decisions()
 
 
 def pinned(partition: int) -> Pin:

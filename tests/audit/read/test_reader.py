@@ -63,6 +63,30 @@ async def test_in_every_version_of_fetch(version: int, ids: bool) -> None:
         assert {seen.version for seen in fake.seen("Fetch")} == {version if ids else min(version, 12)}
 
 
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("what", ["topic", "partition"])
+async def test_an_answer_about_another_partition(ids: bool, what: str) -> None:
+    """Its batches may look like those that were asked for: they are not taken, and it is asked again."""
+    async with FakeCluster(versions={"Metadata": (0, 13 if ids else 9)}) as fake:
+        for topic in ("t", "other"):
+            fake.add_topic(topic, partitions=2)
+            fake.store(topic, 0, *batches(1))
+
+        def about_another(answer: Any) -> None:
+            (topic,) = answer.responses
+            if what == "partition":
+                topic.partitions[0].partition_index = 1
+            elif ids:
+                topic.topic_id = fake.topics["other"].topic_id
+            else:
+                topic.topic = "other"
+
+        fake.next("Fetch", faults.alter(about_another))
+        found, coverage = await read(fake, Range("t", 0, 0, 5, True, 1_000))
+        assert (found, coverage.batches) == ([0], 1)
+        assert len(fake.seen("Fetch")) == 2
+
+
 async def test_a_copy_that_has_moved() -> None:
     """It is read where it lies, and shown where it would be."""
     async with FakeCluster() as fake:

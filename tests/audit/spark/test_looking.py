@@ -1,6 +1,7 @@
 """The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -8,17 +9,22 @@ import pytest
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import broken_logs
+from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow, Hole, What
-from mirror.audit.prepare.plan import Range, ReadingEstimate
+from mirror.audit.prepare.bounds import Frozen
+from mirror.audit.prepare.moving import Scope
+from mirror.audit.prepare.plan import Range, ReadingEstimate, from_json, to_json
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import looking as module
-from mirror.audit.spark.by_record import LaterRecords
-from mirror.audit.spark.compare import Located
+from mirror.audit.spark.by_record import LaterRecords, Limits
+from mirror.audit.spark.compare import Compared, Located
 from mirror.audit.spark.looking import Looking
+from mirror.audit.spark.options import BATCHES
 from mirror.audit.spark.progress import JobProgress
+from mirror.offsetmap.runs import OffsetMap, Run
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -72,26 +78,94 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
     3. Mutation: read to the frozen end.
     """
     spans: list[tuple[int, int]] = []
-    copied: list[dict[TopicPartition, int]] = []
+    copied: list[dict[TopicPartition, Limits]] = []
 
-    def read(_: object, source: Any, destination: Any, ends: dict[TopicPartition, int]) -> None:
+    def read(_: object, source: Any, destination: Any, limits: dict[TopicPartition, Limits]) -> None:
         spans.extend(_spans((source, destination)))
-        copied.append(ends)
+        copied.append(limits)
 
     monkeypatch.setattr(LaterRecords, "read", read)
     for now, reach in (({Side.SOURCE: {KEY: 150}, Side.DESTINATION: {KEY: 140}}, (150, 140)), ({}, (100, 90))):
-        looking = Looking(
-            request := Mock(), scope := Mock(), [ReadingEstimate(KEY, Span(10, 90), 80)], Mock(), 1, Mock()
-        )
-        request.mapped = False
-        scope.bounds = {KEY: Bounds(topic="t", partition=0, source=Span(10, 100), destination=Span(5, 90))}
-        scope.ends_now = AsyncMock(return_value=now)
-        monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
-        monkeypatch.setattr(looking, "_spark", lambda action: action())
+        looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
         looking._read_later([KEY], {})
         assert spans == [(10, reach[0]), (5, reach[1])]
-        assert copied.pop() == {KEY: reach[1]}
+        assert copied.pop() == {KEY: Limits(copied=reach[1], audited=10)}
         spans.clear()
+
+
+def bounds(source: Span, destination: Span) -> Bounds:
+    return Bounds(topic="t", partition=0, source=source, destination=destination)
+
+
+def reading_later(
+    monkeypatch: pytest.MonkeyPatch,
+    known: Bounds,
+    now: Mapping[Side, Mapping[TopicPartition, int]],
+    mapped: MappedPartition | None = None,
+) -> Looking:
+    """Reads nothing. ``now``: the ends of both logs by now."""
+    places = {KEY: mapped} if mapped else {}
+    request = Mock(mapped=mapped is not None, committed=True)
+    frozen = Frozen(
+        source_cluster_id="a", destination_cluster_id="b", bounds=(known,), findings=(), source_topic_ids={},
+        destination_topic_ids={}, mapped=places,
+    )  # fmt: skip
+    scope = Scope(frozen, {KEY: [Range("t", 0, *known.audited, True, 5)]}, request)
+    monkeypatch.setattr(scope, "ends_now", AsyncMock(return_value=now))
+    looking = Looking(request, scope, [ReadingEstimate(KEY, known.audited, 80)], Mock(), 1, Mock())
+    monkeypatch.setattr(looking, "_options", lambda side, tasks, rows: tasks)
+    monkeypatch.setattr(looking, "_spark", lambda action: action())
+    return looking
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What is read of both sides for the records that may excuse others."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(LaterRecords, "read", lambda _, source, destination, limits: found.extend(
+        _spans((from_json(to_json(source)), from_json(to_json(destination))))
+    ))  # fmt: skip
+    return found
+
+
+def test_read_from_where_the_map_begins(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]]) -> None:
+    """The source begins at 1000. Its consumers do not see what it had before, those of the destination do: a value
+    there that a lost tombstone has deleted is no excuse. Mutation: read from the audited offsets on."""
+    place = MappedPartition("t", OffsetMap([Run(500, 40, 600), Run(1200, 700, 300)]), Span(40, 1000), (7,))
+    known = bounds(Span(1000, 1500), Span(1000, 1500))
+    for shift in (0, 5):
+        looking = reading_later(monkeypatch, known, {}, place)
+        looking._read_later([KEY], {KEY: shift})
+        assert [start for start, _ in spans] == [1000, 500]
+        spans.clear()
+    empty = place._replace(offsets=OffsetMap())
+    reading_later(monkeypatch, known, {}, empty)._read_later([KEY], {})
+    assert [start for start, _ in spans] == [1000, 1000]
+
+
+@pytest.mark.parametrize(("side", "starts"), [(Side.SOURCE, [60, 5]), (Side.DESTINATION, [10, 60])])
+def test_each_log_is_read_from_its_own_start(
+    monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]], side: Side, starts: list[int]
+) -> None:
+    """One side deletes up to 60 while the audit runs. Both are compared from there on, and the other log still has what
+    lies before. Mutation: by the bounds that are compared."""
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), {})
+    compared = Compared(
+        differing={}, coverage={each: {} for each in Side}, clusters={}, batches={}, bytes={}
+    )  # fmt: skip
+    looking.scope.begin_later(compared, {side: {KEY: 60}})
+    assert looking.scope.bounds[KEY].audited == Span(60, 90)
+    looking._read_later([KEY], {})
+    assert [start for start, _ in spans] == starts
+
+
+def test_what_moved_towards_the_end_is_read_from_the_first_offset_on(
+    monkeypatch: pytest.MonkeyPatch, spans: list[tuple[int, int]]
+) -> None:
+    """By source offsets, such a log begins before 0. Data sources get this as text."""
+    looking = reading_later(monkeypatch, bounds(Span(0, 100), Span(0, 105)), {})
+    looking._read_later([KEY], {KEY: 5})
+    assert [start for start, _ in spans] == [0, -5]
 
 
 def _spans(sides: Iterable[Iterable[Sequence[Range]]]) -> list[tuple[int, int]]:
@@ -109,6 +183,18 @@ def test_read_for_itself() -> None:
     assert moved.forget.called
     assert not kept.forget.called
     assert looking.looked(KEY) is kept
+
+
+def test_readers_know_all_ids_of_the_flow() -> None:
+    """Also those of copies that are not audited. Those of the source need none."""
+    frozen = Frozen(
+        source_cluster_id="a", destination_cluster_id="b", bounds=(), findings=(), source_topic_ids={},
+        destination_topic_ids={}, compacted={side: frozenset() for side in Side}, flow_ids=frozenset({9, 7}),
+    )  # fmt: skip
+    request = Mock(mapped=True, committed=True, append_times=False, fill="mirror")
+    looking = Looking(request, Scope(frozen, {}, request), (), Mock(), 1, Mock())
+    ids = {side: looking._options(side, (), BATCHES).rules.flow_ids for side in Side}
+    assert ids == {Side.SOURCE: (), Side.DESTINATION: (7, 9)}
 
 
 READ = RangeCoverage(next_offset=40)
@@ -221,10 +307,11 @@ def test_records_are_read_in_the_ranges_of_the_batches(monkeypatch: pytest.Monke
     """
     1. Batches that differ in two ranges, with others in between; and some over the border.
     2. What is read begins and ends with them in each range. A batch over the border is read once.
-    3. A side whose records cannot be read any more: no verdict, unless it is known to be damaged.
+    3. A side whose records cannot be read any more: no verdict, unless it is known to be damaged. Whether another
+       partition is, or the other side, is no matter.
     """
     read: list[list[Range]] = []
-    broken: dict[Side, str] = {}
+    broken: dict[Side, list[TopicPartition]] = {}
 
     def compared(_: object, *sides: Any, **__: object) -> Any:
         read.extend([where for task in tasks for where in task] for tasks in sides[:2])
@@ -242,9 +329,16 @@ def test_records_are_read_in_the_ranges_of_the_batches(monkeypatch: pytest.Monke
         looking.records(differing, {KEY: 0}, digests=False)
         for side in (read.pop(), read.pop()):
             assert [(where.start, where.end, where.first) for where in side] == due
-        broken[Side.DESTINATION] = "t partition 0"
-        with pytest.raises(AuditError, match="east: t partition 0 cannot be read any more"):
+        broken[Side.DESTINATION] = [KEY]
+        for known in ([], [damage(Side.SOURCE, 5, 10)], [replace(damage(Side.DESTINATION, 5, 10), partition=1)]):
+            looking.begin({KEY: 0}, known)
+            with pytest.raises(AuditError, match="east: t partition 0 cannot be read any more"):
+                looking.records(differing, {KEY: 0}, digests=False)
+        broken[Side.DESTINATION] = [KEY, OTHER]
+        looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
+        with pytest.raises(AuditError, match="east: t partition 1 cannot be read any more"):
             looking.records(differing, {KEY: 0}, digests=False)
+        broken[Side.DESTINATION] = [KEY]
         looking.begin({KEY: 0}, [damage(Side.DESTINATION, 5, 10)])
         looking.records(differing, {KEY: 0}, digests=False)
         read.clear()

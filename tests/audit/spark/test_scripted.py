@@ -15,7 +15,7 @@ from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult, Cleaned, Verdict
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range
-from mirror.audit.spark.by_record import record_differences
+from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
 from mirror.audit.spark.options import RECORDS, SourceOptions
 from mirror.records.header import LOG_APPEND_TIME
 from tests.audit.clusters import edited, faked
@@ -243,6 +243,27 @@ def test_records_that_cannot_be_read_any_more(spark: SparkSession) -> None:
         )  # fmt: skip
         looked = {TopicPartition(TORN, 0): [Span(0, 60)]}
         found, broken = record_differences(spark, ours, theirs, looked, None)
-        assert (found, broken) == ({}, {Side.SOURCE: "torn partition 0"})
+        assert (found, broken) == ({}, {Side.SOURCE: [TopicPartition(TORN, 0)]})
         found, broken = record_differences(spark, theirs, ours, looked, None)
-        assert (found, broken) == ({}, {Side.DESTINATION: "torn partition 0"})
+        assert (found, broken) == ({}, {Side.DESTINATION: [TopicPartition(TORN, 0)]})
+
+
+@pytest.mark.parametrize(("audited", "excused"), [(30, True), (60, False)])
+def test_what_stands_in_front_of_a_tombstone_must_be_known(spark: SparkSession, audited: int, *, excused: bool) -> None:
+    """
+    1. A log cannot be read on from offset 50, and the other side has a tombstone behind that. If nothing is told of the
+       damage, since it lies in front of the audited offsets, its key may live there.
+    2. Mutation: what cannot be read is nothing.
+    """
+    with clusters() as pair:
+        fill_torn(pair, copied=40)
+        torn, whole = (
+            SourceOptions(
+                endpoint=faked(cluster), cluster_id=cluster.cluster_id, topic_ids={}, digest="xxh3_128",
+                tasks=((Range(TORN, 0, 0, end, True, 10),),), rows=RECORDS,
+            )
+            for cluster, end in zip(pair, (60, 50), strict=True)
+        )  # fmt: skip
+        later = LaterRecords.read(spark, whole, torn, {TopicPartition(TORN, 0): Limits(copied=60, audited=audited)})
+        found = [row.asDict() for row in later.destination.where("key is null").collect()]
+        assert [row["d_first"] for row in found] == ([] if excused else [50])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 import re
 from dataclasses import asdict, replace
 from unittest.mock import Mock
@@ -12,13 +13,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model.places import Adopted, OldRange, TopicPartition
+from mirror.audit.judge.coverage import AGAIN, CoverageKey
+from mirror.audit.model.places import Adopted, OldRange, Side, TopicPartition
 from mirror.audit.model.request import Endpoint
 from mirror.audit.prepare.plan import Range
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import read_task
-from mirror.audit.spark.compare import compare, read_side
+from mirror.audit.spark.compare import _take_coverage, compare, read_side
 from mirror.audit.spark.options import BATCHES, CHUNKS, SourceOptions
 from mirror.audit.spark.source import AuditBatches, AuditBatchReader, TaskPartition
 from mirror.net.security.options import SaslOptions, Secret, SecurityOptions, TlsOptions, TokenOptions
@@ -94,6 +96,30 @@ def test_one_spark_partition_for_each_task() -> None:
     assert isinstance(partitions, list)
     assert [found.task for found in partitions if isinstance(found, TaskPartition)] == list(OPTIONS.tasks)
     assert list(reader.read(None)) == [], "Spark asks once even where there is nothing to read"
+
+
+def test_a_task_is_sent_its_own_ranges_only() -> None:
+    """Spark sends reader and data source to each task. A plan of thousands of ranges, times thousands of tasks, is
+    gigabytes."""
+    tasks = tuple((Range("t", at, 0, 10, True, 5),) for at in range(2_000))
+    source = AuditBatches(options={**OPTIONS.to_options(), **replace(OPTIONS, tasks=tasks).to_options()})
+    reader = source.reader(None)
+    assert [one.task for one in reader.partitions() if isinstance(one, TaskPartition)] == list(tasks)
+    sent = pickle.dumps((reader, source))
+    assert len(sent) < 5_000
+    assert pickle.loads(sent)[0].options == replace(OPTIONS, tasks=())
+
+
+def test_a_range_that_comes_twice() -> None:
+    """Spark may run the tasks of a lost executor again, and have their rows twice: that is no verdict."""
+    coverage: dict[Side, dict[CoverageKey, RangeCoverage]] = {side: {} for side in Side}
+    row = {"topic": "t", "partition": 0, "base_offset": 5, "s_note": RangeCoverage().to_json(), "s_last_offset": 9}
+    row |= {"s_cluster": "id", "d_note": None}
+    clusters: dict[Side, set[str]] = {side: set() for side in Side}
+    _take_coverage(row, coverage, clusters)
+    with pytest.raises(AuditError, match="source: offsets 5 to 10 of t partition 0 came twice") as raised:
+        _take_coverage(row, coverage, clusters)
+    assert AGAIN in str(raised.value)
 
 
 def test_rows_of_two_kinds_are_not_compared() -> None:

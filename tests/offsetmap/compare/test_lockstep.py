@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Differs
 from mirror.offsetmap.compare.lockstep import LockStep, Originals, StandingBatch, lost_from
@@ -14,8 +16,9 @@ from mirror.records.header import HEADER_SIZE, TRANSACTIONAL
 from mirror.records.identity import MIRROR_BIT, Identity
 from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
+from tests.fakes.broker import FakeCluster
 from tests.net.stage.real import create, log_of, opened, records, transaction
-from tests.records.builders import sealed
+from tests.records.builders import raw_batch, sealed
 
 pytestmark = pytest.mark.broker
 OWN = MIRROR_BIT | 7 << 16
@@ -191,3 +194,23 @@ async def test_a_destination_that_lost_its_end_is_seen(
         assert await lost_from(both.destination, 8, {OWN}, 7)
         await both.destination.delete_before(7)
         assert not await lost_from(both.destination, 5, {OWN}, 7)
+
+
+async def test_a_destination_that_shows_less_than_before() -> None:
+    """What is behind is there, and cannot be read now: nothing is concluded. If all is to be read, a log cleaner has
+    removed what stood there. Mutation: the look ends at an answer without batches."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *(raw_batch(bytes(9), base_offset=5 * at, producer_id=9) for at in range(3)))
+        async with await Cluster.open("fake", fake.options()) as cluster:
+            await cluster.refresh(["t"])
+            leader = cluster.leader("t", 0)
+            assert leader is not None
+            log = PartitionLog(cluster, cluster.topics["t"], 0, leader)
+            step = Pair(log, log).step()
+            fake.log("t").hidden = 10
+            with pytest.raises(Unreachable, match="t-0 at fake ends at 15, and is to be read to 5 only"):
+                await step.advance(15)
+            fake.log("t").hidden = 0
+            del fake.log("t").batches[1:]
+            assert await step.advance(15) == 0

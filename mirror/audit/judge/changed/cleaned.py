@@ -36,7 +36,8 @@ class OpenedBatches:
     what source and destination have at offsets without records; ``there`` is None if that is not known
     (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: nothing is
     behind it.
-    ``append_times``: the destination's broker may have put its own times in, so times are not compared.
+    ``append_times``: the destination's broker may have put its own times in, so times are not compared. ``mistimed``:
+    where the destination has the first records of batches whose max timestamp is not that of their records, in order.
     """
 
     differences: Sequence[RecordDifference]
@@ -45,6 +46,7 @@ class OpenedBatches:
     there: Explained | None
     copied_to: int | None = None
     append_times: bool = False
+    mistimed: Sequence[Span] = ()
 
     def within(self, span: Span) -> Sequence[RecordDifference]:
         """Returns the differences at these offsets."""
@@ -77,6 +79,8 @@ def settled(
             source.pop(base, None)
             destination.pop(base, None)
             yield finding
+            if ours is not None and theirs is not None and ours.max_timestamp != theirs.max_timestamp:
+                yield from mistimed_of(key, [theirs], opened.mistimed)
 
 
 def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: OpenedBatches) -> Finding | None:
@@ -137,6 +141,18 @@ def is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
         return False
     needed = {Side.SOURCE, Side.DESTINATION} if one.at is Side.SOURCE else {Side.SOURCE}
     return one.excused and needed <= cleaned
+
+
+def mistimed_of(key: TopicPartition, pieces: Iterable[BatchRow], times: Sequence[Span]) -> list[Finding]:
+    """Returns a finding for each batch of the destination that holds the right records under a wrong max timestamp."""
+    return [
+        Finding(
+            kind=Kind.HEADER_CHANGED, topic=key.topic, partition=key.partition, source=piece.span,
+            destination=piece.span, batches=1, records=piece.records,
+            detail=f"max timestamp {piece.max_timestamp} is not that of the batch's records",
+        )
+        for piece in pieces if next(overlapping(times, piece.span), None) is not None
+    ]  # fmt: skip
 
 
 def _finding(

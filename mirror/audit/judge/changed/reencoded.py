@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused
+from mirror.audit.judge.changed.cleaned import GONE_HERE, GONE_THERE, is_excused, mistimed_of
 from mirror.audit.judge.changed.rebatched import REBATCHED, rows_of_batches
 from mirror.audit.judge.spans import less, overlapping
 from mirror.audit.model.differences import Pairs, RecordDifference
@@ -107,7 +107,7 @@ def settled(
             holes += _holes_inside(several.source, [row.span for row in several.destination], span, differing)
             batches = len(several.source)
             found.append(_finding(key, several.records, several.size, span, REBATCHED, differing, batches=batches))
-            found += _mistimed(key, several.destination, times)
+            found += mistimed_of(key, several.destination, times)
             end = several.source[-1].span.end
             if ended and span.end < end:
                 found.append(_rest(key, span.end, end, several.records, several.destination))
@@ -133,23 +133,11 @@ def settled(
         holes += _holes_inside([row], inside, span, others)
         if pieces or others:
             found.append(_finding(key, row.records - len(lost), row.size, span, cause, others))
-        found += _mistimed(key, pieces, times)
+        found += mistimed_of(key, pieces, times)
         found += [_lost(key, row, one, passed[one.offset]) for one in lost]
         if ended and span.end < row.span.end:
             found.append(_rest(key, span.end, row.span.end, row.records, pieces))
     return Reencoded(found, holes)
-
-
-def _mistimed(key: TopicPartition, pieces: Iterable[BatchRow], times: Sequence[Span]) -> list[Finding]:
-    """Returns a finding for each batch of the destination that holds the right records under a wrong max timestamp."""
-    return [
-        Finding(
-            kind=Kind.HEADER_CHANGED, topic=key.topic, partition=key.partition, source=piece.span,
-            destination=piece.span, batches=1, records=piece.records,
-            detail=f"max timestamp {piece.max_timestamp} is not that of the batch's records",
-        )
-        for piece in pieces if next(overlapping(times, piece.span), None) is not None
-    ]  # fmt: skip
 
 
 def _holes_inside(

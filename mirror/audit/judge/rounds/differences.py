@@ -115,6 +115,11 @@ class Differences:
         return self._namer.holes[key]
 
     @property
+    def said(self) -> Mapping[TopicPartition, Sequence[Span]]:
+        """The chunks of which a finding says why they differ, where findings were folded."""
+        return self._namer.said
+
+    @property
     def ended(self) -> set[TopicPartition]:
         """The partitions of which both logs were examined to their ends."""
         return self._reader.ended

@@ -1,7 +1,7 @@
 """Names what a round has found: its windows' rows, and where the same rows stand elsewhere, become findings."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from mirror.audit.judge.changed.borders import is_overlaid
@@ -12,6 +12,7 @@ from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import Window
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
+from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Span, TopicPartition
@@ -30,6 +31,7 @@ class Namer:
     with which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``:
     the destination's broker may have put its own times in.
 
+    ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded.
     ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
     unexplained differences.
     """
@@ -43,6 +45,7 @@ class Namer:
     rebatches: bool
     append_times: bool
     unexplained: int = 0
+    said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
 
     def findings(self, windows: Sequence[Window], elsewhere: Elsewhere) -> list[Finding]:
@@ -90,7 +93,10 @@ class Namer:
             self.unexplained += sum(one.batches or one.records for one in others)
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self.holes[key] += window.pairs.holes if others and not self.mapped else []
-            findings += [*folded(explained), *others]
+            few = folded(explained)
+            findings += [*few, *others]
+            if len(few) < len(explained):
+                self.said[key] += _said(window, explained)
         return findings
 
     def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, list[RecordDifference]]:
@@ -140,6 +146,14 @@ def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
         [row for row in pairs.source.values() if row.crc_ok and row.content not in theirs],
         [row for row in pairs.destination.values() if row.crc_ok and row.content not in ours],
     )
+
+
+def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
+    """Returns the window's chunks of which one of these findings says anything; and what they say of other chunks."""
+    told = merged(span for one in explained for span in (one.source, one.destination) if span)
+    chunks = [Span(chunk.where.start, chunk.where.end) for chunk in window.chunks]
+    found = [chunk for chunk in chunks if next(overlapping(told, chunk), None) is not None]
+    return found + [span for span in told if span.start < chunks[0].start or span.end > chunks[-1].end]
 
 
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)

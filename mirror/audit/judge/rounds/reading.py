@@ -180,6 +180,7 @@ class WindowReader:
             longer = max(ends, key=lambda side: ends[side])
             if window.rest or window.where.end < at or (region.source.end, region.destination.end) != (*ends.values(),):
                 continue
+            self.ended.discard(region.key)  # as of an earlier look, maybe at another shift
             tail = window.where._replace(start=at, end=ends[longer], first=False)
             if tail.end > tail.start and self.looks.size(tail) > MOST_TAIL:
                 continue

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mirror.audit.judge.rounds.regions import Region
-from mirror.audit.model.findings import Finding, Kind
+from mirror.audit.model.findings import APART, Finding, Kind
 from mirror.audit.model.places import Span, TopicPartition
 
 MOST_APART = 1_000
@@ -116,7 +116,7 @@ def _as_one(found: Sequence[Finding]) -> Finding:
         batches=sum(one.batches for one in found),
         records=sum(one.records for one in found),
         bytes=sum(one.bytes for one in found),
-        detail=f"{first.detail}; not every batch between these offsets",
+        detail=first.detail + APART,
     )
 
 

@@ -1,7 +1,9 @@
 """What a log cleaner, the deep path or a destination's clock excuses, and what they do not. Pure."""
 
+from typing import Any
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
 from mirror.audit.judge.changed.cleaned import REWRITTEN
@@ -12,6 +14,7 @@ from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Side, Span
 from mirror.audit.model.rows import BatchRow, Hole, What
 from mirror.audit.spark.by_record import _excused, _latest
+from mirror.audit.spark.options import RECORD, UNOPENED
 from tests.audit.judge.changed.test_reencoded import ALL, BOTH, KEY, at, row
 
 THERE = frozenset({Side.DESTINATION})
@@ -63,6 +66,23 @@ def test_holes_inside_of_a_batch_are_filled(cleaned: frozenset[Side], rebatches:
     assert [one for one, _ in told(scene)] == [Kind.REENCODED]
 
 
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("mistimed", [(), (12,), (19, 20)])
+def test_a_wrong_max_timestamp_of_what_was_cleaned(mistimed: tuple[int, ...], *, copied: bool) -> None:
+    """A cleaner writes a batch anew with the times of what is left. By a wrong one, brokers look up offsets by time. If
+    the source has it as well, it was copied."""
+    theirs = row(10, 19, records=9)
+    scene = Scene(
+        key=KEY, audited=ALL, source=at(row(10, 19)),
+        destination=at(theirs if copied else theirs._replace(max_timestamp=theirs.max_timestamp + 5)), in_source={},
+        in_tail={}, looked=[ALL], opened=gone(11), cleaned=BOTH, mistimed=mistimed,
+    )  # fmt: skip
+    wrong = [Kind.HEADER_CHANGED] if mistimed and not copied else []
+    found = named(scene)
+    assert [one.kind for one in found] == [Kind.CLEANED, *wrong]
+    assert [one.destination for one in found if one.kind in wrong] == [Span(10, 20)] * len(wrong)
+
+
 @pytest.mark.parametrize("append_times", [True, False])
 def test_larger_batches_with_times_of_the_append(append_times: bool) -> None:
     """Their newest time is the broker's. Without that leave, it is a difference."""
@@ -92,17 +112,22 @@ LATER = T.StructType(
         T.StructField("s_deleted", T.LongType()),
         T.StructField("d_first", T.LongType()),
         T.StructField("d_last", T.LongType()),
+        T.StructField("d_unread", T.LongType()),
     ]
 )
 RECORDS = {
-    "a later one stands there": ((5, "k", 0, None, 2, 9), True),
-    "nothing of its key stands there": ((5, "k", 0, None, None, None), False),
-    "deleted later, and nothing stands there": ((5, "k", 0, 9, None, None), True),
-    "deleted later, and an earlier one stands there": ((5, "k", 0, 9, 2, 2), False),
-    "a tombstone, and nothing stands there": ((5, "k", 1, 5, None, None), True),
-    "a tombstone, and what it deletes stands there": ((5, "k", 1, 5, 2, 2), False),
-    "a tombstone, and a later one stands there": ((5, "k", 1, 5, 2, 9), True),
-    "without a key": ((5, None, 0, None, None, None), True),
+    "a later one stands there": ((5, "k", 0, None, 2, 9, None), True),
+    "nothing of its key stands there": ((5, "k", 0, None, None, None, None), False),
+    "deleted later, and nothing stands there": ((5, "k", 0, 9, None, None, None), True),
+    "deleted later, and an earlier one stands there": ((5, "k", 0, 9, 2, 2, None), False),
+    "a tombstone, and nothing stands there": ((5, "k", 1, 5, None, None, None), True),
+    "a tombstone, and what it deletes stands there": ((5, "k", 1, 5, 2, 2, None), False),
+    "a tombstone, and a later one stands there": ((5, "k", 1, 5, 2, 9, None), True),
+    "without a key": ((5, None, 0, None, None, None, None), True),
+    "a tombstone, and nobody knows what stands there": ((5, "k", 1, 5, None, None, 4), False),
+    "deleted later, and nobody knows what stands there": ((5, "k", 0, 9, None, None, 2), False),
+    "a tombstone, and what stands behind it is not known": ((5, "k", 1, 5, None, None, 5), True),
+    "a tombstone, and a later one stands there, whatever else does": ((5, "k", 1, 5, None, 9, 2), True),
 }
 
 
@@ -115,19 +140,44 @@ def test_records_that_a_cleaner_may_have_taken(spark: SparkSession) -> None:
     assert found == {name: excused for name, (_, excused) in RECORDS.items()}
 
 
+def latest(spark: SparkSession, *rows: tuple[int, int, str | None, int, int | None, str, bool]) -> dict[Any, Row]:
+    """What is kept of each key of these rows: partition, offset, key, tombstone, end of the copy, part and sealed. The
+    audited offsets begin at 50."""
+    fields = {"topic": T.StringType(), "audited": T.LongType(), "partition": T.IntegerType()}
+    fields |= {"base_offset": T.LongType(), "s_key": T.StringType(), "s_tombstone": T.IntegerType()}
+    fields |= {"copied": T.LongType(), "s_part": T.StringType(), "s_sealed": T.BooleanType()}
+    schema = T.StructType([T.StructField(*field) for field in fields.items()])
+    frame = spark.createDataFrame([("t", 50, *row) for row in rows], schema)
+    return {(row["partition"], row["key"]): row for row in _latest(frame, "s_").collect()}
+
+
 @pytest.mark.spark
 def test_a_tombstone_that_was_never_copied(spark: SparkSession) -> None:
     """It is written behind the destination's end: no cleaner there has removed anything because of it."""
-    fields = {"topic": T.StringType(), "partition": T.IntegerType(), "base_offset": T.LongType()}
-    fields |= {"s_key": T.StringType(), "s_tombstone": T.IntegerType(), "copied": T.LongType()}
     rows = [
-        ("t", 0, 50, "a", 0, 100), ("t", 0, 120, "a", 1, 100),
-        ("t", 0, 51, "b", 0, 100), ("t", 0, 60, "b", 1, 100), ("t", 0, 130, "b", 1, 100),
-        ("t", 1, 120, "a", 1, None),
+        (0, 50, "a", 0, 100), (0, 120, "a", 1, 100),
+        (0, 51, "b", 0, 100), (0, 60, "b", 1, 100), (0, 130, "b", 1, 100),
+        (1, 120, "a", 1, None),
     ]  # fmt: skip
-    frame = spark.createDataFrame(rows, T.StructType([T.StructField(*field) for field in fields.items()]))
-    found = {(row["partition"], row["key"]): row["s_deleted"] for row in _latest(frame, "s_").collect()}
-    assert found == {(0, "a"): None, (0, "b"): 60, (1, "a"): 120}
+    found = latest(spark, *((*row, RECORD, False) for row in rows))
+    assert {key: row["s_deleted"] for key, row in found.items()} == {(0, "a"): None, (0, "b"): 60, (1, "a"): 120}
+
+
+@pytest.mark.spark
+def test_what_could_not_be_read_and_has_no_finding(spark: SparkSession) -> None:
+    """
+    1. In front of the audited offsets, damage has no finding: nobody knows which keys stand there.
+    2. Among them it has one, unless its checksum is right: then both sides may have the same.
+    3. Records without a key are not unread.
+    """
+    rows: list[tuple[int, int, str | None, int, int | None, str, bool]] = [(0, 30, None, 0, None, RECORD, False)]
+    rows += [(at, offset, None, 0, None, UNOPENED, sealed) for at, offset, sealed in (
+        (0, 49, False), (0, 45, False), (1, 50, False), (2, 50, False), (2, 70, True), (2, 80, True),
+    )]  # fmt: skip
+    rows += [(1, 60, "a", 0, None, RECORD, False)]
+    assert {key: row["s_first"] for key, row in latest(spark, *rows).items()} == {
+        (0, None): 45, (1, "a"): 60, (2, None): 70
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("mapped", [False, True])

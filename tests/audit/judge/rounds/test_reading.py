@@ -63,3 +63,15 @@ def test_what_cannot_be_read_behind_the_other_log_is_no_copy(ours: int, theirs: 
     assert [one.source or one.destination for one in found if one.kind is lost] == [Span(30, 40)]
     assert [one for one in found if one.kind is Kind.CORRUPT] == ([logs.damage(longer)] if torn else [])
     assert [one.source for one in found if one.kind is Kind.VALUE_CHANGED] == [Span(29, 30)]
+
+
+@pytest.mark.parametrize(("torn", "most"), [(True, 1 << 20), (False, 0)])
+def test_a_tail_that_could_be_read_before(monkeypatch: pytest.MonkeyPatch, most: int, *, torn: bool) -> None:
+    """Windows are read again, at other shifts or by records. What one log has behind the other's end is damaged now, or
+    too much: it was not looked at. Mutation: what was found out before still counts."""
+    monkeypatch.setattr(reading, "MOST_TAIL", most)
+    logs = Logs(plain(40), plain(30), torn={Side.SOURCE} if torn else set())
+    reader = WindowReader(logs, {KEY: logs.bounds()}, ended={KEY})
+    where = Range("t", 0, 0, 30, True, 10)
+    reader._add_tails([Window(of_bounds(logs.bounds()), (DifferingChunk(where, 10),), (), where, Pairs())])
+    assert not reader.ended
