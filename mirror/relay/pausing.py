@@ -156,14 +156,15 @@ class Pausing:
 
     def write_down(self, partition: Partition, halted: Halted) -> None:
         """Begins to write down that the partition has halted, and then what was due."""
-        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted))
+        may_tell = self._relay.locator.owners.may_tell
+        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted, may_tell))
         self._relay.spawn(self._note_due(partition, halted, writing))
 
     async def _note_due(self, partition: Partition, halted: Halted, writing: "asyncio.Task[None]") -> None:
         # The halt goes first, whether the source can be asked or not. A resume stops only that: what the source has
         # deleted by then was due.
         await asyncio.wait([writing])
-        await self._relay.pins.due.write_down(partition, halted)
+        await self._relay.pins.due.write_down(partition, halted, self._relay.locator.owners.may_tell)
 
     # -- resuming ------------------------------------------------------------------------------------------------------
 

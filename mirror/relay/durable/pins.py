@@ -16,7 +16,7 @@ from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, 
 from mirror.offsetmap.fields import id_shown, id_text
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
-from mirror.relay.durable.due import Due, persistently
+from mirror.relay.durable.due import Due, MayTell, persistently
 from mirror.relay.durable.notes import (
     LedSource,
     Notes,
@@ -308,9 +308,11 @@ class Pins:
 
     # -- halts ---------------------------------------------------------------------------------------------------------
 
-    async def halted(self, partition: Partition, halted: Halted) -> None:
+    async def halted(self, partition: Partition, halted: Halted, may_tell: MayTell) -> None:
         """Writes down that the partition has stopped, however long it takes: a later owner has to know. For reasons
-        that heal by themselves, only the note of what was copied last is written. ``due`` writes down what was due."""
+        that heal by themselves, only the note of what was copied last is written. ``due`` writes down what was due.
+        ``may_tell``: see ``persistently``. Once another worker has the partition, nothing is written: it would halt
+        again, for good, though an operator has resumed it there."""
         entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.known_ids(partition) if halted.reason == PAUSED else self.ids(partition)
@@ -329,14 +331,11 @@ class Pins:
         if note is not None:
             entries.append(note)
 
-        def still() -> bool:
-            return partition.halted is halted
-
         async def attempt() -> None:
             await self._state.save(entries)
 
         if entries:
-            await persistently(attempt, self._settings, still)
+            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
 
     async def unpaused(self, partitions: Iterable[Partition]) -> None:
         """Forgets that these partitions were paused. What is known of their topics stays as it is.
