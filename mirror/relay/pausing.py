@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mirror.net.errors import NetworkError
+from mirror.offsetmap.fields import same_ids
 from mirror.reasons import PAUSED, HaltReason, is_durable
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, PartitionHalted
@@ -209,7 +210,7 @@ class Pausing:
         kept = pins.state.ledger.halt(partition.subject)
         if kept is None or kept.reason != PAUSED:
             return False
-        return (kept.source_id, kept.destination_id) == pins.known_ids(partition)
+        return same_ids((kept.source_id, kept.destination_id), pins.known_ids(partition))
 
 
 def _paused() -> Halted:

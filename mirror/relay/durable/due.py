@@ -15,7 +15,7 @@ from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Topic, no_leader
 from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
@@ -53,7 +53,7 @@ class Due:
         if source is None:
             return None
         note = self._state.ledger.due(partition.subject)
-        return note if note is not None and note.source_id == id_text(source.topic_id) else None
+        return note if note is not None and not ids_differ(note.source_id, id_text(source.topic_id)) else None
 
     async def now(self, partition: Partition) -> list[Note]:
         """Returns the note of a partition that halts now; an empty list if there is nothing new to be noted.
@@ -143,7 +143,7 @@ class Due:
         await self._skips.write(partition.subject, [(due, upto, DELETED)], moved)
         partition.claim.overtaken.append((due, upto))
 
-    def ids(self, partition: Partition) -> tuple[str | None, str | None]:
+    def ids(self, partition: Partition) -> TopicIds:
         """Returns the current ids of the source and destination topic."""
         here = self._source.topics.get(partition.topic)
         there = self._destination.topics.get(partition.destination)
@@ -162,12 +162,14 @@ class Due:
         ids, committed, ledger = self.ids(partition), partition.claim.committed, self._state.ledger
         if self._settings.mapped:
             checkpoint = ledger.checkpoint(partition.subject)
-            of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
+            of_these = checkpoint is not None and same_ids((checkpoint.source_id, checkpoint.destination_id), ids)
             return checkpoint.source_offset if checkpoint is not None and of_these else -1
         pin = ledger.pin(partition.subject)
-        of_these = pin is not None and (pin.source_id, pin.destination_id) == ids
+        of_these = pin is not None and same_ids((pin.source_id, pin.destination_id), ids)
         copied = [
-            each.copied for each in ledger.notes(partition.subject) if (each.source_id, each.destination_id) == ids
+            each.copied
+            for each in ledger.notes(partition.subject)
+            if same_ids((each.source_id, each.destination_id), ids)
         ]
         if pin is not None and of_these and pin.copied is not None:
             copied.append(pin.copied)
