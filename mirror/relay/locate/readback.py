@@ -141,14 +141,11 @@ class ReadBack:
             else:
                 began = since_boot()
         finally:
-            partition.queue.end_reconfirm()
-        if partition.phase is not Phase.ACTIVE:
-            return
-        if partition.positions != position:
-            # It was located again meanwhile. A request for the new position was dropped: this look was under way.
-            if partition.queue.outbox:
-                self.reconfirm(partition)
-        elif stopped is not None:
+            if partition.positions == position:
+                partition.queue.end_reconfirm()
+        if partition.phase is not Phase.ACTIVE or partition.positions != position:
+            return  # if it was located again meanwhile, the new position has looks of its own (``Queue.start``)
+        if stopped is not None:
             self._relay.act(partition, stopped)
         else:
             partition.queue.confirm(began)

@@ -185,6 +185,7 @@ class Queue:
         self.old, self.waits_old = True, False
         self.confirmed_at = min(since_boot(), location.ended_at)
         self.unsure = False
+        self.reconfirming = False  # a look that was cancelled before its first step does not say that it has ended
         self.settled_at = location.settled_at
         self.freshness.clear()
         self.filled += self.tally.located(location.offset, self.filled, location.holes_from)

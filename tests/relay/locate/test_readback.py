@@ -291,15 +291,14 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     """
     1. A broker is frozen while the end is looked at; by the time that it answers, the partition was located anew, and
        has batches whose end is to be looked at, too.
-    2. What the late answer says means nothing for the new position, which gets a look of its own and then its turn.
-       (Without that it is never offered again, and stands still.)
+    2. The new position has a look of its own, which waits for nothing, and then its turn. What the late answer says
+       means nothing for it, and does not end its look.
     """
     owner, partition = Orchestrator(None, None), Partition("t", 0)
     partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
-    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    prompt.set_result(None)
-    answers = [late, prompt]
+    loop = asyncio.get_running_loop()
+    late, prompt = loop.create_future(), loop.create_future()
+    answers: list[asyncio.Future[None]] = [late, prompt]
 
     async def check_unmoved(_: Partition) -> None:
         await answers.pop(0)
@@ -309,14 +308,18 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     proofs.reconfirm(partition)
     await asyncio.sleep(0)
     partition.positions += 1
+    partition.queue.reconfirming = False  # as ``Queue.start`` does
     partition.queue.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     proofs.reconfirm(partition)
-    assert len(owner.tasks) == 1
+    await asyncio.sleep(0)
     if isinstance(answer, Exception):
         late.set_exception(answer)
     else:
         late.set_result(answer)
     await owner.tasks[0]
+    assert partition.queue.reconfirming
+    assert not owner.told
+    prompt.set_result(None)
     await asyncio.gather(*owner.tasks)
     assert owner.told == ["offer", "pump"]
     assert not partition.queue.reconfirming
