@@ -64,7 +64,8 @@ class Metadata:
         self.topics: dict[str, Topic] = {}
         self.denied: set[str] = set()
         """Topics that may not be described, as far as they were asked for by name: they may be there."""
-        self.refreshed_at = 0.0
+        self._refreshed: dict[str | None, float] = {}
+        """Topic -> when it was last asked for by name (monotonic); None: when all topics were."""
         self._lower: dict[tuple[str, int], _Lower] = {}
         """Partitions of which the last answers named a lower leader epoch than is known."""
 
@@ -84,8 +85,12 @@ class Metadata:
         before = dict(self.topics)
         if of_all:
             self.topics.clear()
+        now = time.monotonic()
+        self._refreshed = {None: now} if of_all else self._refreshed
         for found in answer.topics:
             self.note_denied(found.name, found.error_code)
+            if not of_all:
+                self._refreshed[found.name] = now
             if found.error_code:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
@@ -93,8 +98,11 @@ class Metadata:
                 self.topics[found.name] = self._with_newest_leaders(
                     _topic_of(found, self.nodes), before.get(found.name)
                 )
-        self.refreshed_at = time.monotonic()
         return failed
+
+    def refreshed_of(self, topic: str) -> float:
+        """Returns when the topic was last asked for, by name or with all others (monotonic); 0: never."""
+        return max(self._refreshed.get(None, 0.0), self._refreshed.get(topic, 0.0))
 
     def note_denied(self, name: str, code: int) -> None:
         """Takes note of what an answer says of a topic that was asked for by name. ``code``: its error."""

@@ -172,3 +172,26 @@ async def test_stale_metadata_does_not_undo_a_hint() -> None:
         topic.topic_id = uuid.uuid4()
         await cluster.refresh(["t"])
         assert cluster.leader("t", 0) == Leader(1, 0)
+
+
+async def test_when_a_topic_was_last_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, also in vain, or with all topics. What is said of others says nothing of it."""
+    now = [1_000.0]
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+
+        def known() -> list[float]:
+            return [cluster.refreshed_of(name) for name in ("t", "u")]
+
+        assert known() == [0, 0]
+        await cluster.refresh(["t"])
+        now[0] += 1
+        await cluster.refresh(["u"])
+        assert known() == [1_000, 1_001]
+        now[0] += 1
+        await cluster.refresh(None)
+        assert known() == [1_002, 1_002]
+        now[0] += 1
+        await cluster.refresh(["t"])
+        assert known() == [1_003, 1_002]
