@@ -78,9 +78,24 @@ def topic_id(fields: Fields, name: str) -> str | None:
     return None if fields[name] is None else _matching(_TOPIC_ID, fields[name], name)
 
 
+TopicIds = tuple[str | None, str | None]
+"""Of the source topic and of the destination topic, as ``id_text`` makes them."""
+
+
 def id_text(topic_id: bytes | None) -> str | None:
     """Returns a topic id as ``topic_id`` reads it: as it is stored and compared. People get ``id_shown``."""
     return topic_id.hex() if topic_id else None
+
+
+def ids_differ(one: str | None, other: str | None) -> bool:
+    """Returns True if two topic ids, as ``id_text`` makes them, are known to be of two topics. An id that is not known
+    differs from none: a topic gets one when its cluster is upgraded to Kafka 2.8, and stays the same topic."""
+    return one is not None and other is not None and one != other
+
+
+def same_ids(ids: TopicIds, others: TopicIds) -> bool:
+    """Returns True if these are not known to be the ids of other topics (``ids_differ``)."""
+    return not ids_differ(ids[0], others[0]) and not ids_differ(ids[1], others[1])
 
 
 def id_shown(topic_id: bytes | str | None) -> str:

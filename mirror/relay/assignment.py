@@ -7,8 +7,8 @@ find their partition, so it leaves its lane only when the last answer is in.
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from mirror.offsetmap import fields
 from mirror.offsetmap.entries.pins import header_digest
@@ -125,14 +125,20 @@ class Assignment:
         if self.unknown:
             self._relay.look_soon()
 
-    async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
+    def revoke(self, keys: Iterable[Key], timeout_s: float) -> Coroutine[Any, Any, dict[Key, Committable]]:
         """Stops fetching these partitions, waits ``timeout_s`` at most for batches under way, and releases them. Those
         that are not active have nothing to wait for, and would begin to copy meanwhile: they are released first.
+
+        They are not ours from this call on, not only once the result is awaited: if they are assigned again before
+        that, they are adopted anew when they have been released.
 
         Returns:
             The offsets to commit for them, now that nothing more will be sent from here.
         """
-        leaving = self._take(keys)
+        return self._revoke(self._take(keys), timeout_s)
+
+    async def _revoke(self, leaving: dict[Key, Partition], timeout_s: float) -> dict[Key, Committable]:
+        revoked = frozenset(leaving)
         loop = asyncio.get_running_loop()
         for partition in leaving.values():
             if partition.phase is Phase.ACTIVE:
@@ -149,6 +155,8 @@ class Assignment:
             for key in resting:
                 del leaving[key]
             done |= self._let_go(leaving)
+            if not revoked.isdisjoint(self._wanted):
+                self.adopt()
         return done
 
     def leaves(self, partition: Partition) -> bool:

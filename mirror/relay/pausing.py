@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mirror.net.errors import NetworkError
+from mirror.offsetmap.fields import same_ids
 from mirror.reasons import PAUSED, HaltReason, is_durable
 from mirror.relay.assignment import Key
 from mirror.relay.halts import Halted, PartitionHalted
@@ -156,14 +157,15 @@ class Pausing:
 
     def write_down(self, partition: Partition, halted: Halted) -> None:
         """Begins to write down that the partition has halted, and then what was due."""
-        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted))
+        may_tell = self._relay.locator.owners.may_tell
+        writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted, may_tell))
         self._relay.spawn(self._note_due(partition, halted, writing))
 
     async def _note_due(self, partition: Partition, halted: Halted, writing: "asyncio.Task[None]") -> None:
         # The halt goes first, whether the source can be asked or not. A resume stops only that: what the source has
         # deleted by then was due.
         await asyncio.wait([writing])
-        await self._relay.pins.due.write_down(partition, halted)
+        await self._relay.pins.due.write_down(partition, halted, self._relay.locator.owners.may_tell)
 
     # -- resuming ------------------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Pausing:
         kept = pins.state.ledger.halt(partition.subject)
         if kept is None or kept.reason != PAUSED:
             return False
-        return (kept.source_id, kept.destination_id) == pins.known_ids(partition)
+        return same_ids((kept.source_id, kept.destination_id), pins.known_ids(partition))
 
 
 def _paused() -> Halted:

@@ -240,7 +240,7 @@ class Relay:
         """Writes down what is due of a halted partition, if there is no such note for its present source topic: another
         topic has the name by now, or the partition halted long ago."""
         if partition.halted is not None and self.pins.due.note(partition) is None:
-            self.spawn(self.pins.due.write_down(partition, partition.halted))
+            self.spawn(self.pins.due.write_down(partition, partition.halted, self.locator.owners.may_tell))
 
     @property
     def keys(self) -> list[Key]:

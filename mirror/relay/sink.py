@@ -24,6 +24,7 @@ from mirror.relay.hot.link import Link
 from mirror.relay.hot.refusals import why_halt
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.claim import LateArrival
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Queue
 from mirror.relay.timing import SentTimes
@@ -66,6 +67,8 @@ class Lane(Link):
         self._ready: list[Queue] = []
         self._under_way: deque[SentRequest] = deque()
         self._times = SentTimes(relay.destination.durations, relay.stats)
+        self._sent_at = 0.0
+        """When the request was sent whose answer is taken (``since_boot``)."""
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
@@ -80,7 +83,7 @@ class Lane(Link):
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
         self._survey_at = self._held_until = 0.0
-        """When those that wait are surveyed next, and until when the others are held back (monotonic, in s)."""
+        """When those that wait are surveyed next, and until when the others are held back (``since_boot``)."""
         self._may_wait = False
         """True if some of those that wait may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
@@ -214,7 +217,7 @@ class Lane(Link):
         """Has the log's end looked at once more for those of the next requests that have waited here for long, or since
         the connection was lost. Returns for how long nothing is sent, in s: otherwise others would take all the places,
         and these would have waited for long again."""
-        now, fresh_s = time.monotonic(), self._relay.settings.fresh_s
+        now, fresh_s = since_boot(), self._relay.settings.fresh_s
         if now >= self._survey_at:
             self._survey_at = now + fresh_s / SURVEYS
             self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
@@ -260,7 +263,7 @@ class Lane(Link):
         """Takes the answer to the oldest request."""
         assert isinstance(response, memoryview)
         taken, _, topic = self._under_way.popleft()
-        self._times.answered()
+        self._sent_at = self._times.answered()
         likely = None if topic is None else expected(self._version, topic, len(taken))
         try:
             done = None if likely is None else self._book_expected(taken, response, likely, self._ready)
@@ -299,12 +302,14 @@ class Lane(Link):
         """Takes note of an acknowledgement with a window of 1: with one batch under way, it is known which one was
         appended last. The owner reads back the first batch after a resync."""
         queue.partition.claim.believe()
-        queue.confirm()
+        queue.confirm(self._sent_at)
         if not queue.waits_old:
             # The hot path builds plain tuples, without field names.
             counted = counted_ms(max_timestamp_of(batch[0]), append_times=queue.partition.terms.takes_append_times)
             queue.freshness.appended(queue.acknowledged, counted)
             queue.widen(self._max_in_flight, self._relay.forgets_before_ms())
+        # The answer may have taken longer than a look counts, and the last survey has not seen what waits behind it.
+        self._may_wait = self._may_wait or queue.old
         first = queue.first_answered()
         if len(queue.in_flight) >= queue.window:
             # The first batch is to be read back; or more were sent before the window became 1. Each answer would

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from mirror.net.health.histogram import RequestDurations
 from mirror.relay.hot.gather import SentRequest
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.tally import size_of
 from mirror.relay.stats import Stats
 from mirror.wire.produce import max_timestamp_of
@@ -28,14 +29,14 @@ class SentTimes:
         self._durations = durations
         self._stats = stats
         self._sent: deque[tuple[float, int]] = deque()
-        """Of each: when it was sent (monotonic, in s), and its newest record's time in ms; -1: not looked at."""
+        """Of each: when it was sent (``since_boot``), and its newest record's time in ms; -1: not looked at."""
 
     def sent(self, requests: Sequence[SentRequest]) -> None:
         """Notes that these are sent now. The records of the last one are looked at: only of that one it is certain that
         its batch is its partition's newest under way."""
         if not requests:
             return
-        now = time.monotonic()
+        now = since_boot()
         self._sent.extend([(now, _UNKNOWN)] * (len(requests) - 1))
         taken, size, _ = requests[-1]
         batch = taken[0].in_flight[-1]
@@ -48,12 +49,13 @@ class SentTimes:
             stats.record_age.note(_since(newest))
         self._sent.append((now, newest))
 
-    def answered(self) -> None:
-        """Counts the oldest one, which is answered now."""
+    def answered(self) -> float:
+        """Counts the oldest one, which is answered now. Returns when it was sent (``since_boot``)."""
         sent_at, newest = self._sent.popleft()
-        self._durations.note("Produce", time.monotonic() - sent_at)
+        self._durations.note("Produce", since_boot() - sent_at)
         if newest >= 0:
             self._stats.replication_latency.note(_since(newest))
+        return sent_at
 
     def failed(self) -> None:
         """Forgets the oldest one, which will not be answered."""

@@ -1,9 +1,11 @@
 """What a cluster's brokers say of it: its id, topics and leaders, and which of two answers counts."""
 
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
+from mirror.net import metadata
 from mirror.net.cluster import Cluster
 from mirror.net.errors import WrongCluster
 from mirror.net.metadata import Leader, no_leader
@@ -13,19 +15,19 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 
 
-@pytest.mark.parametrize("metadata", [4, 7, 9, 10, 12, 13])
-async def test_metadata_versions(metadata: int) -> None:
+@pytest.mark.parametrize("version", [4, 7, 9, 10, 12, 13])
+async def test_metadata_versions(version: int) -> None:
     """Ids from v10, leader epochs from v7; a cluster that has no ids says so with zeros."""
-    async with FakeCluster(versions={"Metadata": (0, metadata)}) as fake:
+    async with FakeCluster(versions={"Metadata": (0, version)}) as fake:
         topic = fake.add_topic("t", internal=True)
         fake.log("t").epoch = 5
         async with await Cluster.open("source", fake.options()) as cluster:
             assert await cluster.refresh(["t"]) == {}
             found = cluster.topics["t"]
             assert found.internal
-            assert found.leaders == {0: Leader(1, 5 if metadata >= 7 else -1)}
+            assert found.leaders == {0: Leader(1, 5 if version >= 7 else -1)}
             assert found.topic_id == (topic.topic_id.bytes if topic.topic_id else None)
-            assert (found.topic_id is None) == (metadata < 10)
+            assert (found.topic_id is None) == (version < 10)
             topic.topic_id = uuid.UUID(int=0)
             await cluster.refresh(["t"])
             assert cluster.topics["t"].topic_id is None
@@ -125,6 +127,37 @@ async def test_hints() -> None:
         assert cluster.hint("t", 7, (1, 0), [])
 
 
+@pytest.mark.parametrize("once_more", [False, True])
+async def test_a_cluster_that_was_restored(once_more: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. A cluster is restored from a snapshot: the same topic ids, lower leader epochs. Its answers are taken for those
+       of brokers that are behind, until all have named the lower epoch for long, and in several answers.
+    2. If one of them names the known epoch meanwhile, the time begins again.
+    """
+    now = [1_000.0]
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+
+        async def told(epoch: int, after_s: float = 0.0) -> Leader | None:
+            now[0] += after_s
+            fake.log("t").epoch = epoch
+            await cluster.refresh(["t"])
+            return cluster.leader("t", 0)
+
+        assert await told(7) == Leader(1, 7)
+        for _ in range(metadata.LOWER_ANSWERS + 1):
+            assert await told(2) == Leader(1, 7), "not for long"
+        if once_more:
+            assert await told(7, metadata.LOWER_FOR_S) == Leader(1, 7)
+            for after_s in (0.0, metadata.LOWER_FOR_S):
+                assert await told(2, after_s) == Leader(1, 7), "not in several answers"
+            assert await told(2) == Leader(1, 2)
+        else:
+            assert await told(2, metadata.LOWER_FOR_S) == Leader(1, 2)
+        assert await told(3) == Leader(1, 3)
+
+
 async def test_stale_metadata_does_not_undo_a_hint() -> None:
     """
     1. The leader moved, and the answer that said so was believed; the next metadata come from a broker that is behind.
@@ -139,3 +172,26 @@ async def test_stale_metadata_does_not_undo_a_hint() -> None:
         topic.topic_id = uuid.uuid4()
         await cluster.refresh(["t"])
         assert cluster.leader("t", 0) == Leader(1, 0)
+
+
+async def test_when_a_topic_was_last_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, also in vain, or with all topics. What is said of others says nothing of it."""
+    now = [1_000.0]
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
+        fake.add_topic("t")
+
+        def known() -> list[float]:
+            return [cluster.refreshed_of(name) for name in ("t", "u")]
+
+        assert known() == [0, 0]
+        await cluster.refresh(["t"])
+        now[0] += 1
+        await cluster.refresh(["u"])
+        assert known() == [1_000, 1_001]
+        now[0] += 1
+        await cluster.refresh(None)
+        assert known() == [1_002, 1_002]
+        now[0] += 1
+        await cluster.refresh(["t"])
+        assert known() == [1_003, 1_002]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,37 @@ async def test_a_drain_is_bounded() -> None:
             await until(lambda: not before.queue.in_flight)
             await flow.copied()
             await until(lambda: before.queue.lane is None)
+
+
+@pytest.mark.parametrize("sent", [True, False])
+async def test_revoked_by_a_call_that_nobody_waits_for_any_more(sent: bool) -> None:
+    """
+    1. The event loop hangs. The group revokes the partition, gives up waiting, and assigns it again.
+    2. The loop goes on, and does all of that in this order: the partition is ours at the end, and copied.
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination, assigned=True) as flow:
+            assignment(flow.relay).assign({FIRST})
+            await flow.copied()
+            held = destination.next("Produce", faults.held())
+            before = flow.partition()
+            if sent:
+                source.store("t", 0, *batches(1, first=60))
+                await held.came.wait()
+            loop = asyncio.get_running_loop()
+            waiting: list[asyncio.Task[Any]] = []
+            loop.call_soon(lambda: waiting.append(loop.create_task(assignment(flow.relay).revoke({FIRST}, 60.0))))
+            loop.call_soon(lambda: loop.call_soon(waiting[0].cancel))
+            loop.call_soon(assignment(flow.relay).assign, {FIRST})
+            await until(lambda: waiting and waiting[0].done())
+            assert before.phase is Phase.STOPPED
+            assert flow.partition() is not before
+            assert assignment(flow.relay).keys == {FIRST}
+            held.open()
+            if not sent:
+                source.store("t", 0, *batches(1, first=60))
+            await flow.copied()
 
 
 async def test_lost_is_dropped() -> None:

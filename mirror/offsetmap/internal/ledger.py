@@ -34,6 +34,7 @@ from mirror.offsetmap.entries.pins import (
     upstream_key,
 )
 from mirror.offsetmap.entries.starting import StartingOffset
+from mirror.offsetmap.fields import ids_differ
 from mirror.offsetmap.runs import OffsetMap
 from mirror.reasons import ELSEWHERE
 
@@ -237,14 +238,14 @@ class Ledger:
         where the source does. Of several decisions, the first one counts. One that came when the copy had begun before
         that offset (``offsets: mapped``) does not."""
         entries = self._starting.get(subject, {}).values()
-        found = next((each for each in entries if not _differ(each.source_id, source_id)), None)
+        found = next((each for each in entries if not ids_differ(each.source_id, source_id)), None)
         return None if found is None or self._began_before(found) else found
 
     def _began_before(self, starting: StartingOffset) -> bool:
         return any(
             each.source_offset < starting.offset
             for each in self.checkpoints(starting.subject)
-            if not _differ(each.source_id, starting.source_id)
+            if not ids_differ(each.source_id, starting.source_id)
         )
 
     def notes(self, subject: Subject) -> list[Note]:
@@ -291,7 +292,7 @@ class Ledger:
             for entry in (self.pin(subject), self.checkpoint(subject)):
                 if entry is None:
                     continue
-                if _differ(entry.source_id, source_id) or _differ(entry.destination_id, destination_id):
+                if ids_differ(entry.source_id, source_id) or ids_differ(entry.destination_id, destination_id):
                     return False
                 begun = True
         return begun
@@ -320,8 +321,3 @@ class Ledger:
     def flows(self) -> list[FlowEntry]:
         """The flows that own this topic; more than one if it was shared, or the source cluster was replaced."""
         return [one for one in self._pinned.values() if isinstance(one, FlowEntry)]
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    """Returns True if two topic ids are known to be of two topics."""
-    return one is not None and other is not None and one != other

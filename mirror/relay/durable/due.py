@@ -15,13 +15,17 @@ from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Topic, no_leader
 from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
 from mirror.relay.halts import Halted
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
+
+MayTell = Callable[[Partition], Awaitable[bool]]
+"""Returns True if what a worker knows of a partition that has halted may be written down: see ``Owners.may_tell``."""
 
 
 class Due:
@@ -49,7 +53,7 @@ class Due:
         if source is None:
             return None
         note = self._state.ledger.due(partition.subject)
-        return note if note is not None and note.source_id == id_text(source.topic_id) else None
+        return note if note is not None and not ids_differ(note.source_id, id_text(source.topic_id)) else None
 
     async def now(self, partition: Partition) -> list[Note]:
         """Returns the note of a partition that halts now; an empty list if there is nothing new to be noted.
@@ -86,22 +90,20 @@ class Due:
         starting = self._state.ledger.starting(partition.subject, source_id)
         return starting.offset if starting is not None else 0
 
-    async def write_down(self, partition: Partition, halted: Halted) -> None:
-        """Notes what is due now, however long it takes, as long as the partition has halted for this reason."""
+    async def write_down(self, partition: Partition, halted: Halted, may_tell: MayTell) -> None:
+        """Notes what is due now, however long it takes, as long as the partition has halted for this reason, and no
+        other worker has it. ``may_tell``: see ``persistently``."""
         if self._noting.get(partition) is halted:
             return
         self._noting[partition] = halted
         notes: list[Note] | None = None
-
-        def still() -> bool:
-            return partition.halted is halted
 
         async def attempt() -> None:
             nonlocal notes
             if notes is None:
                 await self._state.load()
                 notes = await self.now(partition)
-            if notes and still():
+            if notes and partition.halted is halted:
                 # The first answer counts: records that the source deletes while this fails were due.
                 await self._state.save(notes)
 
@@ -109,7 +111,7 @@ class Due:
             await self._source.refresh([partition.topic])
 
         try:
-            await persistently(attempt, self._settings, still, between=again)
+            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell, between=again)
         finally:
             if self._noting.get(partition) is halted:
                 del self._noting[partition]
@@ -141,7 +143,7 @@ class Due:
         await self._skips.write(partition.subject, [(due, upto, DELETED)], moved)
         partition.claim.overtaken.append((due, upto))
 
-    def ids(self, partition: Partition) -> tuple[str | None, str | None]:
+    def ids(self, partition: Partition) -> TopicIds:
         """Returns the current ids of the source and destination topic."""
         here = self._source.topics.get(partition.topic)
         there = self._destination.topics.get(partition.destination)
@@ -160,12 +162,14 @@ class Due:
         ids, committed, ledger = self.ids(partition), partition.claim.committed, self._state.ledger
         if self._settings.mapped:
             checkpoint = ledger.checkpoint(partition.subject)
-            of_these = checkpoint is not None and (checkpoint.source_id, checkpoint.destination_id) == ids
+            of_these = checkpoint is not None and same_ids((checkpoint.source_id, checkpoint.destination_id), ids)
             return checkpoint.source_offset if checkpoint is not None and of_these else -1
         pin = ledger.pin(partition.subject)
-        of_these = pin is not None and (pin.source_id, pin.destination_id) == ids
+        of_these = pin is not None and same_ids((pin.source_id, pin.destination_id), ids)
         copied = [
-            each.copied for each in ledger.notes(partition.subject) if (each.source_id, each.destination_id) == ids
+            each.copied
+            for each in ledger.notes(partition.subject)
+            if same_ids((each.source_id, each.destination_id), ids)
         ]
         if pin is not None and of_these and pin.copied is not None:
             copied.append(pin.copied)
@@ -177,15 +181,28 @@ class Due:
 async def persistently(
     attempt: Callable[[], Awaitable[None]],
     settings: RelaySettings,
-    still: Callable[[], bool],
+    partition: Partition,
+    halted: Halted,
     *,
+    may_tell: MayTell,
     between: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Tries until it succeeds, with growing pauses, as long as ``still`` returns True. ``between``: called before each
-    try but the first."""
+    """Tries until it succeeds, with growing pauses, as long as the partition has halted for this reason.
+
+    Args:
+        attempt: writes down something of this halt.
+        settings: the flow's.
+        partition: the one that has halted.
+        halted: the reason.
+        may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
+            Asked before each try but the first, and before that as well if the partition was let go.
+        between: called before each try but the first.
+    """
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
-    while still():
+    while partition.halted is halted:
         try:
+            if (backoff.tries or partition.phase is Phase.STOPPED) and not await may_tell(partition):
+                return
             if backoff.tries and between is not None:
                 await between()
             await attempt()

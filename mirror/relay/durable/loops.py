@@ -134,16 +134,23 @@ class Loops:
 
     async def before(self, partition: Partition) -> None:
         """Checks the partition before its position is sought, and writes down the flows that feed it: a flow that sees
-        its first entry sees these, too.
+        its first entry sees these, too. If the source's internal topics cannot be read now, a partition that has begun
+        is not held up: ``renew`` looks for it once they can be.
 
         Raises:
             PartitionHalted: it comes back.
             NetworkError: cannot be determined now.
         """
-        if not self._looked:
-            await self._looks.run()
         ledger, subject = self._state.ledger, partition.subject
-        if ledger.pin(subject) is None and ledger.checkpoint(subject) is None:
+        begins = ledger.pin(subject) is None and ledger.checkpoint(subject) is None
+        if not self._looked:
+            try:
+                await self._looks.run()
+            except NetworkError:
+                if begins:
+                    raise
+                return  # ``renew`` logs it
+        if begins:
             self._begun.add(subject)
         self._check(partition)
         await self._hand_on([partition])

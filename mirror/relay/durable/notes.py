@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
@@ -80,7 +80,7 @@ class Notes:
             if each.writer != note.writer and same_topics(each, note) and each.copied.rank <= note.copied.rank
         ]
         due = self._state.ledger.due(note.subject)
-        if due is not None and due.copied.offset < note.copied.offset and due.source_id == note.source_id:
+        if due is not None and due.copied.offset < note.copied.offset and not ids_differ(due.source_id, note.source_id):
             replaced.append(due.key())
         return replaced
 
@@ -233,5 +233,5 @@ def was_copied(partition: Partition) -> bool:
 
 
 def same_topics(note: Note, other: Note | Pin) -> bool:
-    """Returns True if both are of the same topics."""
-    return (note.source_id, note.destination_id) == (other.source_id, other.destination_id)
+    """Returns True if both are of the same topics, as far as their ids are known."""
+    return same_ids((note.source_id, note.destination_id), (other.source_id, other.destination_id))

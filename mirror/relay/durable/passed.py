@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOverOffsets
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import TopicIds, id_text, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.partition.partition import Partition
 
@@ -73,7 +73,14 @@ class PassedOverRecords:
             None,
         )
         if last is not None and last.end <= offset and len(last.offsets) < MOST_OFFSETS:
-            entry = replace(last, offsets=(*last.offsets, offset), digests=last.digests + digests, at_ms=now_ms)
+            entry = replace(
+                last,
+                offsets=(*last.offsets, offset),
+                digests=last.digests + digests,
+                source_id=source_id or last.source_id,
+                destination_id=destination_id or last.destination_id,
+                at_ms=now_ms,
+            )
         else:
             entry = PassedOverOffsets(
                 subject=partition.subject,
@@ -106,9 +113,9 @@ class PassedOverRecords:
         return [
             each
             for each in self._state.ledger.passed(partition.subject)
-            if (each.source_id, each.destination_id) == ids
+            if same_ids((each.source_id, each.destination_id), ids)
         ]
 
 
-def _ids(partition: Partition) -> tuple[str | None, str | None]:
+def _ids(partition: Partition) -> TopicIds:
     return id_text(partition.claim.source_id), id_text(partition.claim.destination_id)

@@ -13,10 +13,10 @@ from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
-from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.fields import TopicIds, id_shown, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
-from mirror.relay.durable.due import Due, persistently
+from mirror.relay.durable.due import Due, MayTell, persistently
 from mirror.relay.durable.notes import (
     LedSource,
     Notes,
@@ -90,7 +90,7 @@ class Pins:
         ledger, subject = self._state.ledger, partition.subject
         self._check_found(partition)
         halted = ledger.halt(subject)
-        if halted is not None and (halted.source_id, halted.destination_id) == self.ids(partition):
+        if halted is not None and same_ids((halted.source_id, halted.destination_id), self.ids(partition)):
             accepted = halted.reason in GAPS and self._settings.accept_gaps
             if is_durable(halted.reason) and not accepted:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
@@ -177,8 +177,11 @@ class Pins:
             NetworkError: it is not certain that it was written.
         """
         known = partition.claim.pin
-        source_id, destination_id = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
-        same = known is not None and (known.source_id, known.destination_id) == (source_id, destination_id)
+        ids = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
+        same = known is not None and same_ids((known.source_id, known.destination_id), ids)
+        if known is not None and same:
+            # A broker that is not upgraded yet tells none.
+            ids = ids[0] or known.source_id, ids[1] or known.destination_id
         settings = self._settings
         under = (settings.offsets, settings.identity, settings.isolation_level)
         trusted = partition.claim.trusted
@@ -187,12 +190,13 @@ class Pins:
         aborted_to = known.aborted_to if known is not None and same else 0
         if known is not None and same and known.isolation_level == COMMITTED and not settings.committed:
             aborted_to = max(end, fill_to)
-        if known is not None and same and accepted <= known.accepted and _under(known) == under and given_up is None:
+        written = known is not None and (known.source_id, known.destination_id, *_under(known)) == (*ids, *under)
+        if known is not None and same and written and accepted <= known.accepted and given_up is None:
             return
         pin = Pin(
             subject=partition.subject,
-            source_id=source_id,
-            destination_id=destination_id,
+            source_id=ids[0],
+            destination_id=ids[1],
             source_cluster=self._source.cluster_id,
             copied=known.copied if known is not None and same and trusted is None else None,
             accepted=accepted,
@@ -308,9 +312,11 @@ class Pins:
 
     # -- halts ---------------------------------------------------------------------------------------------------------
 
-    async def halted(self, partition: Partition, halted: Halted) -> None:
+    async def halted(self, partition: Partition, halted: Halted, may_tell: MayTell) -> None:
         """Writes down that the partition has stopped, however long it takes: a later owner has to know. For reasons
-        that heal by themselves, only the note of what was copied last is written. ``due`` writes down what was due."""
+        that heal by themselves, only the note of what was copied last is written. ``due`` writes down what was due.
+        ``may_tell``: see ``persistently``. Once another worker has the partition, nothing is written: it would halt
+        again, for good, though an operator has resumed it there."""
         entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.known_ids(partition) if halted.reason == PAUSED else self.ids(partition)
@@ -329,14 +335,11 @@ class Pins:
         if note is not None:
             entries.append(note)
 
-        def still() -> bool:
-            return partition.halted is halted
-
         async def attempt() -> None:
             await self._state.save(entries)
 
         if entries:
-            await persistently(attempt, self._settings, still)
+            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
 
     async def unpaused(self, partitions: Iterable[Partition]) -> None:
         """Forgets that these partitions were paused. What is known of their topics stays as it is.
@@ -368,22 +371,21 @@ class Pins:
                 partition.cursor.forget_source()
             if partition.claim.destination_id is not None and id_text(partition.claim.destination_id) != destination_id:
                 partition.claim.remember_before(None)
-            renewed = pin is not None and (pin.source_id, pin.destination_id, pin.source_cluster) != (
-                source_id,
-                destination_id,
-                self._source.cluster_id,
+            ids = source_id, destination_id
+            renewed = pin is not None and (
+                pin.source_cluster != self._source.cluster_id or not same_ids((pin.source_id, pin.destination_id), ids)
             )
             checkpoint = self._state.ledger.checkpoint(partition.subject) if self._settings.mapped else None
             if checkpoint is not None:
                 # The checkpoint names the topics of a mapped copy; the pin names those accepted in their place.
-                if renewed or (checkpoint.source_id, checkpoint.destination_id) != (source_id, destination_id):
+                if renewed or not same_ids((checkpoint.source_id, checkpoint.destination_id), ids):
                     entries.append(self._pin_of(partition, MAPPED))
             elif pin is not None and renewed:
                 forget += [each.key() for each in self._state.ledger.notes(partition.subject)]
-                same = pin.destination_id == destination_id
+                same = not ids_differ(pin.destination_id, destination_id)
                 under = _under(pin) if same else ("", "", "")
                 # The destination is shown to be a copy of another topic. For a new one, nothing is shown anyway.
-                replaced = same and pin.source_id != source_id
+                replaced = same and ids_differ(pin.source_id, source_id)
                 entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
         await self._state.save(entries, forget=forget)
 
@@ -401,13 +403,13 @@ class Pins:
             at_ms=_now_ms(),
         )
 
-    def known_ids(self, partition: Partition) -> tuple[str | None, str | None]:
+    def known_ids(self, partition: Partition) -> TopicIds:
         """Returns the ids of the topics that it is known to be copied from and to, also while one is not found."""
         source_id, destination_id = self.ids(partition)
         claim = partition.claim
         return source_id or id_text(claim.source_id), destination_id or id_text(claim.destination_id)
 
-    def ids(self, partition: Partition) -> tuple[str | None, str | None]:
+    def ids(self, partition: Partition) -> TopicIds:
         """Returns the current ids of the source and destination topic."""
         return self.due.ids(partition)
 

@@ -20,6 +20,7 @@ from mirror.relay.halts import Halted, PartitionHalted
 from mirror.relay.locate.resync import POLL_S, barrier
 from mirror.relay.locate.rules import Readable, Writable
 from mirror.relay.outcome import END_MOVED, Moved, NotOurs
+from mirror.relay.partition.clock import since_boot
 from mirror.wire.errors import ErrorCode
 
 CHUNK = 1_000
@@ -147,7 +148,7 @@ class MarkerRun:
             count = min(self._until - end, self._writer.most)
             await self._pace.take(count)
             for _ in range(LOOKS):
-                if time.monotonic() - self._looked_at <= FRESH_S:
+                if since_boot() - self._looked_at <= FRESH_S:
                     break
                 await self._look_at_both(end)
             if await self._write(count):
@@ -180,9 +181,9 @@ class MarkerRun:
     async def _look(self, expected: int, *, before: int | None = None) -> None:
         """Checks that the log ends at ``expected``. ``before``: the end before a write, whose markers may still be on
         their way."""
-        give_up_at = time.monotonic() + self._patience_s
+        give_up_at = since_boot() + self._patience_s
         while True:
-            self._looked_at = time.monotonic()
+            self._looked_at = since_boot()
             try:
                 end = await barrier(self._there, self._log)
             except NetworkError as error:

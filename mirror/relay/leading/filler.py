@@ -168,7 +168,7 @@ async def lead(
         end = await settled()
         source_start, log_start = await asyncio.gather(here.start(), there.start())
         if filler_first and end < source_start:
-            await check_alone(there, rules, log_start, end)
+            await check_alone(there, rules, log_start, await _checked_to(there, rules, log_start, end))
         if end >= source_start:
             await trim(there, rules, log_start, end, source_start=source_start, cleanup=cleanup, log=log)
             return False
@@ -363,6 +363,14 @@ async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) ->
             most = at
         at = (least + most) // 2
     return least
+
+
+async def _checked_to(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
+    """Returns up to where there may be nothing but filler: up to the flow's own data, if that stands behind it. Then
+    the source has overtaken the copy, which is for the resync to find."""
+    filler_end = await _filler_end(there, rules, log_start, end)
+    found = await there.batch_at(filler_end) if filler_end < end else None
+    return filler_end if found is not None and same_owner(found[0].producer_id, rules.owner) else end
 
 
 async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, filler_end: int) -> None:

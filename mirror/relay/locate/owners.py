@@ -13,6 +13,7 @@ from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
@@ -90,6 +91,14 @@ class Owners:
         # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
         partition.claim.described(unowned=owner == NOBODY)
         return owner is None or owner == partition.claim.ownership
+
+    async def may_tell(self, partition: Partition) -> bool:
+        """Returns True if what is known of the partition may still be written down, after it has halted: nobody else
+        has taken it over. If it was let go, that must be certain: the coordinator has to name us."""
+        if partition.phase is not Phase.STOPPED:
+            return await self.owns(partition)
+        ours = partition.claim.ownership
+        return ours is not None and await self.coordinator.describe(self.name_of(partition)) == ours
 
     async def renew(self, partition: Partition) -> None:
         """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.

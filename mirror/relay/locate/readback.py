@@ -11,12 +11,16 @@ from mirror.records.stamped import is_stamped, unstamped
 from mirror.relay.halts import Halted, halt
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.outcome import Doubt, Moved, attempted
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
 from mirror.wire.produce import checksum_of, max_timestamp_of
 
 CUT_POLL_S = 0.1
+SLOW_LOOKS = 3
+"""Looks in a row that may each take longer than a look counts. The last of them counts from its end, as otherwise
+nothing would ever be sent to brokers that are slow; this process is hardly stopped during each of them."""
 CLEANED = "cleaned"
 REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
@@ -70,7 +74,10 @@ class ReadBack:
         partition.queue.prove()
         partition.claim.read_as_sent()
         partition.queue.widen(self._relay.settings.max_in_flight, self._relay.forgets_before_ms())
-        self._offer(partition)
+        if partition.queue.outbox and partition.queue.must_confirm(self._relay.settings.fresh_s):
+            self.reconfirm(partition)
+        else:
+            self._offer(partition)
         exact = partition.queue.copied is None
         if exact and partition.cursor.source_start < sent.base_offset + sent.records <= partition.cursor.floor:
             # The source begins inside of its first batch, and this was a piece that ends before that.
@@ -124,20 +131,24 @@ class ReadBack:
 
     async def _reconfirm(self, partition: Partition, position: int) -> None:
         stopped: Halted | Doubt | None = None
+        began = since_boot()
         try:
-            stopped = await attempted(self._relay.locator.check_unmoved(partition))
+            for _ in range(SLOW_LOOKS):
+                began = since_boot()
+                stopped = await attempted(self._relay.locator.check_unmoved(partition))
+                if stopped is not None or since_boot() - began <= self._relay.settings.fresh_s:
+                    break
+            else:
+                began = since_boot()
         finally:
-            partition.queue.end_reconfirm()
-        if partition.phase is not Phase.ACTIVE:
-            return
-        if partition.positions != position:
-            # It was located again meanwhile. A request for the new position was dropped: this look was under way.
-            if partition.queue.outbox:
-                self.reconfirm(partition)
-        elif stopped is not None:
+            if partition.positions == position:
+                partition.queue.end_reconfirm()
+        if partition.phase is not Phase.ACTIVE or partition.positions != position:
+            return  # if it was located again meanwhile, the new position has looks of its own (``Queue.start``)
+        if stopped is not None:
             self._relay.act(partition, stopped)
         else:
-            partition.queue.confirm()
+            partition.queue.confirm(began)
             self._offer(partition)
 
     def _offer(self, partition: Partition) -> None:

@@ -9,7 +9,6 @@ It knows no sockets: ``here`` and ``there`` are ``net.logs.log.PartitionLog``, o
 
 import asyncio
 import math
-import time
 from typing import NamedTuple
 
 from mirror.net.errors import Refused, UnderReplicated, Unreachable
@@ -36,6 +35,7 @@ from mirror.relay.locate.rules import (
 )
 from mirror.relay.locate.runs import check_run
 from mirror.relay.locate.tails import Tail
+from mirror.relay.partition.clock import since_boot
 from mirror.wire.errors import ErrorCode
 
 OF_THE_DESTINATION = frozenset({HaltReason.NOT_A_COPY.slug, HaltReason.OVERFILLED.slug})
@@ -158,15 +158,15 @@ class Resync:
         # Ask the leader for its producers before the end that counts, never after. A sequence from before that end is
         # at worst a repeat, which is recognised. One from after it would be taken for the batch at that end.
         known = await there.producers()
-        end, ended_at = await barrier(there, self._log), time.monotonic()
+        # The end is known as of when it was asked for: this process may be stopped before it reads the answer.
+        ended_at, end = since_boot(), await barrier(there, self._log)
         tail: Tail | None = None
         if not settle:
             tail = await self._comparison.tail(log_start, end, whole=True)
             settle = not armed(tail, known, rules) or await self._is_late_wrong(source_start, end)
         if settle:
             tail = None  # its batches are not kept while the end has to stand still: see ``Rest``
-            known, end = await self._stand_still(log_start, end)
-            ended_at = time.monotonic()
+            known, end, ended_at = await self._stand_still(log_start, end)
         if tail is None:
             tail = await self._comparison.tail(log_start, end, whole=True)
         await self._check_run(tail, log_start)
@@ -254,15 +254,15 @@ class Resync:
                 alone = Tail(look.data, None, look.data[0].next_offset)
                 await self._comparison.prove(alone, log_start, source_start, source_end, end)
 
-    async def _stand_still(self, log_start: int, end: int) -> tuple[list[Producer] | None, int]:
+    async def _stand_still(self, log_start: int, end: int) -> tuple[list[Producer] | None, int, float]:
         """Waits for two equal ends ``settle.ms`` apart: then the end will not move. Returns the producers that the
-        leader remembered before, and the end."""
+        leader remembered before, the end, and when it was asked for (``since_boot``)."""
         for _ in range(MOST_SETTLES):
             known = await self._there.producers()
             await self._rules.rest(self._rules.settle_s)
-            again = await barrier(self._there, self._log)
+            asked_at, again = since_boot(), await barrier(self._there, self._log)
             if again == end:
-                return known, end
+                return known, end, asked_at
             end = again
         await self._comparison.tail(log_start, end, whole=True)  # halts if it is somebody else who writes all the time
         raise _unsettled(self._there, end)

@@ -182,7 +182,7 @@ class Seeking:
             partition.wait(f"{AT_ONCE} other positions are looked for at {there}")
         async with LocatingSeat(seats) as seat:
             partition.wait(f"both logs are looked at: {here}, {there}")
-            await self._refresh(since)
+            await self._refresh(partition, since)
             leader = relay.destination.leader(partition.destination, partition.index)
             if late_s := partition.claim.waits_for_late(leader):
                 raise Unreachable(
@@ -206,7 +206,7 @@ class Seeking:
         if halted.at_ms or halted.reason == HaltReason.RECREATED.slug:
             return False
         try:
-            await self._refresh(time.monotonic() + REFRESH_AT_MOST_EVERY_S)
+            await self._refresh(partition, time.monotonic() + REFRESH_AT_MOST_EVERY_S)
             self._relay.locator.logs(partition)
         except PartitionHalted as stop:
             return stop.halted.reason == HaltReason.RECREATED.slug
@@ -226,14 +226,15 @@ class Seeking:
         other."""
         await asyncio.sleep(self._relay.settings.settle_ms / 1000 * random.uniform(*LEFT_FOR_SETTLES))
 
-    async def _refresh(self, since: float) -> None:
-        """Refreshes the metadata of both clusters if older than about ``since``. Many partitions share one refresh."""
+    async def _refresh(self, partition: Partition, since: float) -> None:
+        """Refreshes the metadata of both clusters if what they say of the partition's topics is older than about
+        ``since``. Many partitions share one refresh."""
         wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
             partitions = self._relay.partitions.values()
-            if self._relay.source.refreshed_at < wanted_at:
+            if self._relay.source.refreshed_of(partition.topic) < wanted_at:
                 await self._relay.source.refresh(sorted({each.topic for each in partitions}))
-            if self._relay.destination.refreshed_at < wanted_at:
+            if self._relay.destination.refreshed_of(partition.destination) < wanted_at:
                 await self._relay.destination.refresh(sorted({each.destination for each in partitions}))
 
 

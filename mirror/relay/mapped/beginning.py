@@ -10,7 +10,7 @@ from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.compare.lockstep import is_fence, lost_from
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import MapChunk
-from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.fields import id_shown, id_text, same_ids
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.maps import joined_map
 from mirror.offsetmap.internal.memory import Memory
@@ -184,7 +184,7 @@ class Beginning:
             return start
         pin = self._partition.claim.pin
         now = _id_of(self._here), _id_of(self._there)
-        if pin is None or pin.offsets != MAPPED or (pin.source_id, pin.destination_id) != now:
+        if pin is None or pin.offsets != MAPPED or not same_ids((pin.source_id, pin.destination_id), now):
             if await self._is_unused(checkpoint, before):
                 return start._replace(remade=told)
             raise halt(HaltReason.RECREATED, told)

@@ -7,7 +7,6 @@ what it means for the source. Here is what a partition does with it.
 
 import asyncio
 import math
-import time
 from collections.abc import Collection, Sequence
 
 from mirror.net.logs.log import PartitionLog, Producer, SourceLog
@@ -28,6 +27,7 @@ from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.mapped.beginning import ReadBounds, ReadingStart
 from mirror.relay.mapped.fence import Before
 from mirror.relay.mapped.lastcopy import Checked, Sides, check_copied, check_end, check_read, check_seen, differs
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.partition import Partition
 
 
@@ -58,10 +58,10 @@ class Reading:
         for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
         another's place."""
         self.known = await self._there.producers()
+        self.ended_at = since_boot()  # before the end is asked for: see ``Queue.confirm``
         self.bounds = ReadBounds(
             *await asyncio.gather(self._here.start(), self._there.start(), barrier(self._there, self._log))
         )
-        self.ended_at = time.monotonic()
         return self.bounds.end
 
     def follow(
@@ -134,7 +134,7 @@ class Reading:
         writing."""
         while True:
             await asyncio.sleep(self._rules.settle_s)
-            self.ended_at = time.monotonic()
+            self.ended_at = since_boot()
             if not await self.advance(step, await barrier(self._there, self._log)):
                 self.settled = True
                 return

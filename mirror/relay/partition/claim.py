@@ -140,11 +140,13 @@ class Claim:
         self.overtaken = []
 
     def resume(self, *, accept_gap: bool, accept_unproven: bool, accept_settings: bool) -> None:
-        """An operator's word: see ``Partition.resume``. The topics are the ones of now."""
+        """An operator's word: see ``Partition.resume``. The topics are the ones of now. What was suspected before is
+        found again if it is still so."""
         self.accept_gap = accept_gap
         self.accept_unproven = accept_unproven
         self.accept_settings = accept_settings
         self.source_id = self.destination_id = None
+        self.suspected = None
         self.doubts = self.missing = 0
 
     def doubt(self) -> None:

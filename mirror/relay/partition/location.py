@@ -42,6 +42,6 @@ class Location(NamedTuple):
     inside: int = NOT_INSIDE
     """Base offset of the source batch that is known to hold ``offset``, where that is not its first offset."""
     ended_at: float = math.inf
-    """Monotonic clock, in s: when the destination's end was last looked at. Infinite: just now."""
+    """When the last look at the destination's end began (``since_boot``). Infinite: just now."""
     settled_at: float = 0.0
     """Monotonic clock, in s: nothing that was sent before the position was found can arrive later than this."""

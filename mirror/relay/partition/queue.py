@@ -17,6 +17,7 @@ from mirror.records.identity import Identity
 from mirror.relay.hot.freshness import Freshness
 from mirror.relay.hot.native import new_outbox
 from mirror.relay.mapped.copied import CopiedRuns, Jump
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.tally import Counts, Tally
 
@@ -150,8 +151,9 @@ class Queue:
         self.waits_old = False
         """True if that is so because of what waits, whatever is acknowledged until more is fetched."""
         self.confirmed_at = 0.0
-        """When the log end was last known to be where the next batch belongs, by the monotonic clock, in s. Kept only
-        while ``old``: then only the log end tells a batch from a repeat."""
+        """As of when the log end is known to be where the next batch belongs (``since_boot``): when the look or the
+        request was sent that has shown it. Kept only while ``old``: then only the log end tells a batch from a repeat.
+        """
         self.unsure = False
         """True if its lane's connection was lost while nothing of it was under way: the broker, and the log's end with
         it, may be another one by now."""
@@ -182,8 +184,9 @@ class Queue:
         self.checking = True
         self.proven = False
         self.old, self.waits_old = True, False
-        self.confirmed_at = min(time.monotonic(), location.ended_at)
+        self.confirmed_at = min(since_boot(), location.ended_at)
         self.unsure = False
+        self.reconfirming = False  # a look that was cancelled before its first step does not say that it has ended
         self.settled_at = location.settled_at
         self.freshness.clear()
         self.filled += self.tally.located(location.offset, self.filled, location.holes_from)
@@ -331,9 +334,10 @@ class Queue:
         that stands behind the checkpoint, and so what was sent behind it as well."""
         return self.copied is None and not (self.checking or self.proven)
 
-    def confirm(self) -> None:
-        """The log ends where the next batch belongs, as of now."""
-        self.confirmed_at = time.monotonic()
+    def confirm(self, at_s: float) -> None:
+        """The log ends where the next batch belongs, as of then (``since_boot``): when the request was sent that has
+        shown it, since this process may have been stopped before it read the answer."""
+        self.confirmed_at = at_s
         self.unsure = False
 
     def lose_connection(self) -> None:
@@ -349,7 +353,7 @@ class Queue:
         if self.in_flight:
             return False
         may_repeat = self.waits_old or (self.old and not self.checking)
-        return self.unsure or (may_repeat and time.monotonic() - self.confirmed_at > fresh_s)
+        return self.unsure or (may_repeat and since_boot() - self.confirmed_at > fresh_s)
 
     def begin_reconfirm(self) -> bool:
         """The destination's log end is going to be looked at. Returns False if that is under way already."""

@@ -32,8 +32,6 @@ class RecreatedTopics:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             relay = self._relay
-            # Refresh the topics of all partitions: ``Cluster.refreshed_at``, by which the metadata counts as fresh for
-            # locating, is one time for all topics.
             partitions = list(relay.partitions.values())
             for cluster, names in (
                 (relay.source, {each.topic for each in partitions}),

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError as FutureCancelled
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -75,8 +77,9 @@ class Copying(Protocol):
     def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
         """Starts to copy these partitions."""
 
-    async def revoke(self, keys: Iterable[Key], timeout_s: float) -> dict[Key, Committable]:
-        """Drains these partitions and lets them go. Returns the positions to commit."""
+    def revoke(self, keys: Iterable[Key], timeout_s: float) -> Coroutine[Any, Any, dict[Key, Committable]]:
+        """Drains these partitions and lets them go; they are not ours from the call on. Returns the positions to
+        commit."""
 
     def lose(self, keys: Iterable[Key]) -> None:
         """Drops these partitions."""
@@ -257,10 +260,26 @@ class Membership:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments, context=self._context)
 
-    def _await(self, work: Coroutine[Any, Any, dict[Key, Committable]], timeout_s: float) -> dict[Key, Committable]:
-        """Runs ``work`` in the event loop. Returns its result, or an empty dict if it is not done in time."""
+    def _await(
+        self, begin: Callable[[], Coroutine[Any, Any, dict[Key, Committable]]], timeout_s: float
+    ) -> dict[Key, Committable]:
+        """Runs the work that ``begin`` returns in the event loop. Returns its result, or an empty dict if it is not
+        done in time.
+
+        ``begin`` itself is called in its turn among what the thread tells (``_tell``). An event loop that hung for
+        longer than this waited does all of it later: what was assigned behind a revocation must not be taken away by
+        it.
+        """
+        future: Future[dict[Key, Committable]] = Future()
+
+        def run() -> None:
+            task = self._loop.create_task(begin())
+            task.add_done_callback(partial(_hand_over, future))
+            # If nobody waits any more, it is cancelled behind its first step.
+            future.add_done_callback(lambda _: self._tell(task.cancel) if future.cancelled() else None)
+
         # A copy: the event loop may be inside the context itself.
-        future = self._context.copy().run(asyncio.run_coroutine_threadsafe, work, self._loop)
+        self._loop.call_soon_threadsafe(run, context=self._context.copy())
         try:
             return future.result(timeout_s)
         except (TimeoutError, FutureCancelled):
@@ -321,7 +340,7 @@ class Membership:
         if keys:
             if not ending:
                 self._log_moves("revoked", keys)
-            done = self._await(self._copying.revoke(keys, drain_s), drain_s + DRAIN_MARGIN_S)
+            done = self._await(partial(self._copying.revoke, keys, drain_s), drain_s + DRAIN_MARGIN_S)
             self._commit(consumer, done, wait=True)
             self._disown(keys)
             consumer.incremental_unassign(partitions)
@@ -420,3 +439,15 @@ class Membership:
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
+
+
+def _hand_over(future: Future[dict[Key, Committable]], task: asyncio.Task[dict[Key, Committable]]) -> None:
+    """Gives the result of the task to the thread that waits for it, if it still does."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if task.cancelled():
+        future.set_exception(FutureCancelled())
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())

@@ -6,8 +6,9 @@ from collections.abc import Callable
 class Overdue:
     """Counts the seconds for which something was missing at every look.
 
-    A stopped process (SIGSTOP, a suspended machine, a debugger) waits for nothing, though the clock goes on. By the
-    clock alone, a worker that was frozen for longer than it waits for a seat would give up as soon as it woke.
+    A stopped process (SIGSTOP, a debugger) waits for nothing, though the clock goes on. By the clock alone, a worker
+    that was frozen for longer than it waits for a seat would give up as soon as it woke. (While the machine is
+    suspended, ``time.monotonic`` stands still as well.)
 
     Args:
         clock: returns seconds, of any origin.

@@ -17,7 +17,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.entries.pins import AcceptedLoop, FlowEntry, KeptHalt, LastCopied, Note, Pin
+from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, FlowEntry, Hop, KeptHalt, LastCopied, Note, Pin, Upstream
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.identity import Identity
@@ -317,6 +317,34 @@ async def test_not_to_be_known_now() -> None:
                 await flow.relay.loops.renew()
             assert flow.log.of("loops_not_looked_for")
             assert flow.partition().phase is Phase.ACTIVE
+
+
+async def test_not_to_be_known_after_a_restart() -> None:
+    """An internal topic without a leader: what has begun goes on, and what it had written down of the flows that feed
+    it stays. A partition that has not begun waits."""
+    async with clusters() as (source, destination):
+        fill(source)
+        await write(source, FlowEntry(flow="x", source_cluster="c9", destination_cluster=""))
+        async with mirroring(source, destination, **ONLY_T) as flow:
+            await flow.copied(("t", 0))
+            edge = Edge(flow="x", source_cluster="c9", topic="t", destination_cluster=source.cluster_id, into="t")
+            fed = Upstream(subject=SIDE, hops=(Hop(edge, "0" * 16, 1),), at_ms=1)
+            await flow.relay.durable.state.save([fed])
+            assert await flow.relay.drain()
+        source.store("t", 0, *batches(2, first=60))
+        source.add_topic("u")
+        source.store("u", 0, *batches(2))
+        both: dict[str, Any] = {"selects": lambda name: name in ("t", "u")}
+        with patch.object(InternalTopic, "open", _unreachable):
+            async with mirroring(source, destination, **both) as flow:
+                await flow.copied(("t", 0))
+                assert flow.log.of("loops_not_looked_for")
+                await until(lambda: flow.log.of("position_unknown"))
+                assert {line["topic"] for line in flow.log.of("position_unknown")} == {"u"}
+                assert destination.log("u").end == 0
+                assert ledger(destination).upstream(SIDE) == fed
+        async with mirroring(source, destination, **both) as flow:
+            await flow.copied(("t", 0), ("u", 0))
 
 
 async def _unreachable(*_: Any, **__: Any) -> bool:

@@ -85,9 +85,15 @@ async def test_only_of_these_topics_and_this_record() -> None:
     assert passed.known(at, 10, 3) == letter
     assert passed.known(at, 10, 4) is None
     assert passed.known(at, 11, 3) is None
-    for other in (partition(b"9" * 16), partition(destination_id=b"9" * 16), partition(None)):
+    for other in (partition(b"9" * 16), partition(destination_id=b"9" * 16)):
         assert passed.known(other, 10, 3) is None
         assert await passed.offsets(other) == {}
+    unknown = partition(None)
+    assert passed.known(unknown, 10, 3) == letter, "a broker that tells no id: it may be the same topic"
+    assert await passed.offsets(unknown) == {10: 3}
+    await passed.write(unknown, 11, 3, DEAD_LETTER)
+    assert passed.known(at, 11, 3) is not None
+    assert passed.known(partition(b"9" * 16), 11, 3) is None, "the entry keeps the id that was known"
 
 
 async def test_what_the_destination_has_deleted_is_taken_away() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from mirror.records.filler import filler_batch, filler_id
 from mirror.records.identity import producer_id
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.leading.cleanup import Cleanup
-from mirror.relay.leading.filler import Lead, trim
+from mirror.relay.leading.filler import Begun, Lead, lead, trim
 from tests.fakes.broker import FakeCluster
 from tests.fakes.log import FakeLog
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
@@ -65,6 +66,35 @@ async def test_filler_that_came_back_is_deleted(count: int, back: int, copied: b
         assert [line["detail"] for line in told.of("leading_offsets_trimmed")] == (
             [f"{there.name}: from 0 to {end}"] if count else []
         )
+
+
+@pytest.mark.parametrize("writer", ["ours", "others"])
+async def test_filler_that_came_back_before_a_copy_that_the_source_has_overtaken(writer: str) -> None:
+    """The source has deleted what is due behind the copy. That the copy is no filler is no other's doing: the resync
+    finds out what is gone. What others have written behind the filler halts as ever."""
+    async with destination() as (log, there, cleanup):
+        fill(log, 2)
+        log.store(raw_batch(b"copy", base_offset=40, producer_id=RULES.owner if writer == "ours" else 4_711))
+        source: Any = SimpleNamespace(start=_sixty)
+
+        async def settled() -> int:
+            return log.end
+
+        looking = lead(source, there, RULES, Begun(), settled=settled, owns=_owns, cleanup=cleanup, log=Log())
+        if writer == "ours":
+            assert not await looking
+        else:
+            with pytest.raises(PartitionHalted, match="others have written offsets 40 to"):
+                await looking
+        assert log.start == 0
+
+
+async def _sixty() -> int:
+    return 60
+
+
+async def _owns() -> bool:
+    return True
 
 
 @pytest.mark.parametrize("ahead", [7, -7])

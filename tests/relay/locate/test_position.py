@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from mirror.net.errors import Refused, Unreachable
 from mirror.net.metadata import Leader
 from mirror.records.identity import Identity
 from mirror.relay.locate import resync
+from mirror.relay.partition import clock
 from mirror.relay.partition.location import Location
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
@@ -104,6 +106,25 @@ async def test_the_broker_remembers_another_sequence() -> None:
         at.there.producers[at.owner].batches.append((6, 8, 6))
         await at.locate()
         assert at.barriers() == 2
+
+
+@pytest.mark.parametrize("takeover", [True, False])
+async def test_an_end_counts_from_when_it_was_asked_for(takeover: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may be stopped before it reads the answer, while the connection lives."""
+    now, usual = [1_000.0], resync.barrier
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def stopped(*args: Any) -> int:
+        end = await usual(*args)
+        now[0] += 60
+        return end
+
+    monkeypatch.setattr(resync, "barrier", stopped)
+    async with scene() as at:
+        at.copy(batches(2))
+        found = await at.locate(takeover=takeover)
+        assert found.offset == 6
+        assert found.ended_at == now[0] - 60
 
 
 async def test_the_barrier_waits_for_the_replicas() -> None:

@@ -21,6 +21,7 @@ from mirror.relay.holes.parking import MOST_BYTES, park
 from mirror.relay.locate import readback
 from mirror.relay.locate.readback import ReadBack
 from mirror.relay.outcome import Doubt, Moved
+from mirror.relay.partition import clock
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole, Queue
@@ -236,6 +237,53 @@ async def test_read_back_elsewhere(leader: int, told: str) -> None:
     assert (owner.told, partition.queue.proven) == ([told], False)
 
 
+@pytest.mark.parametrize(("slow", "looks"), [(0, 1), (1, 2), (9, readback.SLOW_LOOKS)])
+async def test_a_look_whose_answer_is_read_late(slow: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. This process is stopped while it looks at the log's end. What the answer says may be over: it looks again.
+    2. A broker that always takes longer than a look counts is believed in the end, or nothing would ever be sent.
+    """
+    owner, partition, now, seen = Orchestrator(None, None), Partition("t", 0), [1_000.0], []
+    partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    fresh_s = owner.settings.fresh_s
+
+    async def check_unmoved(_: Partition) -> None:
+        seen.append(now[0])
+        now[0] += fresh_s + 1 if len(seen) <= slow else fresh_s / 2
+
+    owner.check_unmoved = check_unmoved
+    proofs_of(owner).reconfirm(partition)
+    await asyncio.gather(*owner.tasks)
+    assert len(seen) == looks
+    assert partition.queue.confirmed_at == (seen[-1] if slow < looks else now[0])
+
+
+async def test_behind_the_first_batch_whose_answer_is_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old one: its proof took so long that what the answer said of the log's end does not count any more."""
+    owner, partition, now, looked = Orchestrator(SENT, None), Partition("t", 0), [1_000.0], []
+    partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
+    partition.claim.destination_leader = LEADER
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(owner, "forgets_before_ms", lambda: 1e15)
+
+    async def check_unmoved(_: Partition) -> None:
+        looked.append(now[0])
+
+    owner.check_unmoved = check_unmoved
+    queue = partition.queue
+    queue.checking, queue.acknowledged = False, 1
+    queue.confirm(now[0])
+    queue.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
+    now[0] += owner.settings.fresh_s + 1
+    proofs_of(owner).read_back(partition, 0, Batch(bytes(8) + SENT[:61], memoryview(SENT)[61:], 1, None))
+    await owner.tasks[0]
+    await asyncio.gather(*owner.tasks)
+    assert queue.proven
+    assert looked == [now[0]]
+    assert owner.told == ["offer", "pump"]
+
+
 @pytest.mark.parametrize(
     "answer", [None, Moved("end_moved", "the end has moved"), ConnectionLost("frozen"), NOT_PERMITTED]
 )
@@ -243,15 +291,14 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     """
     1. A broker is frozen while the end is looked at; by the time that it answers, the partition was located anew, and
        has batches whose end is to be looked at, too.
-    2. What the late answer says means nothing for the new position, which gets a look of its own and then its turn.
-       (Without that it is never offered again, and stands still.)
+    2. The new position has a look of its own, which waits for nothing, and then its turn. What the late answer says
+       means nothing for it, and does not end its look.
     """
     owner, partition = Orchestrator(None, None), Partition("t", 0)
     partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
-    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    prompt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    prompt.set_result(None)
-    answers = [late, prompt]
+    loop = asyncio.get_running_loop()
+    late, prompt = loop.create_future(), loop.create_future()
+    answers: list[asyncio.Future[None]] = [late, prompt]
 
     async def check_unmoved(_: Partition) -> None:
         await answers.pop(0)
@@ -261,14 +308,18 @@ async def test_a_look_at_the_end_of_an_earlier_position(answer: Exception | None
     proofs.reconfirm(partition)
     await asyncio.sleep(0)
     partition.positions += 1
+    partition.queue.reconfirming = False  # as ``Queue.start`` does
     partition.queue.outbox.append(Batch(SENT[:61], memoryview(SENT)[61:], 1, None))
     proofs.reconfirm(partition)
-    assert len(owner.tasks) == 1
+    await asyncio.sleep(0)
     if isinstance(answer, Exception):
         late.set_exception(answer)
     else:
         late.set_result(answer)
     await owner.tasks[0]
+    assert partition.queue.reconfirming
+    assert not owner.told
+    prompt.set_result(None)
     await asyncio.gather(*owner.tasks)
     assert owner.told == ["offer", "pump"]
     assert not partition.queue.reconfirming

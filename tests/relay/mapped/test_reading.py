@@ -10,6 +10,7 @@ from mirror.records.identity import Identity
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.rules import ResyncRules
 from mirror.relay.mapped.reading import Reading
+from mirror.relay.partition import clock
 
 
 async def gone(*, room: int, following: int, rewrites: bool) -> None:
@@ -41,6 +42,25 @@ async def gone(*, room: int, following: int, rewrites: bool) -> None:
 async def test_what_is_gone_may_have_been(room: int, following: int, *, rewrites: bool) -> None:
     with pytest.raises(PartitionHalted, match="checkpoint_behind"):
         await gone(room=room, following=following, rewrites=rewrites)
+
+
+async def test_an_end_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may be stopped before it reads the answer, while the connection lives."""
+    now = [1_000.0]
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def answered() -> int:
+        return 7
+
+    async def late() -> int:
+        now[0] += 60
+        return 7
+
+    log: Any = SimpleNamespace(producers=answered, start=answered, true_end=late, visible_end=answered)
+    nothing: Any = None
+    reading = Reading(nothing, log, log, nothing, nothing)
+    assert await reading.begin() == 7
+    assert reading.ended_at == 1_000
 
 
 async def test_a_whole_batch_cannot_have_stood_in_less_room() -> None:

@@ -10,7 +10,7 @@ from mirror.net.buffers import Frame, FramePool
 from mirror.net.metadata import Leader
 from mirror.records.admit import Cause
 from mirror.records.identity import Identity
-from mirror.relay.halts import Halted
+from mirror.relay.halts import Halted, Suspicion
 from mirror.relay.partition.cursor import Mark
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
@@ -285,3 +285,22 @@ def test_marks_of_what_is_fetched_again_go() -> None:
         partition.cursor.marks.append(Mark(at, 0, b"header" * 11))
     partition.cursor.rewind(40, partition.cursor.identity, None)
     assert [each.next_offset for each in partition.cursor.marks] == [35, 40]
+
+
+def test_a_verdict_that_was_to_be_confirmed_ends_when_an_operator_resumes() -> None:
+    """It was suspected, and paused before it could be confirmed. The next look decides anew, by what is there then."""
+    partition = active()
+    partition.claim.suspect(Suspicion(HALTED, partition.terms, 0, None))
+    partition.stop_with(HALTED)
+    partition.resume()
+    assert partition.claim.suspected is None
+
+
+def test_a_look_that_was_cancelled_before_its_first_step() -> None:
+    """The partition halted while it was located again. Resumed, it is sent: nothing looks at its log's end any more."""
+    partition = active()
+    assert partition.queue.begin_reconfirm()
+    partition.doubt()
+    partition.move("emptied")
+    partition.start(WHERE, topic_head=b"head")
+    assert partition.queue.line_up()

@@ -13,6 +13,7 @@ from mirror.net.stream import Piece, Waiter
 from mirror.records.header import HEADER_SIZE
 from mirror.records.identity import Identity
 from mirror.relay.mapped.lane import AppendingLane
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch
@@ -74,7 +75,7 @@ def lane_with(batches: int) -> tuple[Lane, Noted]:
     partition.phase, partition.queue.topic_head = Phase.ACTIVE, topic_head(VERSION, "t")
     partition.cursor.identity = Identity(1 << 62, 0, 0)
     partition.queue.window = owner.settings.max_in_flight
-    partition.queue.confirm()
+    partition.queue.confirm(since_boot())
     for number in range(batches):
         partition.queue.outbox.append(Batch(b"head%d" % number + bytes(HEADER_SIZE), memoryview(b"records"), 1, None))
     lane.attach(partition.queue)
@@ -112,6 +113,7 @@ def test_a_window_that_has_become_1_waits_for_all_that_is_under_way(*, rule: boo
         left = []
         for answered in range(5):
             lane._under_way.popleft()
+            lane._sent_at = lane._times.answered()
             lane._acknowledge_one(partition, answered)
             lane.pump()
             left.append(len(partition.outbox))

@@ -11,8 +11,8 @@ from mirror.net.errors import ConnectionLost
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.metadata import Leader
 from mirror.records.identity import Identity
-from mirror.relay import sink
-from mirror.relay.partition import claim
+from mirror.relay import sink, timing
+from mirror.relay.partition import claim, clock
 from mirror.relay.partition import queue as queue_module
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
@@ -21,7 +21,7 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane
 from mirror.relay.stats import Stats
 from mirror.relay.watch.tracing import Tracer
-from mirror.wire.produce import topic_head
+from mirror.wire.produce import expected, topic_head
 from tests.relay.sending.test_lane import VERSION, Noted
 
 SIZE = 1_000_000
@@ -43,9 +43,9 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, batches: int, old: Callable[[int], bool]) -> None:
         self.now, self.looks, self.sent = 1_000.0, 0, [0] * count
         self._looking: list[Partition] = []
-        clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in (sink, queue_module):
-            monkeypatch.setattr(module, "time", clock)
+        times = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
+        for module in (sink, queue_module, timing, clock):
+            monkeypatch.setattr(module, "time", times)
         owner: Any = SimpleNamespace(
             settings=RelaySettings(flow="a->b", selects=lambda _: True),
             stats=Stats(),
@@ -54,6 +54,8 @@ class Scene:
             doubt=lambda *_: None,
             emptied=lambda *_: None,
             reconfirm=self._reconfirm,
+            forgets_before_ms=lambda: 1e15,
+            confirmed=lambda *_: None,
         )
         self.lane, self.connection = Lane(owner, 1, version=VERSION), Throttling()
         self.lane._connection = self.connection  # type: ignore[assignment]
@@ -82,7 +84,7 @@ class Scene:
         looking, self._looking = self._looking, []
         for partition in looking:
             partition.queue.end_reconfirm()
-            partition.queue.confirm()
+            partition.queue.confirm(self.now)
             partition.queue.offer()
         self.lane.pump()
 
@@ -92,11 +94,23 @@ class Scene:
             queue.in_flight.popleft()
             queue.acknowledged += 1
             self.sent[queue.index] += 1
-            queue.confirm()
+            queue.confirm(self.now)
             if queue.outbox and not queue.queued:
                 queue.queued = True
                 self.lane._ready.append(queue)
         self.lane.pump()
+
+    def receive(self, base_offset: int) -> None:
+        """The oldest request, of one partition, is answered: by the bytes of a real answer."""
+        ((queue,), _, topic) = self.lane._under_way[0]
+        assert topic is not None
+        likely = expected(VERSION, topic, 1)
+        assert likely is not None
+        answer = bytearray(likely.plain)
+        answer[likely.rows_at : likely.rows_at + 4] = queue.index.to_bytes(4)
+        answer[likely.rows_at + 6 : likely.rows_at + 14] = base_offset.to_bytes(8)
+        self.lane.receive(memoryview(bytes(answer)))
+        self.lane._after_receive()
 
     def throttle(self) -> None:
         """All is answered, and the lane throttled for longer than a look counts; then it is over."""
@@ -106,6 +120,39 @@ class Scene:
         self.now += 3.0
         self.connection.throttled_s = 0.0
         self.lane.pump()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_an_answer_that_was_there_long_before_it_is_read(stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. An old batch is sent, and the broker appends it. This process is stopped before it reads the answer, while the
+       connection lives. Another worker copies the next batches, and the broker forgets the producer.
+    2. The answer shows where the log ended when the request was sent, not where it ends now: the next batch waits for a
+       look. It would be appended at the end of the other worker's.
+    """
+    scene = Scene(monkeypatch, 1, 3, lambda _: True)
+    monkeypatch.setattr(scene.lane._relay, "drained", lambda: None, raising=False)
+    assert len(scene.lane._under_way) == 1
+    fresh_s = scene.lane._relay.settings.fresh_s
+    scene.now += fresh_s + 1 if stopped else fresh_s / 2
+    scene.receive(0)
+    assert (scene.looks, len(scene.lane._under_way)) == ((1, 0) if stopped else (0, 1))
+    if stopped:
+        scene.end_looks()
+        assert len(scene.lane._under_way) == 1
+
+
+def test_an_answer_that_took_long_behind_a_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane was surveyed while the old batch was under way, and nothing waited: the next one waits for a look all
+    the same."""
+    scene = Scene(monkeypatch, 1, 3, lambda _: True)
+    monkeypatch.setattr(scene.lane._relay, "drained", lambda: None, raising=False)
+    fresh_s = scene.lane._relay.settings.fresh_s
+    scene.now += fresh_s
+    scene.lane._look_again()
+    scene.now += fresh_s / 10
+    scene.receive(0)
+    assert (scene.looks, len(scene.lane._under_way)) == (1, 0)
 
 
 @pytest.mark.parametrize("looks_first", [True, False])

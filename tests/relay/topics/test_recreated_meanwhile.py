@@ -116,12 +116,12 @@ async def test_where_the_topics_of_now_are_not_to_be_known_it_is_looked_again() 
         looks = Looks(first)
         failed = 0
 
-        async def refresh(self: Seeking, since: float) -> None:
+        async def refresh(self: Seeking, partition: Partition, since: float) -> None:
             nonlocal failed
             if looks.count == 1 and not failed:
                 failed += 1
                 raise Unreachable("no answer")
-            await _refresh(self, since)
+            await _refresh(self, partition, since)
 
         with looks.patched(), patch.object(Seeking, "_refresh", refresh):
             async with mirroring(source, destination) as flow:

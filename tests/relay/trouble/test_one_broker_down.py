@@ -12,7 +12,7 @@ from mirror.net.errors import ConnectionLost, NetworkError, RequestTimedOut
 from mirror.net.options import ConnectionOptions
 from mirror.relay.locate import resync, seeking
 from mirror.relay.locate.resync import LOOKS
-from mirror.relay.locate.seeking import Seeking
+from mirror.relay.locate.seeking import REFRESH_AT_MOST_EVERY_S, Seeking
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch.expiry import EXPIRATION_MARGIN_MS, PRODUCER_EXPIRATION_MS, ProducerExpiry
 from mirror.wire.errors import ErrorCode
@@ -254,3 +254,21 @@ async def test_a_dial_ends_with_the_cluster() -> None:
         await cluster.close()
         with pytest.raises(ConnectionLost, match="closed"):
             await waiting
+
+
+async def test_a_leader_that_moves_right_after_another_topic_was_asked_for() -> None:
+    """What the cluster has just said of another topic says nothing of this one: it is asked before the first try."""
+    async with clusters(brokers=2) as (source, destination):
+        source.add_topic("t")
+        source.add_topic("x")
+        source.store("t", 0, *batches(5))
+        async with mirroring(source, destination, selects=lambda name: name == "t") as flow:
+            await flow.copied(("t", 0))
+            await asyncio.sleep(2 * REFRESH_AT_MOST_EVERY_S)
+            source.unnoticed = True
+            source.lead("t", 0, 2)
+            await flow.relay.source.refresh(["x"])
+            flow.relay.doubt_now(flow.partition(), "test", "looked for again")
+            source.store("t", 0, *batches(1, first=15))
+            await flow.copied(("t", 0))
+            assert not flow.log.of("position_unknown")

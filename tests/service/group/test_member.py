@@ -1,8 +1,9 @@
 """The membership's own decisions, without a broker: settings, missing rights, what is worth a line."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from mirror.relay.assignment import Committable, Key
 from mirror.relay.partition.claim import Committed
 from mirror.service.flows.run import CURRENT
+from mirror.service.group import member
 from mirror.service.group.member import Membership
 from mirror.service.worker_settings import GroupSettings
 from tests.fakes.loop import some_turns, until
@@ -224,3 +226,39 @@ async def test_what_is_done_for_it_is_its_flow_s() -> None:
         await asyncio.get_running_loop().run_in_executor(None, call, consumer, partitions)
     await until(lambda: len(found) == 4)
     assert found == [ours] * 4
+
+
+async def test_an_event_loop_that_hangs_while_partitions_are_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread gives up, and is assigned the partitions again. The loop does it all later, in the same order: the
+    revocation has begun before it comes to the assignment, and is cancelled."""
+    told: list[str] = []
+
+    class Revoking(Nothing):
+        def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
+            told.append("assign")
+
+        def revoke(self, keys: Iterable[Key], timeout_s: float) -> Coroutine[Any, Any, dict[Key, Committable]]:
+            told.append("revoke")
+            return self._drain()
+
+        async def _drain(self) -> dict[Key, Committable]:
+            try:
+                await asyncio.sleep(3_600)
+            finally:
+                told.append("cancelled")
+            raise AssertionError("unreachable")
+
+    seat, consumer, partitions = membership(Log(), Revoking()), Assigned(), [TopicPartition("t", 0)]
+    seat._drain_timeout_s = 0.0
+    monkeypatch.setattr(member, "DRAIN_MARGIN_S", 0.01)
+
+    def rebalance() -> None:
+        for call in (seat._on_revoke, seat._on_assign):
+            call(consumer, partitions)
+
+    thread = threading.Thread(target=rebalance)
+    thread.start()
+    thread.join()  # in the event loop: it hangs
+    await until(lambda: "cancelled" in told)
+    assert told[0] == "revoke"
+    assert sorted(told) == ["assign", "cancelled", "revoke"]

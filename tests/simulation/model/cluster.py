@@ -155,6 +155,10 @@ class SimulatedCluster:
         self.refreshed_at = asyncio.get_running_loop().time()
         return {}
 
+    def refreshed_of(self, topic: str) -> float:
+        """Each refresh is of all topics."""
+        return self.refreshed_at
+
     def failed(self, api: str, error: str) -> None:
         """Counted by nobody."""
 

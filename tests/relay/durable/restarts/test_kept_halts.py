@@ -1,23 +1,26 @@
 """Halts that are written down: for whoever takes the partition over, until an operator or their cause ends them."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from mirror import reasons
+from mirror.net.coordinator import NOBODY, Coordinator, Ownership
 from mirror.net.errors import NetworkError
 from mirror.net.logs.log import Marker, PartitionLog
 from mirror.offsetmap.entries.pins import KeptHalt
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import HaltReason, is_durable
 from mirror.relay.partition.phases import Phase
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
 from tests.records.cleaner import cleaned, record, written
 from tests.relay.stage.flows import batches, clusters, fill, mirroring
-from tests.relay.stage.noting import FIRST, ledger, noted, recreate
+from tests.relay.stage.noting import FIRST, SIDE, ledger, noted, recreate
 from tests.simulation.model.broker import marker_batch
 
 
@@ -111,6 +114,96 @@ async def test_a_halt_is_written_until_it_is_there() -> None:
                 assert await flow.halted() == "foreign_writer"
                 await until(lambda: ledger(destination).halts)
             assert tries == 3
+
+
+@contextmanager
+def owners() -> Iterator[None]:
+    """A coordinator that says who has taken an id over last; the fake brokers cannot tell."""
+    epochs: dict[str, int] = {}
+
+    async def init(_: Any, name: str) -> Ownership:
+        epochs[name] = epochs.get(name, -1) + 1
+        return Ownership(7, epochs[name])
+
+    async def describe(_: Any, name: str) -> Ownership:
+        return Ownership(7, epochs[name]) if name in epochs else NOBODY
+
+    with patch.object(Coordinator, "init_producer_id", init), patch.object(Coordinator, "describe", describe):
+        yield
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_halt_is_not_written_once_another_worker_has_the_partition(told: bool) -> None:
+    """
+    1. The partition halts, and the internal topic cannot be reached: the halt is not written down. The partition goes
+       to another worker, where it halts, too. An operator resumes it there, and it is copied on.
+    2. The first worker reaches the internal topic again. It writes neither the halt nor what was due: the next owner
+       would halt for good. (Nor if the coordinator cannot tell whose the partition is, before Kafka 3.0.)
+    """
+    async with clusters() as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        log = destination.log("t")
+        log.produce(raw_batch(b"x", base_offset=0))
+        with owners() if told else nullcontext():
+            async with mirroring(source, destination, assigned=True) as first:
+                save, tries, reached = first.relay.durable.state.save, [0], asyncio.Event()
+
+                async def cut_off(entries: Any, **rest: Any) -> None:
+                    tries[0] += 1
+                    if tries[0] == 1:
+                        await reached.wait()
+                        raise NetworkError("not in time")
+                    await save(entries, **rest)
+
+                with patch.object(first.relay.durable.state, "save", cut_off):
+                    assert first.relay.assignment is not None
+                    first.relay.assignment.assign({FIRST})
+                    assert await first.halted() == "foreign_writer"
+                    await until(lambda: tries[0])
+                    writing = first.relay.pausing._writing[first.partition()]
+                    first.relay.assignment.lose({FIRST})
+                    async with mirroring(source, destination) as second:
+                        assert await second.halted() == "foreign_writer"
+                        await until(lambda: ledger(destination).halts and ledger(destination).due(SIDE))
+                        log.batches.clear()
+                        log.end = 0
+                        assert await second.relay.resume(FIRST) == ""
+                        await noted(second)
+                        await second.relay.pins.due.settle([second.partition()])
+                        rows = [*destination.remembered]
+                        reached.set()
+                        await until(writing.done)
+                        await some_turns()
+                        await until(lambda: not first.relay.pins.due._noting)
+                        assert destination.remembered == rows
+                        assert ledger(destination).halts == []
+
+
+async def test_a_halt_is_written_later_for_the_next_owner() -> None:
+    """The partition was let go before its halt could be written down, and nobody has taken it over yet."""
+    async with clusters() as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        destination.log("t").produce(raw_batch(b"x", base_offset=0))
+        with owners():
+            async with mirroring(source, destination, assigned=True) as flow:
+                save, tries, reached = flow.relay.durable.state.save, [0], [False]
+
+                async def cut_off(entries: Any, **rest: Any) -> None:
+                    tries[0] += 1
+                    if not reached[0]:
+                        raise NetworkError("not now")
+                    await save(entries, **rest)
+
+                with patch.object(flow.relay.durable.state, "save", cut_off):
+                    assert flow.relay.assignment is not None
+                    flow.relay.assignment.assign({FIRST})
+                    assert await flow.halted() == "foreign_writer"
+                    await until(lambda: tries[0] > 1)
+                    flow.relay.assignment.lose({FIRST})
+                    reached[0] = True
+                    await until(lambda: ledger(destination).halts and ledger(destination).due(SIDE))
 
 
 async def test_on_gap_continue_goes_over_what_halted_before() -> None:

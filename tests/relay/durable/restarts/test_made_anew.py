@@ -105,7 +105,7 @@ async def test_a_source_made_anew_that_begins_where_the_copy_ends(restarted: boo
             await noted(flow)
             if not restarted:
                 _begin_anew(source, 60)
-                flow.relay.source.refreshed_at = 0.0
+                flow.relay.source._refreshed.clear()
                 flow.relay.doubt_now(flow.partition(), "test", "looked for again")
                 assert await flow.halted() == "recreated"
                 assert await _resumed(flow) == "unproven"
@@ -248,7 +248,7 @@ async def test_made_anew_with_any_trace_of_a_copy(trace: str) -> None:
                     partition.claim.committed = Committed(3, "another", 0, "d", 3)
                 case _:
                     partition.claim.begun.until = 3
-            flow.relay.source.refreshed_at = 0.0
+            flow.relay.source._refreshed.clear()
             flow.relay.doubt_now(partition, "test", "looked for again")
             assert await flow.halted() == "recreated"
 
