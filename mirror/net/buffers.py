@@ -1,8 +1,8 @@
 """Receive buffers, bounded by one number.
 
 A Fetch response is received into a frame. Its batches are forwarded as slices of that frame, and the frame goes back to
-the pool when the last of them is acknowledged. ``buffer.memory`` bounds all frames of a worker: a fetch is sent only
-after room for its answer was reserved, so memory cannot grow with the lag, the number of partitions or a slow
+the pool when the last of them is acknowledged. ``buffer.memory`` bounds all frames of a flow in a worker: a fetch is
+sent only after room for its answer was reserved, so memory cannot grow with the lag, the number of partitions or a slow
 destination.
 """
 
