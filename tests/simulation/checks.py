@@ -251,8 +251,9 @@ class Copy:
 
     def check_written(self, worker: Worker) -> None:
         """At the end, when there was time for it: a halt that nothing but an operator ends is written down, or the next
-        worker would go on. One of an earlier topic of this name is not meant: that copy begins anew."""
-        if not worker.halt_of(self.index) or self.stays_halted:
+        worker would go on. One of an earlier topic of this name is not meant: that copy begins anew. Nor is one that a
+        worker found which another one had superseded: it must not be written down."""
+        if not worker.halt_of(self.index) or self.stays_halted or worker.is_superseded(self.index):
             return
         if worker.log.halted_of[self.index] == self.here.partitions[0].topic_id:
             raise Violation(f"partition {self.index} has halted, and that is not written down")

@@ -291,6 +291,16 @@ class Worker:
                 return partition.halted.reason
         return ""
 
+    def is_superseded(self, index: int) -> bool:
+        """Whether the coordinator names another worker as this partition's owner. In a group, such a worker has lost
+        the partition, and gets it anew if that one dies."""
+        site, owners = self.there.site, self.relay.locator.owners
+        return not site.model.tells_unknown and any(
+            site.coordinator.describe(owners.name_of(partition)) != partition.claim.ownership
+            for partition in self.partitions
+            if partition.index == index
+        )
+
     def check(self) -> None:
         """Raises what a task of the relay died of."""
         for failed in (self.relay.tasks.failed, self._starting):

@@ -227,7 +227,7 @@ def _looked_before(look: Any) -> tuple[tuple[Any, str, Any], ...]:
     return (takeover, "look_before", look), (mapped, "look_before", look)
 
 
-async def _unwritten(self: Pins, partition: Any, halted: Any) -> None:
+async def _unwritten(self: Pins, partition: Any, halted: Any, may_tell: Any) -> None:
     """Only this process knows that the partition has halted."""
 
 

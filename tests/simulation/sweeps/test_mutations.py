@@ -150,7 +150,7 @@ async def _forgotten(self: Pins, partition: Partition) -> None:
     """Nothing of what was written down is recalled."""
 
 
-async def _unwritten(self: Pins, partition: Partition, halted: Any) -> None:
+async def _unwritten(self: Pins, partition: Partition, halted: Any, may_tell: Any) -> None:
     """Only this process knows that the partition has halted."""
 
 
