@@ -19,8 +19,8 @@ class RawCursor:
     Attributes:
         at: the partition.
         offset: from where records are due.
-        fetch_offset: from where it is fetched. It is below ``offset`` where damage was seen behind the batch before:
-            base offsets have no checksum, and only behind that batch does it show that one is out of order.
+        fetch_offset: from where it is fetched. It is the last offset of the batch before where damage was seen behind
+            that: base offsets have no checksum, and only behind that batch does it show that one is out of order.
         last_epoch: leader epoch of the batch before; -1: not known.
         topic_id: of the topic, when it was first fetched; None: not known, or the cluster has none.
         busy: it is in a request, or something of it waits to be taken.

@@ -349,6 +349,8 @@ class Fetching:
                 f"was done with the records behind that, and seek() to offset {end} or before"
             )
             self._report(cursor, cursor.error(errors.LogTruncated, told))
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE and cursor.fetch_offset < cursor.offset:
+            cursor.fetch_offset = cursor.offset  # the batch before was deleted, and given out already
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             told = "the log does not have this offset; seek() to one that it has"
             self._report(cursor, cursor.error(errors.OffsetOutOfRange, told))
@@ -402,7 +404,7 @@ class Fetching:
             if batches:
                 header = batches[-1][0]
                 cursor.offset, cursor.last_epoch = header.next_offset, header.leader_epoch
-                cursor.fetch_offset = header.next_offset if wrong is None else header.base_offset
+                cursor.fetch_offset = header.next_offset if wrong is None else header.last_offset
                 return FetchedRecords(cursor, records, header.next_offset, header.leader_epoch)
             cursor.fetch_offset = cursor.offset
         return None

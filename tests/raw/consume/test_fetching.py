@@ -20,7 +20,7 @@ from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.net.logs.test_reading import flipped
-from tests.records.builders import legacy_message, raw_batch
+from tests.records.builders import Record, kafka_batch, legacy_message, raw_batch
 
 AT = TopicPartition("t", 0)
 PATIENCE_S = 60.0
@@ -214,6 +214,23 @@ async def test_base_offsets_that_are_out_of_order(bases: tuple[int, ...], first:
         error = await here.error()
         assert isinstance(error, errors.UnreadableLog)
         assert "behind a batch that ends at" in str(error)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before", "meanwhile"])
+async def test_damage_behind_a_batch_that_is_deleted(later: bool) -> None:
+    """What the log no longer has is out of range: not asked for, or not told as if it were the offset that is due."""
+    good = kafka_batch([Record(each, 1, b"k", b"v") for each in range(5)])
+    async with site(good, flipped(batches(5)[0], 30)) as here:
+        log = here.fake.log("t", 0)
+        log.delete_before(0 if later else 2)
+        here.fetching.put({AT: log.start})
+        await until(lambda: here.fetching._answers)
+        log.delete_before(5 if later else 2)
+        (chunk,) = await here.take()
+        assert (chunk.next_offset, chunk.error) == (5, None)
+        error = await here.error()
+        assert isinstance(error, errors.UnreadableLog)
+        assert error.offset == 5
 
 
 async def test_what_was_damaged_is_repaired() -> None:
