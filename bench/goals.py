@@ -154,7 +154,7 @@ def verdicts(results: Results) -> list[Verdict]:
     for what, case, figure, most in _CASE_GOALS:
         if case in costs or results.kind == "full":
             made.append(_verdict(what, case, getattr(costs.get(case), figure, None), 0.0, most))
-    if _DEEP in costs or results.kind == "full":
+    if {_DEEP, _SHALLOW} <= costs.keys() or results.kind == "full":
         what = f"2 % of the bytes cut in pieces: at most {_MOST_DEEP} x the CPU"
         deep, shallow = (_costs(costs.get(case)) for case in (_DEEP, _SHALLOW))
         made.append(_verdict(what, _DEEP, paired(deep, shallow), 0.0, _MOST_DEEP))

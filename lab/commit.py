@@ -3,20 +3,22 @@
 import subprocess
 from pathlib import Path
 
-__all__ = ["CHANGED", "of_now", "since"]
+__all__ = ["CHANGED", "UNKNOWN", "of_now", "since"]
 
 CHANGED = "+changes"
 """Follows the commit if files differ from it."""
+UNKNOWN = "unknown"
+"""Without git, or where it failed."""
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 def of_now(*written: str, root: Path = _ROOT) -> str:
-    """Returns the short commit id; ``unknown`` without git. ``written``: files that a run itself writes, left out."""
+    """Returns the short commit id; ``UNKNOWN`` without git. ``written``: files that a run itself writes, left out."""
     try:
         name = _git(root, "rev-parse", "--short", "HEAD")
         changed = _git(root, "status", "--porcelain", "--", ".", *(f":!{file}" for file in written))
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return UNKNOWN
     return name + CHANGED * bool(changed)
 
 
@@ -28,5 +30,7 @@ def since(begun: str, *written: str, root: Path = _ROOT) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    # Without locks: a look that refreshes the index would get into the way of a commit that is made meanwhile.
+    command = ["git", "--no-optional-locks", *arguments]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return done.stdout.strip()

@@ -21,7 +21,7 @@ MB_PER_S = 5.0
 SECONDS = 20.0
 TOPIC = "bench.latency"
 PARTITIONS = 8
-_WARM_S = 12.0
+WARM_S = 12.0
 _START_TIMEOUT_S = 120.0
 _KEPT_UP_MS = 2_000
 _LEAST_SHARE = 0.98
@@ -85,7 +85,7 @@ def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> li
     """Returns the latency in milliseconds of every record that arrives while it is measured."""
     with consuming(side, TOPIC, range(PARTITIONS)) as consumer:
         _catch_up(consumer, running, say)
-        collect(consumer, running, _WARM_S)
+        collect(consumer, running, WARM_S)
         say(f"measuring for {SECONDS:.0f} s")
         times = collect(consumer, running, SECONDS)
     return all_of(times, MB_PER_S * 1e6 / RECORD_BYTES * SECONDS, running[-1])

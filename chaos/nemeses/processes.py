@@ -90,7 +90,8 @@ def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
     else:
         third.stop()
     stage.seen(JOINED_AND_LEFT, int(joined))
-    if not stage.soon(lambda: has_it() is False, _COMES_S) and has_it():
+    # A rebalance under way, which waits for members that drain, keeps a dead one for longer than its session.
+    if not stage.soon(lambda: has_it() is False, stage.patience_s) and has_it():
         third.conduct.stayed(stage.group)
 
 

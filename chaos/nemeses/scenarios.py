@@ -150,11 +150,18 @@ def _filled(stage: Stage, names: Sequence[Name]) -> None:
         if name not in halted:
             stage.halts.no_more(name)
             continue
-        at = int(re.findall(r"at offset (\d+)", halted[name])[0])  # the first offset in either wording is the marker's
-        # That marker stands there, and no record does: what came behind it would be given to consumers, moved.
-        strangers = min(max(1, ends[name] - at), REPEATED)
-        stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=strangers, unseen=True)
-        stage.figure(f"{name[0]}-{name[1]}: a marker was repeated at offset {at}")
+        # The first of these offsets is the marker's, in each wording: where the source has a record, or where it ends.
+        at = int(re.findall(r"(?:at offset|and the source at) (\d+)", halted[name])[0])
+        figure = f"{name[0]}-{name[1]}: a marker was repeated at offset {at}"
+        if moved := re.search(r"own records at offsets (\d+) to (\d+) stand behind", halted[name]):
+            # What was in flight when the marker came: consumers are given it one offset further (docs/LIMITS.md).
+            strangers, unseen = ends[name] - at, False
+            figure += f"; {int(moved[2]) - int(moved[1]) + 1} offsets of the flow's stand behind it, moved"
+        else:
+            # That marker stands there, and no record does.
+            strangers, unseen = min(max(1, ends[name] - at), REPEATED), True
+        stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=strangers, unseen=unseen)
+        stage.figure(figure)
 
 
 @scenario(

@@ -84,7 +84,7 @@ def worker_kill_larger_batches(stage: Stage) -> None:
         stage.moment(AT_ONCE_S)
         stage.mirror.kill_worker()
         stage.recovered()
-        if not joined_since(stage.source, stage.destination, topic[0], before[topic]):
+        if joined_since(stage.source, stage.destination, topic[0], before[topic]) <= 0:
             raise ChaosError(f"no batches were put together in {topic[0]} at the destination; {stage.told()}")
 
 

@@ -78,8 +78,8 @@ class Publishing:
             self._beside(known)
             return
         self.report, self.rows = self._published
+        self._write(known)  # the rows come last: while they are not there, the run can be continued
         results.save(known, self.rows)
-        self._write(known)
 
     def _write(self, known: Sequence[Row]) -> None:
         self.report.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from chaos.errors import ChaosError
 from chaos.suite.audits import IDENTICAL, LEFT_OUT, NOT_RUN, NOTHING
-from lab.commit import CHANGED
+from lab.commit import CHANGED, UNKNOWN
 
 __all__ = ["AUDITED", "Row", "continued", "load", "merge", "save"]
 
@@ -122,7 +122,7 @@ def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
         raise ChaosError("there is no complete run to continue", remedy)
     if other := [row.commit for row in rows if row.commit != commit]:
         raise ChaosError(f"the run was begun at commit {other[0]}, and this is {commit}", remedy)
-    if CHANGED in commit or commit == "unknown":
+    if CHANGED in commit or commit == UNKNOWN:
         raise ChaosError(f"both are of commit {commit}, which does not say whether the files are the same", remedy)
     if rows[0].command != command:
         raise ChaosError(f"the run was begun by `{rows[0].command}`, not by `{command}`", remedy)

@@ -32,7 +32,7 @@ from chaos.suite.plan import Plan
 from chaos.suite.publishing import WRITTEN, Publishing
 from chaos.suite.results import Row
 from chaos.suite.tracks import Say, side_by_side
-from lab.commit import of_now
+from lab.commit import UNKNOWN, of_now
 from mirror.sandbox import SandboxError
 
 __all__ = ["Progress", "run", "serving"]
@@ -107,6 +107,12 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
         if rows and not plan.is_whole:
             publishing.publish(known())
     if plan.is_whole:
+        unaudited = [row for row in known() if row.audit == audits.NOT_RUN and not row.problems and not row.again]
+        if left := [row.scenario for row in unaudited if plan.audit]:
+            raise ChaosError(
+                f"not audited, since their clusters had to be given up: {', '.join(left)}",
+                "CHAOS_CONTINUE=1 plays them once more, and publishes the run",
+            )
         publishing.publish(known())
     progress.line(f"written to {publishing.report} and {publishing.rows}")
     return [*done.values(), *rows.values()]
@@ -122,7 +128,8 @@ class _Label:
 
     def now(self) -> str:
         """Look at the files; returns all commits that were seen, in order."""
-        if (now := of_now(*WRITTEN)) not in self._seen:
+        now = of_now(*WRITTEN)
+        if now not in self._seen and now != UNKNOWN:  # git was hindered: that says nothing about the files
             self._seen.append(now)
         return " to ".join(self._seen)
 
@@ -309,7 +316,10 @@ class _Suite:
         """Report that the topics to be audited are gone with the clusters."""
         waiting, self._unaudited = self._unaudited, []
         for row, _, _ in waiting if self._plan.audit else ():
-            row.problems.append(f"not audited, its clusters had to be given up: {why}")
+            if self._plan.is_whole:
+                self._progress.line(f"{row.scenario} was not audited, its clusters had to be given up: {why}")
+            else:
+                row.problems.append(f"not audited, its clusters had to be given up: {why}")
             self._tell(row)
             self._keep(row)
 

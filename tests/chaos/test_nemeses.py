@@ -140,6 +140,35 @@ def test_nothing_stands_behind_a_repeated_marker(end: int, behind: dict[int, byt
 
 
 @pytest.mark.parametrize(
+    ("detail", "end", "behind"),
+    [
+        ("t-0: the destination ends at 101 and the source at 100; there are only markers from 90 on", 101, {}),
+        (
+            "t-0: a marker of producer id 7 at offset 100 stands where the source has a record; the flow's own records "
+            "at offsets 101 to 103 stand behind",
+            104,
+            {offset + 1: b"%d" % offset for offset in range(100, 103)},
+        ),
+    ],
+)
+def test_each_wording_of_a_repeated_marker(detail: str, end: int, behind: dict[int, bytes]) -> None:
+    """At the source's end, and with what was in flight behind it, which is told."""
+    name, figures = ("t", 0), list[str]()
+    here = {offset: b"%d" % offset for offset in range(100 if not behind else 200)}
+    there = {offset: one for offset, one in here.items() if offset < 100} | behind
+    stage: Any = SimpleNamespace(
+        source=SimpleNamespace(ends=lambda names, committed=False: {name: 200}),
+        destination=SimpleNamespace(ends=lambda names: {name: end}),
+        mirrors=[SimpleNamespace(halts={name: SimpleNamespace(detail=detail)})],
+        halts=SimpleNamespace(expected={}), look=lambda: None, figure=figures.append,
+    )  # fmt: skip
+    nemesis._filled(stage, [name])
+    assert judge(name, stage.halts.expected[name], here, there, end) == []
+    moved = "; 3 offsets of the flow's stand behind it, moved" if behind else ""
+    assert figures == [f"t-0: a marker was repeated at offset 100{moved}"]
+
+
+@pytest.mark.parametrize(
     ("after", "problems"),
     [([], 0), ([{"third-2-1"}], 1), ([None], 0)],  # None: its coordinator does not answer
 )
@@ -159,7 +188,7 @@ def test_a_mirror_that_stays_in_its_group(
     third = SimpleNamespace(stop=ended, kill=ended, conduct=conduct)
     stage: Any = SimpleNamespace(
         mirrors=[0, 1], source=None, group="g", start_mirror=lambda **_: third, seen=record.note,
-        soon=lambda condition, _: bool(condition()),
+        soon=lambda condition, _: bool(condition()), patience_s=1.0,
     )  # fmt: skip
     drawn = Strike(nemesis="third-mirror", place=GROUP[0], begins_s=0, ends_s=1, chance=int(how == "kill"))
     list(processes.third_mirror(stage, drawn))

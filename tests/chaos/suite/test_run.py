@@ -324,6 +324,38 @@ def test_a_run_that_ends_before_its_last_audit_is_not_published(
         run(replace(whole, continues=True), Told())
 
 
+def test_clusters_that_are_given_up_in_a_complete_run(
+    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was copied on them before is played once more when the run goes on; until then, nothing is published."""
+    monkeypatch.chdir(tmp_path)
+    published = tmp_path / "docs/results/failures.md"
+    published.parent.mkdir(parents=True)
+    published.write_text("the last complete run")
+    whole = replace(plan, only="", out=PUBLISHED, public=True)
+    broken.add(NAMES[1])
+    with pytest.raises(ChaosError, match=rf"not audited, since their clusters had to be given up: {NAMES[0]}"):
+        run(whole, Told())
+    assert published.read_text() == "the last complete run"
+    broken.clear()
+    told = Told()
+    rows = {row.scenario: row for row in run(replace(whole, continues=True), told)}
+    assert {line.partition(":")[0] for line in told.lines if "held;" in line} >= {NAMES[0]}
+    assert [name for name, row in rows.items() if not row.held] == [NAMES[1]], "its own failure stays"
+    assert f"**{len(SCENARIOS) - 1} of {len(SCENARIOS)} scenarios held**" in published.read_text()
+
+
+def test_git_that_fails_for_a_moment(broken: set[str], plan: Plan, commit: list[str]) -> None:
+    """It says nothing about the files, and the run can be continued."""
+
+    class Hindered(Told):
+        def line(self, text: str) -> None:
+            commit.append("unknown" if commit[-1] != "unknown" else "abc1234")
+
+    run(plan, Hindered())
+    assert {row.commit for row in results.load(plan.out / "alone.json")} == {"abc1234"}
+
+
 def test_what_is_played_between_an_interruption_and_its_end(
     broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
