@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, Refused
 from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ClusterOptions
 from mirror.offsetmap.internal.memory import StateUnusable
@@ -175,6 +175,8 @@ class FlowAsked:
         except StateUnusable as error:
             return Internal(exists=True, refused=str(error))
         except NetworkError as error:
+            if isinstance(error, Refused) and error.lacks:
+                return Internal(refused=str(error))  # whether it is there or not, the mirror cannot use it
             return Internal(exists=state.topic in destination.topics, unknown=str(error))
         try:
             wanted = {state.topic: Topic(name=state.topic, topic_id=None, internal=False, leaders={0: Leader(-1, -1)})}
