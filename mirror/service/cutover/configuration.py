@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError, YAMLWarning
 from mirror.service.config import ConfigError, load
 from mirror.service.cutover.files import write_whole
 
-_OF_ITS_OWN = ("flow.id", "group.id", "enabled")
+_OF_ITS_OWN = ("flow.id", "group.id", "enabled", "start.from", "start.group")
 """Keys of a flow that the flow back does not inherit."""
 
 

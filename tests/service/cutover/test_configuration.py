@@ -49,6 +49,17 @@ def test_turned_round(path: Path) -> None:
     assert into.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("keys", [{"start.from": "latest"}, {"start.from": "committed", "start.group": "g"}])
+def test_where_the_flow_back_begins(keys: dict[str, str]) -> None:
+    """Never where ``start.from`` says. A partition that was empty at the cutover has no pin: with latest, what came
+    between the cutover and ``--reverse`` would be left out."""
+    more = "".join(f"    {key}: {value}\n" for key, value in keys.items())
+    text = reversed_text(TEXT + more, "west->east", "east->west")
+    forth, back = text.split("west->east")[1].split("east->west")
+    assert "start." in forth
+    assert "start." not in back
+
+
 def test_and_round_again(path: Path) -> None:
     """A flow that was there before keeps its settings, and gets the id that is free."""
     text = reversed_text(TEXT, "west->east", "east->west")
