@@ -216,7 +216,9 @@ class _Run:
                 adopting,
                 name,
                 given,
-                configure=lambda flow_id: configuration.prepared(self._path, into, flow.name, flow_id),
+                configure=lambda flow_id: configuration.prepared(
+                    self._path, into, flow.name, flow_id, given.rows.values()
+                ),
                 tell=self._tell,
                 dry_run=dry_run,
                 begun=begun,

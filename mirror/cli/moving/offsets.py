@@ -43,7 +43,8 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     with asking(commands):
         found = asyncio.run(offsets(resolve.flow_sides(flow), groups_of(flow, config, groups)))
     show(shape, found, lambda _: commands.rendered(as_text(found)))
-    unknown = any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
+    unread = any(group["state"] in ("failed", "unsupported") for group in found["groups"])
+    unknown = unread or any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
     absent = sorted(set(groups) - {group["group"] for group in found["groups"]})
     if absent:
         fail(f"no offsets of these topics at the source: group {', '.join(absent)}", EXIT_FAILED)

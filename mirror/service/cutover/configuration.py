@@ -3,18 +3,22 @@
 import io
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError, YAMLWarning
 
-from mirror.service.config import ConfigError, load
+from mirror.service.config import Config, ConfigError, load
 from mirror.service.cutover.files import write_whole
+from mirror.service.offsets.ends import PartitionEnds
+from mirror.service.texts import some
 
 _OF_ITS_OWN = ("flow.id", "group.id", "enabled")
 """Keys of a flow that the flow back does not inherit."""
+_STARTS = ("start.from", "start.group")
+"""Keys that would have it leave something out."""
 
 
 class NotConfigured(Exception):
@@ -34,10 +38,10 @@ def reverse_path(path: Path) -> Path:
 
 def reversed_text(text: str, flow: str, flow_id: str) -> str:
     """Returns the configuration with the flow disabled and the one that leads back in its place. Comments and
-    references such as ``${env:NAME}`` stay.
+    references such as ``${env:NAME}`` stay. If the flow that leads back is there and enabled, it keeps its ids.
 
     Raises:
-        NotConfigured: it is not YAML with that flow.
+        NotConfigured: it is not YAML with that flow, or the flow that leads back is enabled with another id.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -50,8 +54,15 @@ def reversed_text(text: str, flow: str, flow_id: str) -> str:
     except (YAMLError, KeyError, TypeError) as error:
         raise NotConfigured(f"flow {flow} cannot be found in the file: {error}") from error
     name = reversed_name(flow)
-    back = deepcopy(data["flows"].get(name) or forward)
-    for key in _OF_ITS_OWN:
+    known = data["flows"].get(name)
+    back = deepcopy(known or forward)
+    runs = known is not None and known.get("enabled", True)
+    if runs and (own := known.get("flow.id") or name) != flow_id:
+        raise NotConfigured(
+            f"flow {name} is enabled with flow.id {own}, and what is copied back would have to begin under flow.id "
+            f"{flow_id}: disable or remove {name} in the file if it is not to run any more, then run this again"
+        )
+    for key in _STARTS if runs else (*_OF_ITS_OWN, *_STARTS):
         back.pop(key, None)
     if flow_id != name:
         back["flow.id"] = flow_id
@@ -62,14 +73,22 @@ def reversed_text(text: str, flow: str, flow_id: str) -> str:
     return out.getvalue()
 
 
-def prepared(path: Path, into: Path, flow: str, flow_id: str) -> Callable[[], str]:
+def prepared(path: Path, into: Path, flow: str, flow_id: str, rows: Iterable[PartitionEnds]) -> Callable[[], str]:
     """Makes and checks the configuration of the flow back, and leaves no file.
+
+    Args:
+        path: of the configuration that is turned round.
+        into: where it goes.
+        flow: the name of the flow that is turned round.
+        flow_id: of the flow back.
+        rows: the partitions that were cut over, all of which have to be copied back.
 
     Returns:
         What writes it, readable for its owner only, and returns where it is; raises NotConfigured, too.
 
     Raises:
-        NotConfigured: it cannot be made, would be wrong, cannot be written, or would replace another one.
+        NotConfigured: it cannot be made, would be wrong, cannot be written, would replace another one, or would not
+            copy back what was cut over.
     """
     if into.absolute() == path.absolute():
         raise NotConfigured(f"{into} is the configuration that is read: name another file with --config-out")
@@ -79,7 +98,7 @@ def prepared(path: Path, into: Path, flow: str, flow_id: str) -> Callable[[], st
         _check_place(into, text)
         try:
             write_whole(checked, text)
-            load(checked)
+            _check_back(load(checked), flow, rows)
         finally:
             checked.unlink(missing_ok=True)
     except OSError as error:
@@ -99,6 +118,32 @@ def prepared(path: Path, into: Path, flow: str, flow_id: str) -> Callable[[], st
         return str(into)
 
     return write
+
+
+def _check_back(config: Config, flow: str, rows: Iterable[PartitionEnds]) -> None:
+    """Refuses a flow back that would not copy all that was cut over as it was copied here: a flow of that name may have
+    been in the file before, with settings of its own."""
+    name = reversed_name(flow)
+    forth, back = config.resolved(flow).settings, config.resolved(name).settings
+    pairs = sorted({(row.into, row.topic) for row in rows})
+    lost = [
+        f"{here} into {there}"
+        for here, there in pairs
+        if not back.selection.selects(here) or back.selection.destination_of(here) != there
+    ]
+    wrong = [f"does not copy {some(lost)}"] if lost else []
+    for key, now, due in (
+        ("offsets", back.offsets, "exact"),
+        ("isolation.level", back.isolation_level, forth.isolation_level),
+        ("identity", back.identity, forth.identity),
+    ):
+        if now != due:
+            wrong.append(f"has {key}: {now}, and not {due}")
+    if wrong:
+        raise NotConfigured(
+            f"flow {name} {'; it '.join(wrong)}, so what was cut over would not come back as it is due: change flow "
+            f"{name} in the file, or rename or remove it if it is not to run any more, then run this again"
+        )
 
 
 def _check_place(into: Path, text: str) -> None:

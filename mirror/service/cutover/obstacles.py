@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.fields import same_ids
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.reasons import PAUSED
 from mirror.service.commands import Commands
@@ -63,7 +64,7 @@ def kept(rows: Iterable[PartitionEnds], ledger: Ledger, commands: Commands) -> l
     found = []
     for row in rows:
         halt = ledger.halt(Subject(row.topic, row.partition, row.into))
-        if halt is None or (halt.source_id, halt.destination_id) != (row.source_id, row.destination_id):
+        if halt is None or not same_ids((halt.source_id, halt.destination_id), (row.source_id, row.destination_id)):
             continue
         if halt.reason == PAUSED:
             found.append(_paused(row.topic, row.partition, commands))

@@ -11,6 +11,7 @@ from mirror.cli import main
 from mirror.net.errors import Unreachable
 from mirror.service.offsets import show, translate
 from mirror.service.offsets.mirrormaker import TakeOver
+from mirror.service.sync.plan import GroupState
 from mirror.service.sync.settings import SyncSettings
 from tests.service.config.loading import base
 from tests.service.cutover.worlds import group, row
@@ -73,6 +74,9 @@ def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
     assert call(config).exit_code == 1
     assert "\nbroker 2 of west: no answer; see to it\n" in call(config).stdout
+    for state in GroupState:
+        found["data"] = shown([row()], [group(state=state, why="it does not answer")])
+        assert call(config).exit_code == (state in (GroupState.FAILED, GroupState.UNSUPPORTED))
     found["error"] = Unreachable("cluster west: nobody answers")
     result = call(config)
     assert (result.exit_code, result.stderr) == (1, "cluster west: nobody answers\n")

@@ -47,6 +47,13 @@ def test_kept() -> None:
     assert found[1].remedy == "`mirror resume -c /m.yaml orders 1`"
 
 
+def test_kept_before_topics_had_ids() -> None:
+    """The clusters were upgraded to Kafka 2.8 since: an id that was not known is of no other topic."""
+    ledger = Ledger()
+    ledger.put(replace(HALT, source_id=None, destination_id=None))
+    assert [each.reason for each in kept([row(0)], ledger, HERE)] == ["corrupt"]
+
+
 def test_together() -> None:
     one, other = (Obstacle(topic="t", partition=1, reason=each) for each in ("a", "b"))
     before = Obstacle(topic="t", partition=0, reason="c")
