@@ -17,7 +17,7 @@ from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.plan import Task, copied
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, Refused, Unreachable
+from mirror.net.errors import Damaged, Refused, Unreachable, Unreadable
 from mirror.net.logs.log import PartitionLog
 from mirror.net.logs.reading import ONE_BATCH
 from mirror.offsetmap.compare.alignment import Ambiguous, Differs
@@ -131,16 +131,18 @@ async def _is_written(state: InternalTopic, destination: Cluster) -> bool:
     """Opens the internal topic. Returns False if there is none.
 
     Raises:
-        AuditError: it may not be read.
+        AuditError: it may not be read, or its broker cannot read it.
     """
     try:
         return await state.open(create=False)
     except Refused as error:
         if passes(error):
             raise
+        remedy = "grant the audit's principal Read and Describe on it"
+        if isinstance(error, Unreadable):
+            remedy = "its leader fails to read its own log: see that broker's log and disk, then run the audit again"
         raise AuditError(
-            f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}",
-            "grant the audit's principal Read and Describe on it",
+            f"the offset map in topic {state.topic} of cluster {destination.name} cannot be read: {error}", remedy
         ) from error
 
 
@@ -265,15 +267,18 @@ async def _strays(
         alien: those of copies that have never been in this partition.
     """
     ours, theirs = _Counted(), _Counted()
-    at, size, most, why = span.start, 0, READ_BYTES, ""
+    at, size, why = span.start, 0, ""
+    careful_until = 0  # a size
     while at < span.end and size < MOST_OUTSIDE_BYTES:
+        most = ONE_BATCH if size < careful_until else READ_BYTES
         try:
             segment = await log.read(at, max_bytes=most)
-        except Damaged as error:
+        except (Damaged, Unreadable) as error:
             if most == ONE_BATCH:
                 why = f"; {error}"
                 break
-            most = ONE_BATCH  # up to the damage, batch by batch
+            # Up to the damage, batch by batch. Behind all that this answer can have held, there was none after all.
+            careful_until = size + READ_BYTES
             continue
         if not segment.batches:
             if segment.high_watermark < span.end:

@@ -1,8 +1,9 @@
 """Freezes what is compared before anything is read: topics, partitions, and the offsets of both logs.
 
 Order matters on clusters that are in use. The source's end is frozen first. Then the destination has ``catch_up_s`` to
-reach it, because a running mirror has batches on their way. A destination end is a finding only if it is beyond the
-source's end *as it is afterwards*.
+reach it, because a running mirror has batches on their way. Where the destination's log begins later than the source's
+did, the source is asked again: retention may have worked at both. A destination end is a finding only if it is beyond
+the source's end *as it is afterwards*.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest, Endpoint
 from mirror.audit.model.result import Undecided
-from mirror.audit.prepare.offsets import LATEST, list_offsets, log_spans
+from mirror.audit.prepare.offsets import EARLIEST, LATEST, list_offsets, log_spans
 from mirror.audit.prepare.policies import compacted
 from mirror.audit.prepare.starting import starting_offsets
 from mirror.net.cluster import Cluster
@@ -110,10 +111,11 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             # ``freeze_mapped`` looks for the flow's batches there.
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
+    # This may read many logs, so it comes first: little time is to pass between the questions to the two sides.
+    decided = await starting_offsets(source.cluster_id, destination, wanted, request, _topic_ids(source, names))
     high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
     begun: list[BegunLater] = []
-    decided = await starting_offsets(source.cluster_id, destination, wanted, request, _topic_ids(source, names))
     for key, each in decided.items():
         before, starts[key] = starts[key], max(starts[key], min(each.offset, ends[key]))
         if starts[key] > before:
@@ -280,6 +282,10 @@ async def _freeze_destination(
 ) -> list[Bounds]:
     deadline = time.monotonic() + request.catch_up_s
     their_starts, their_ends = await log_spans(destination, list(ends))
+    # Retention may have worked at both sides since the source's starts were frozen: what is gone there is not lost.
+    later = [key for key, start in starts.items() if their_starts[key] > start]
+    gone = await list_offsets(source, later, EARLIEST)
+    starts = starts | {key: min(max(starts[key], start), ends[key]) for key, start in gone.items()}
     while (behind := [key for key, end in ends.items() if their_ends[key] < end]) and time.monotonic() < deadline:
         await asyncio.sleep(POLL_S)
         their_ends.update(await list_offsets(destination, behind, LATEST))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, StoredInOldFormat, Unreachable
+from mirror.net.errors import Damaged, StoredInOldFormat, Unreachable, Unreadable
 from mirror.net.logs.log import PartitionLog
 from mirror.records.filler import filler_id, is_filler
 
@@ -46,7 +46,7 @@ async def visible_filler(
         )  # fmt: skip
         try:
             end = await filler_end(log, before, filler)
-        except (Damaged, StoredInOldFormat) as error:
+        except (Damaged, Unreadable, StoredInOldFormat) as error:
             found.notes.append(
                 f"{log.name}: whether leading filler is visible in front of offset {before.end} is not known: {error}"
             )
@@ -77,6 +77,7 @@ async def filler_end(log: PartitionLog, before: Span, filler: int) -> int:
 
     Raises:
         Damaged: what stands there cannot be read.
+        Unreadable: likewise, by the broker itself.
         StoredInOldFormat: likewise.
         NetworkError: a leader does not answer, or shows less than before.
     """

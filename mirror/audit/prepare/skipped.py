@@ -17,6 +17,7 @@ from mirror.net.cluster import Cluster
 from mirror.offsetmap.entries.checkpoint import in_words
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.fields import same_ids
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import UNREADABLE
 from mirror.offsetmap.internal.topic import InternalTopic
@@ -40,8 +41,8 @@ async def skipped(
     ids: tuple[Mapping[str, str], Mapping[str, str]] = (MappingProxyType({}), MappingProxyType({})),
 ) -> Decisions:
     """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
-    topics at source and destination, where they have some; what was passed over or adopted counts only in these very
-    topics.
+    topics at source and destination, where they have some; what was passed over or adopted does not count if it is
+    known to be of other topics (``fields.same_ids``).
 
     Raises:
         NetworkError: the destination does not answer. Without an answer, records that were passed over would count as
@@ -84,7 +85,7 @@ def _adopted(
     into = request.destination_of(key.topic)
     pin = ledger.pin(Subject(*key, into))
     these = ids[0].get(key.topic), ids[1].get(into)
-    if pin is None or not pin.adopted or (pin.source_id, pin.destination_id) != these:
+    if pin is None or not pin.adopted or not same_ids((pin.source_id, pin.destination_id), these):
         return None
     return Adopted(pin.adopted, pin.adopted_epoch, request.committed)
 
@@ -106,12 +107,12 @@ def _passed(
 ) -> dict[int, str]:
     """Returns the offsets of the records of this partition that were passed over, in order, with their causes in
     words."""
-    here, there = ids[0].get(key.topic), ids[1].get(into)
+    these = ids[0].get(key.topic), ids[1].get(into)
     return dict(
         sorted(
             (offset, in_words(each.cause))
             for each in ledger.passed(Subject(*key, into))
-            if (each.source_id, each.destination_id) == (here, there)
+            if same_ids((each.source_id, each.destination_id), these)
             for offset in each.offsets
         )
     )

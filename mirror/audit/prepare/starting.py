@@ -5,20 +5,25 @@ had lost the partition may have written such an offset late, when others had beg
 offsets, it does not count if the destination has copies in front of it.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from mirror.audit.model.places import Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
 from mirror.audit.prepare.leading import filler_end, without_leader
+from mirror.audit.prepare.offsets import log_spans
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Damaged, StoredInOldFormat, Unreachable
+from mirror.net.errors import Damaged, StoredInOldFormat, Unreachable, Unreadable
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.entries.entry import StateError
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.memory import UNREADABLE, passes
 from mirror.offsetmap.internal.topic import InternalTopic
-from mirror.records.filler import filler_id
+from mirror.records.filler import filler_id, is_filler
+
+AT_A_TIME = 50
+"""Partitions that are examined at the same time: a copy may be filled, or begun late, in thousands of them."""
 
 
 async def starting_offsets(
@@ -39,6 +44,7 @@ async def starting_offsets(
         ids: of the source's topics, where they have some; a starting offset counts only in this very topic.
 
     Raises:
+        AuditError: a log's start or end cannot be had at the destination.
         NetworkError: the destination does not answer.
     """
     state = InternalTopic(destination, request.flow, lean=True)
@@ -51,33 +57,55 @@ async def starting_offsets(
         if passes(error):
             raise
         return {}
-    found: dict[TopicPartition, StartingOffset] = {}
-    for key in keys:
-        each = state.ledger.starting(Subject(*key, request.destination_of(key.topic)), ids.get(key.topic))
-        if each is None:
-            continue
-        filler = filler_id(
-            flow=request.flow, cluster_id=source_cluster_id, topic=key.topic, partition=key.partition
-        )  # fmt: skip
-        if request.mapped or not await _began_before(destination, key, each.offset, filler):
-            found[key] = each
+    decided = (
+        (key, state.ledger.starting(Subject(*key, request.destination_of(key.topic)), ids.get(key.topic)))
+        for key in keys
+    )
+    found = {key: each for key, each in decided if each is not None}
+    if not request.mapped:
+        for key in await _begun_before(source_cluster_id, destination, found, request):
+            del found[key]
     return found
 
 
-async def _began_before(destination: Cluster, key: TopicPartition, offset: int, filler: int) -> bool:
-    """Returns True if the destination has anything but filler in front of this offset."""
+async def _begun_before(
+    source_cluster_id: str, destination: Cluster, found: Mapping[TopicPartition, StartingOffset], request: AuditRequest
+) -> list[TopicPartition]:
+    """Returns the partitions whose copies began in front of these offsets."""
+    starts, ends = await log_spans(destination, list(found))
+    before = {key: Span(starts[key], min(each.offset, ends[key])) for key, each in found.items()}
+    # Mostly, a log begins where its copy does, or later by now: then there is nothing to read.
+    asked = [key for key, span in before.items() if span.offsets]
+    begun: list[TopicPartition] = []
+    for at in range(0, len(asked), AT_A_TIME):
+        some = asked[at : at + AT_A_TIME]
+        fillers = [
+            filler_id(flow=request.flow, cluster_id=source_cluster_id, topic=topic, partition=partition)
+            for topic, partition in some
+        ]
+        answers = await asyncio.gather(
+            *(
+                _has_copies(destination, key, before[key], found[key].offset, filler)
+                for key, filler in zip(some, fillers, strict=True)
+            )
+        )
+        begun += [key for key, has_copies in zip(some, answers, strict=True) if has_copies]
+    return begun
+
+
+async def _has_copies(destination: Cluster, key: TopicPartition, before: Span, offset: int, filler: int) -> bool:
+    """Returns True if the destination has anything but filler in front of this offset. ``before``: what its log had
+    there."""
     leader = destination.leader(*key)
     if leader is None:
         raise without_leader(destination, key)
     log = PartitionLog(destination, destination.topics[key.topic], key.partition, leader)
-    before = Span(await log.start(), min(offset, await log.visible_end()))
-    if not before.offsets:
-        return False
     try:
         end = await filler_end(log, before, filler)
         segment = await log.read(end)
-    except (Damaged, StoredInOldFormat):
+    except (Damaged, Unreadable, StoredInOldFormat):
         return True  # no filler; what it is, the audit says
     if not segment.batches and segment.high_watermark > end:
         raise Unreachable(f"cluster {destination.name}: {log.name} has more, and shows nothing from offset {end} on")
-    return any(header.base_offset < offset for header, _ in segment.batches[:1])
+    # Filler may have been appended since the log's end was asked for.
+    return any(header.base_offset < offset and not is_filler(header, filler) for header, _ in segment.batches[:1])

@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -31,15 +32,18 @@ from mirror.offsetmap.compare.alignment import Ambiguous, Differs
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.keys import Subject
+from mirror.offsetmap.entries.pins import Pin
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from mirror.records.identity import MIRROR_BIT, Identity, producer_id
 from mirror.records.restamp import restamp
 from mirror.sandbox import SandboxCluster
+from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import addresses, create, edited, endpoint, faked
 from tests.audit.exact import Batch, steps_of, transactions
 from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import alter, refuse
 from tests.records.builders import kafka_batch, raw_batch
 
 Pair = tuple[SandboxCluster, SandboxCluster]
@@ -440,6 +444,7 @@ async def test_batches_that_the_map_does_not_have(monkeypatch: pytest.MonkeyPatc
 async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
     """
     1. Another writer's batch is damaged: what stands in front of it is looked at, and a note says that the rest is not.
+       So it is if the broker cannot read its log there.
     2. The broker shows less than before: nothing is concluded. 3. It has more, and shows nothing of it: a note.
     """
     async with FakeCluster() as fake:
@@ -459,6 +464,11 @@ async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
             assert [(one.kind, one.destination) for one in found.findings] == [(Kind.UNVERIFIABLE, Span(0, 5))]
             assert re.search(r"offsets 5 to 14 were not looked at; .*t-0 at 5: ", found.notes[0])
             log.batches[:] = whole
+            for _ in range(2):
+                fake.next("Fetch", refuse(ErrorCode.CORRUPT_MESSAGE))
+            found = await strays()
+            assert found.findings == []
+            assert "offsets 0 to 14 were not looked at; fake: Fetch of t-0 at 0: CORRUPT_MESSAGE" in found.notes[0]
             log.hidden = 10
             with pytest.raises(Unreachable, match="t-0 at fake ends at 15, and is to be read to 5 only"):
                 await strays()
@@ -467,6 +477,40 @@ async def test_where_batches_outside_of_the_map_cannot_be_read() -> None:
             found = await strays()
             assert [(one.kind, one.destination) for one in found.findings] == [(Kind.UNVERIFIABLE, Span(0, 5))]
             assert "offsets 5 to 14 were not looked at; the broker shows nothing from 5 on" in found.notes[0]
+
+
+async def test_damage_that_was_none_does_not_make_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: what that answer had is read batch by batch, the rest as before. Mutation: all that follows, too."""
+
+    def flip(answer: Any) -> None:
+        found = answer.responses[0].partitions[0]
+        found.records = found.records[:-1] + bytes([found.records[-1] ^ 1])
+
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        for _ in range(10):
+            fake.store("t", 0, raw_batch(b"x" * 50, base_offset=fake.log("t").end, producer_id=1))
+        async with await Cluster.open("fake", fake.options()) as cluster:
+            await cluster.refresh(["t"])
+            monkeypatch.setattr(mapped, "READ_BYTES", 2 * len(fake.log("t").batches[0]))
+            fake.next("Fetch", alter(flip))
+            log = mapped._log(cluster, "t", 0)
+            found = await mapped._strays(TopicPartition("s", 3), log, Span(0, 50), [1], [2])
+            assert [(one.destination, one.batches) for one in found.findings] == [(Span(0, 50), 10)]
+            assert found.notes == []
+            assert len(fake.seen("Fetch")) == 1 + 2 + 4
+
+
+async def test_an_offset_map_that_its_broker_cannot_read() -> None:
+    """No right would help."""
+    async with FakeCluster() as fake, await Cluster.open("fake", fake.options()) as cluster:
+        state = InternalTopic(cluster, FLOW)
+        await state.open()
+        await state.save([Pin(subject=Subject("t", 0, "t"), source_id=None, destination_id=None)])
+        fake.next("Fetch", refuse(ErrorCode.CORRUPT_MESSAGE))
+        with pytest.raises(AuditError, match=r"cannot be read: .*CORRUPT_MESSAGE") as raised:
+            await mapped._is_written(InternalTopic(cluster, FLOW), cluster)
+        assert "see that broker's log and disk" in raised.value.remedy
 
 
 def test_ids_of_copies_that_are_not_audited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What scripted brokers answer before anything is read, and while it is: bounds, estimates, filler, and starts."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,11 @@ from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.model.request import AuditRequest
-from mirror.audit.prepare.bounds import Frozen, freeze
+from mirror.audit.prepare.bounds import Frozen, freeze, outside
 from mirror.audit.prepare.estimate import estimates
 from mirror.audit.prepare.leading import VisibleFiller, visible_filler
 from mirror.audit.prepare.moving import LogsMoved, Scope
+from mirror.audit.prepare.offsets import EARLIEST
 from mirror.audit.prepare.plan import Range
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Unreachable
@@ -24,6 +26,7 @@ from mirror.records.filler import filler_batch, filler_id
 from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import faked
 from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import Fault, refuse
 from tests.records.builders import raw_batch
 
 FLOW = "west->east"
@@ -178,7 +181,7 @@ async def test_filler_that_consumers_see(filled: int) -> None:
 
 async def test_what_is_no_filler() -> None:
     """
-    1. The first batch is damaged: that is a note, and no reason to give up the audit.
+    1. The first batch is damaged, or its broker cannot read it: that is a note, and no reason to give up the audit.
     2. The log shows less than it did: it is asked again. So it is if nobody leads it.
     """
     async with FakeCluster("east", brokers=2) as east:
@@ -199,6 +202,9 @@ async def test_what_is_no_filler() -> None:
             ((), (note,)) = await found()
             assert "t-0 at east: whether leading filler is visible in front of offset 40 is not known: " in note
             log.batches[0] = whole
+            east.next("Fetch", refuse(ErrorCode.CORRUPT_MESSAGE))
+            ((), (note,)) = await found()
+            assert "is not known: east: Fetch of t-0 at 0: CORRUPT_MESSAGE" in note
             log.hidden = 20
             with pytest.raises(Unreachable, match=r"t-0 at east ends at 40, and is to be read to 20 only"):
                 await found()
@@ -228,22 +234,33 @@ async def started(west: FakeCluster, east: FakeCluster, *offsets: int) -> None:
 async def test_a_starting_offset_that_came_late() -> None:
     """
     1. The copy begins at the offset that is decided upon, is not begun, has only filler so far, or filler in front of
-       it: what is before that offset is not audited.
+       it, also if more of that comes meanwhile: what is before that offset is not audited.
     2. Somebody has begun in front of it; a worker that had lost the partition wrote the decision down late. It does not
-       count: all is audited. So it is if filler of an earlier start stands in front of those copies, or damage.
+       count: all is audited. So it is if filler of an earlier start stands in front of those copies, or damage, or what
+       its broker cannot read.
     """
     async with FakeCluster("west") as west, FakeCluster("east") as east:
         for fake in (west, east):
-            fake.add_topic("t", partitions=7)
+            fake.add_topic("t", partitions=9)
         filler = {
-            at: filler_id(flow=FLOW, cluster_id=west.cluster_id, topic="t", partition=at) for at in range(7)
+            at: filler_id(flow=FLOW, cluster_id=west.cluster_id, topic="t", partition=at) for at in range(9)
         }  # fmt: skip
 
         def fill(partition: int, count: int) -> None:
             log = east.log("t", partition)
             log.produce(filler_batch(producer=filler[partition], offset=log.end, count=count, timestamp=0))
 
-        for partition in range(7):
+        def fills(request: Any) -> bool:
+            if asks(request) != 8:
+                return False
+            fill(8, 20)
+            return True
+
+        def asks(request: Any) -> int:
+            partition: int = request.topics[0].partitions[0].partition
+            return partition
+
+        for partition in range(9):
             west.store("t", partition, *batches(20))
         east.store("t", 0, *batches(10, start=50))
         east.log("t", 0).delete_before(50)
@@ -257,10 +274,14 @@ async def test_a_starting_offset_that_came_late() -> None:
         torn = bytearray(east.log("t", 6).batches[0])
         torn[-1] ^= 1
         east.log("t", 6).batches[0] = bytes(torn)
-        await started(west, east, *[50] * 7)
+        east.store("t", 7, *batches(20))
+        fill(8, 20)
+        await started(west, east, *[50] * 9)
+        east.next("Fetch", Fault(error=ErrorCode.CORRUPT_MESSAGE, when=lambda request: asks(request) == 7))
+        east.next("Fetch", Fault(when=fills))
         found = await frozen(west, east, "t")
-        assert [each.source.start for each in found.bounds] == [50, 50, 50, 50, 0, 0, 0]
-        assert [(one.key.partition, one.span) for one in found.begun] == [(at, Span(0, 50)) for at in range(4)]
+        assert [each.source.start for each in found.bounds] == [50, 50, 50, 50, 0, 0, 0, 0, 50]
+        assert [(one.key.partition, one.span) for one in found.begun] == [(at, Span(0, 50)) for at in (0, 1, 2, 3, 8)]
 
 
 async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
@@ -273,6 +294,68 @@ async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
         east.log("t").batches.clear()
         with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
             await frozen(west, east, "t")
+
+
+@pytest.mark.parametrize("frozen_first", [False, True])
+async def test_retention_at_both_sides_between_the_questions(frozen_first: bool) -> None:
+    """Each side has deleted the same when the destination is asked for the first time; ``frozen_first``: for the first
+    time since the source's start is frozen. Nothing is missing. One offset that only the destination has deleted is.
+    Mutations: the source is frozen before the starting offsets are looked at; its start is not asked for again."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t", partitions=2)
+            for partition in range(2):
+                fake.store("t", partition, *batches(20))
+
+        def deletes(_: Any) -> bool:
+            for fake in (west, east):
+                fake.log("t").delete_before(20)
+            east.log("t", 1).delete_before(5)
+            for fake in (west, east):
+                fake.store("t", 0, *batches(1, start=100))
+            return True
+
+        def is_frozen(request: Any) -> bool:
+            if request.topics[0].partitions[0].timestamp != EARLIEST:
+                return False
+            east.next("ListOffsets", Fault(when=deletes))
+            return True
+
+        await started(west, east, 0, 0)
+        if frozen_first:
+            west.next("ListOffsets", Fault(when=is_frozen))
+        else:
+            east.next("ListOffsets", Fault(when=lambda request: request.topics[0].name == "t" and deletes(request)))
+        found = await frozen(west, east, "t")
+        told = [(one.kind, one.partition, one.source) for known in found.bounds for one in outside(known, "a", "b")]
+        assert told == [(Kind.MISSING, 1, Span(0, 5))]
+        end = 100 if frozen_first else 105
+        assert [(each.source, each.destination) for each in found.bounds] == [
+            (Span(20, end), Span(20, end)), (Span(0, 100), Span(5, 100)),
+        ]  # fmt: skip
+
+
+async def test_starting_offsets_cost_no_question_each() -> None:
+    """Where nothing stands in front of the offset, nothing is read; starts and ends are asked for together."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t", partitions=60)
+        for partition in range(60):
+            west.store("t", partition, *batches(2))
+            east.store("t", partition, *batches(2))
+        await started(west, east, *[0] * 58, 5, 5)
+        east.log("t", 58).delete_before(5)
+        found = await frozen(west, east, "t")
+        assert [each.source.start for each in found.bounds] == [0] * 58 + [5, 0]
+        fetched = {
+            partition.partition
+            for seen in east.seen("Fetch")
+            for topic in seen.request.topics
+            for partition in topic.partitions
+        }
+        assert fetched - {0} == {59}, "0: the internal topic, too"
+        asked = [topic.name for seen in east.seen("ListOffsets") for topic in seen.request.topics]
+        assert asked.count("t") == 6, "three pairs of starts and ends"
 
 
 @pytest.mark.parametrize("mapped", [False, True])

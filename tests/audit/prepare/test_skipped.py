@@ -69,6 +69,33 @@ def pinned(partition: int) -> Pin:
     return Pin(subject=Subject("t", partition, "t"), source_id="1" * 32, destination_id="2" * 32)
 
 
+async def test_what_was_written_when_topics_had_no_ids() -> None:
+    """The clusters were upgraded to Kafka 2.8 since: these are the same topics, and it counts. What is known to be of
+    another topic does not. Mutation: ids are compared with ``==``."""
+    async with FakeCluster("east") as east:
+        there = faked(east)
+        request = AuditRequest(flow="a->b", source=there, destination=there, topics=("t",))
+        audited = [Bounds(topic="t", partition=index, source=Span(0, 9), destination=Span(0, 9)) for index in range(2)]
+        ids = {"t": "1" * 32}, {"t": "2" * 32}
+        async with await Cluster.open("east", east.options()) as cluster:
+            state = InternalTopic(cluster, "a->b")
+            await state.open()
+            await state.save(
+                PassedOverOffsets(
+                    subject=Subject("t", partition, "t"), writer="w", offsets=(3,), leader_epoch=0,
+                    source_id=None, destination_id=known, cause="oversize", at_ms=0,
+                )
+                for partition, known in enumerate((None, "3" * 32))
+            )  # fmt: skip
+            await state.save(
+                Pin(subject=Subject("t", at, "t"), source_id=None, destination_id=known, adopted=7, adopted_epoch=3)
+                for at, known in enumerate((None, "3" * 32))
+            )
+            found = await skipped(cluster, audited, request, ids)
+        assert {key: [*offsets] for key, offsets in found.passed.items()} == {TopicPartition("t", 0): [3]}
+        assert found.adopted == {TopicPartition("t", 0): Adopted(7, 3, committed=True)}
+
+
 def test_adopted_up_to_an_open_transaction() -> None:
     """None was open in it: of what is behind one, nothing can be said. One at the source is no matter."""
     there = Endpoint(alias="b", bootstrap=())
