@@ -21,6 +21,7 @@ from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.memory import UNREADABLE, passes
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.records.filler import filler_id, is_filler
+from mirror.wire.errors import ErrorCode
 
 AT_A_TIME = 50
 """Partitions that are examined at the same time: a copy may be filled, or begun late, in thousands of them."""
@@ -103,7 +104,9 @@ async def _has_copies(destination: Cluster, key: TopicPartition, before: Span, o
     try:
         end = await filler_end(log, before, filler)
         segment = await log.read(end)
-    except (Damaged, Unreadable, StoredInOldFormat):
+    except (Damaged, Unreadable, StoredInOldFormat) as error:
+        if isinstance(error, Unreadable) and error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            raise  # it says nothing about the log: that is tried again
         return True  # no filler; what it is, the audit says
     if not segment.batches and segment.high_watermark > end:
         raise Unreachable(f"cluster {destination.name}: {log.name} has more, and shows nothing from offset {end} on")

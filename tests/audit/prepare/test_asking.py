@@ -17,7 +17,7 @@ from mirror.audit.prepare.moving import LogsMoved, Scope
 from mirror.audit.prepare.offsets import EARLIEST
 from mirror.audit.prepare.plan import Range
 from mirror.net.cluster import Cluster
-from mirror.net.errors import Unreachable
+from mirror.net.errors import Unreachable, Unreadable
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.topic import InternalTopic
@@ -293,6 +293,18 @@ async def test_a_starting_offset_and_a_log_that_shows_nothing() -> None:
         await started(west, east, 50)
         east.log("t").batches.clear()
         with pytest.raises(Unreachable, match=r"t-0 .*shows nothing from offset 0 on"):
+            await frozen(west, east, "t")
+
+
+async def test_a_starting_offset_and_a_broker_that_fails_for_once() -> None:
+    """That says nothing about the log."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        for fake in (west, east):
+            fake.add_topic("t")
+            fake.store("t", 0, *batches(20))
+        await started(west, east, 50)
+        east.next("Fetch", Fault(error=ErrorCode.UNKNOWN_SERVER_ERROR, when=lambda asked: asked.topics[0].partitions))
+        with pytest.raises(Unreadable):
             await frozen(west, east, "t")
 
 
