@@ -36,7 +36,6 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import COMMITTED, EARLIEST, LATEST, RelaySettings
 from mirror.wire.errors import ErrorCode
 
-
 GroupOffsets = Callable[[str], Awaitable[Mapping[tuple[str, int], int]]]
 """Returns what a group has committed, by topic and partition. Raises NetworkError if that is not known now."""
 

@@ -275,7 +275,7 @@ def taking_over(logs: dict[tuple[str, int], Any]) -> TakeOver:
     cluster: Any = SimpleNamespace(name="b", topics=topics, refresh=AsyncMock(return_value={}))
     one._source = one._destination = cluster
     one._check_stopped = AsyncMock()  # type: ignore[method-assign]
-    one._log = lambda _, topic, index: logs[topic, index]  # type: ignore[method-assign]
+    one._log = lambda _, topic, index: logs[topic, index]  # type: ignore[method-assign,assignment]
     return one
 
 
