@@ -209,7 +209,8 @@ def _carried_twice(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings
         yield Conflict(
             path=("flows", second, "sync.group.offsets.enabled"),
             problem=f"flow {name} writes {topic} at cluster {second.partition(ARROW)[2]} as well, and offsets of "
-            f"groups ({group}) would be carried there by both: a group would go to the later of two places, and skip records",
+            f"groups ({group}) would be carried there by both: a group would go to the later of two places, and skip "
+            "records",
             remedy="set it to false in one of the two, or give them different groups (groups, groups.exclude) or "
             "topics of different names (topic.rename, replication.policy: prefix)",
         )

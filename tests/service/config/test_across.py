@@ -17,7 +17,7 @@ CLUSTERS = {
     "hub-too": {"bootstrap.servers": "h:2"},
 }
 MAPPED = {"offsets": "mapped"}
-CARRIED = MAPPED | {"sync.group.offsets.enabled": True}
+CARRIED: dict[str, Any] = {**MAPPED, "sync.group.offsets.enabled": True}
 IN_STEP = {"sync.topic.configs.enabled": True}
 PREFIX = MAPPED | {"replication.policy": "prefix"}
 
