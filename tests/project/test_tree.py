@@ -177,7 +177,6 @@ COVERED = {
     "service/sync/copies.py": "service/sync/test_plan.py",
     "service/sync/settings.py": "service/sync/test_plan.py",
     "service/plan/ask/deadletters.py": "service/plan/checks/test_deadletters.py",
-    "service/plan/ask/copies.py": "service/plan/test_command.py",
     "service/plan/ask/topics.py": "service/plan/test_command.py",
     "service/plan/document.py": "service/plan/test_report.py",
     "service/plan/fix.py": "service/plan/test_command.py",

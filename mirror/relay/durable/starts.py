@@ -16,6 +16,7 @@ already begun before that offset is taken back (``is_late``).
 import asyncio
 import time
 import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from mirror.net.admin.groups import Groups
@@ -35,6 +36,9 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import COMMITTED, EARLIEST, LATEST, RelaySettings
 from mirror.wire.errors import ErrorCode
 
+GroupOffsets = Callable[[str], Awaitable[Mapping[tuple[str, int], int]]]
+"""Returns what a group has committed, by topic and partition. Raises NetworkError if that is not known now."""
+
 
 class _Committed(NamedTuple):
     """What ``start.group`` has committed. Asked for all partitions together."""
@@ -49,12 +53,23 @@ class _Committed(NamedTuple):
 class Starts:
     """The starting offsets of a flow's partitions."""
 
-    def __init__(self, state: Memory, *, source: Cluster, settings: RelaySettings, log: EventLog) -> None:
+    def __init__(
+        self,
+        state: Memory,
+        *,
+        source: Cluster,
+        settings: RelaySettings,
+        log: EventLog,
+        group_offsets: GroupOffsets | None = None,
+    ) -> None:
+        """``group_offsets``: how ``start.group`` is asked; None: its coordinator is found and asked, which may have the
+        brokers create the topic of groups."""
         self._state = state
         self._source = source
         self._settings = settings
         self._log = log
         self._groups = Groups(source)
+        self._group_offsets = group_offsets or self._ask_coordinator
         self._committed: _Committed | None = None
         self._questions = Shared(self._ask_group)
         self._begun_ms: int | None = None
@@ -200,12 +215,15 @@ class Starts:
 
     async def _ask_group(self) -> None:
         group, topics = self._settings.start_group, {name: each.topic_id for name, each in self._source.topics.items()}
+        offsets = dict(await self._group_offsets(group))
+        # Without any, its name may be wrong: whoever comes next asks again.
+        self._committed = _Committed(offsets, topics, time.monotonic() + LOOKED_UP_FOR_S) if offsets else None
+
+    async def _ask_coordinator(self, group: str) -> Mapping[tuple[str, int], int]:
         found = (await self._groups.committed([group]))[group]
         if isinstance(found, NetworkError):
             raise found
-        offsets = {key: each.offset for key, each in found.items()}
-        # Without any, its name may be wrong: whoever comes next asks again.
-        self._committed = _Committed(offsets, topics, time.monotonic() + LOOKED_UP_FOR_S) if offsets else None
+        return {key: each.offset for key, each in found.items()}
 
 
 def _now_ms() -> int:

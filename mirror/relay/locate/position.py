@@ -17,7 +17,7 @@ from mirror.records.identity import producer_id
 from mirror.relay.durable.flows import Flows
 from mirror.relay.durable.notes import was_copied
 from mirror.relay.durable.pins import Pins
-from mirror.relay.durable.starts import Starts, check_kept
+from mirror.relay.durable.starts import GroupOffsets, Starts, check_kept
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halt, halted_by_lack
 from mirror.relay.holes.gaps import gap_behind
@@ -55,8 +55,9 @@ class Locator:
         pins: Pins,
         log: EventLog,
         forgets_before_ms: Callable[[], float] = lambda: 0.0,
+        group_offsets: GroupOffsets | None = None,
     ) -> None:
-        """``forgets_before_ms``: see ``relay.orchestrator.Orchestrator``."""
+        """``forgets_before_ms``: see ``relay.orchestrator.Orchestrator``; ``group_offsets``: see ``Starts``."""
         self.forgets_before_ms = forgets_before_ms
         self._source = source
         self._destination = destination
@@ -70,7 +71,7 @@ class Locator:
             mapped=settings.mapped,
         )
         self.log = log
-        self.starts = Starts(pins.state, source=source, settings=settings, log=log)
+        self.starts = Starts(pins.state, source=source, settings=settings, log=log, group_offsets=group_offsets)
         self._opening = asyncio.Lock()
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state, log)

@@ -7,9 +7,10 @@ from itertools import combinations
 from mirror.service.config.cluster import ClusterSettings
 from mirror.service.config.errors import Path
 from mirror.service.config.flow import FlowSettings
-from mirror.service.selection import GROUP_REFERENCE, Selection, is_topic_name
+from mirror.service.selection import GROUP_REFERENCE, Selection, is_topic_name, topic_pattern
 
 ARROW = "->"
+ALL_GROUPS = ".*"
 
 Clusters = Mapping[str, ClusterSettings | None]
 Flows = Mapping[str, FlowSettings | None]
@@ -90,6 +91,7 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
                     "replication.policy: prefix)",
                 )
         if same_cluster(clusters, there, its_there):
+            yield from _carried_twice((name, flow), (other, its))
             yield from _merged((name, flow), (other, its))
         if same_cluster(clusters, there, its_here) and same_cluster(clusters, here, its_there):
             topic = _goes_round(flow.selection, its.selection)
@@ -194,6 +196,46 @@ def _same_expression(one: Selection, other: Selection) -> str:
     if (one.renames, one.prefix) != (other.renames, other.prefix):
         return ""
     return next((entry for entry in one.topics if not is_topic_name(entry) and entry in other.topics), "")
+
+
+def _carried_twice(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> Iterator[Conflict]:
+    """Yields two mapped flows into one topic that both carry the offsets of a group there: each source's place is a
+    place among its own records, and the later one is behind records of the other that the group has not read."""
+    (name, flow), (second, its) = one, other
+    if not (flow.sync_group_offsets_enabled and its.sync_group_offsets_enabled):
+        return
+    topic, group = _written_by_both(flow.selection, its.selection), _carried_by_both(flow, its)
+    if topic and group and flow.offsets == its.offsets == "mapped":
+        yield Conflict(
+            path=("flows", second, "sync.group.offsets.enabled"),
+            problem=f"flow {name} writes {topic} at cluster {second.partition(ARROW)[2]} as well, and offsets of "
+            f"groups ({group}) would be carried there by both: a group would go to the later of two places, and skip "
+            "records",
+            remedy="set it to false in one of the two, or give them different groups (groups, groups.exclude) or "
+            "topics of different names (topic.rename, replication.policy: prefix)",
+        )
+
+
+def _carried_by_both(one: FlowSettings, other: FlowSettings) -> str:
+    """Returns a group, or an expression for groups, that both carry; empty: none is found. Two expressions that differ
+    may match one group all the same: only one that matches everything is known to."""
+    for here, there in ((one, other), (other, one)):
+        for entry in here.groups:
+            if is_topic_name(entry):
+                if _carries(here, entry) and _carries(there, entry):
+                    return entry
+            elif not {entry, ALL_GROUPS}.isdisjoint(there.groups) and entry not in {
+                *here.groups_exclude,
+                *there.groups_exclude,
+            }:
+                return entry
+    return ""
+
+
+def _carries(flow: FlowSettings, group: str) -> bool:
+    return any(topic_pattern(entry).fullmatch(group) for entry in flow.groups) and not any(
+        topic_pattern(entry).fullmatch(group) for entry in flow.groups_exclude
+    )
 
 
 def _merged(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> Iterator[Conflict]:

@@ -6,11 +6,14 @@ not end cleanly, more was copied than that says. So the last record of each copy
 the flow goes on. The offsets are committed for the group ``start.group`` at the source, by which ``start.from:
 committed`` begins.
 
+Of the destination, only what is committed counts: MirrorMaker 2 with ``exactly.once.source.support`` writes copies and
+offsets in transactions. What an aborted one has left is no copy.
+
 Reads both clusters, and writes nothing but that commit.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack
 from enum import Enum
 from typing import Any, NamedTuple
@@ -23,6 +26,7 @@ from mirror.net.metadata import no_leader
 from mirror.offsetmap.fields import MOST
 from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME
+from mirror.records.transactions import Aborted
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.texts import aligned
 from mirror.wire.errors import error_name
@@ -33,7 +37,8 @@ MOST_SEARCHED = 64 << 20
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
 """What reading a record ends with that Connect has not written for a source connector."""
 MOST_BACK = 1_000
-"""Offsets before a copy's end at which its last record is looked for: behind it may stand markers of transactions."""
+"""Batches at a copy's end among which its last record is looked for: behind it may stand markers of transactions, and
+what aborted ones have left."""
 
 
 class TakeOverError(Exception):
@@ -94,8 +99,8 @@ class TakeOver:
         """Returns where each partition of the flow's topics goes on that MirrorMaker 2 has copied, in order.
 
         Raises:
-            TakeOverError: there is no such topic of offsets, or nothing of the flow's topics in it; or MirrorMaker 2
-                still runs, as far as that can be seen.
+            TakeOverError: there is no such topic of offsets, or nothing of the flow's topics in it, or it cannot be
+                read; or MirrorMaker 2 still runs, as far as that can be seen, or a transaction of it is open.
             NetworkError: a cluster does not answer.
         """
         noted = await self._noted()
@@ -118,7 +123,8 @@ class TakeOver:
                 f"{self._destination.name} has no topic {', '.join(gone)}, into which the flow would go on copying; "
                 "give the flow the names that MirrorMaker 2 gave its copies (replication.policy, topic.rename)"
             )
-        return [await self._place(*key, noted=offset + 1) for key, offset in sorted(ours.items())]
+        rows = [await self._place(*key, noted=offset + 1) for key, offset in ours.items()]
+        return sorted([*rows, *await self._not_noted(set(ours))])
 
     async def commit(self, group: str, rows: list[TakenOver]) -> None:
         """Commits the offsets for ``start.group`` at the source.
@@ -176,15 +182,21 @@ class TakeOver:
         noted: dict[tuple[str, int], int] = {}
         for index in sorted(topic.leaders):
             log = self._log(self._destination, self.offsets_topic, index)
-            async for record in _records(log, await log.start(), await log.visible_end()):
-                place = self._place_of(record.key)
-                if place is None:
-                    continue
-                offset = _offset_of(record.value)
-                if offset is None:
-                    noted.pop(place, None)
-                else:
-                    noted[place] = offset
+            try:
+                async for record in _records(log, await log.start(), await _settled_end(log), committed=True):
+                    place = self._place_of(record.key)
+                    if place is None:
+                        continue
+                    offset = _offset_of(record.value)
+                    if offset is None:
+                        noted.pop(place, None)
+                    else:
+                        noted[place] = offset
+            except NotOpened as error:
+                raise TakeOverError(
+                    f"{self.offsets_topic}-{index} cannot be read: {error}; nothing else tells where MirrorMaker 2 "
+                    "has ended"
+                ) from error
         return noted
 
     def _place_of(self, key: bytes | None) -> tuple[str, int] | None:
@@ -196,6 +208,27 @@ class TakeOver:
             return None
         wanted = str(connector).endswith("MirrorSourceConnector") and cluster == self._alias
         return (topic, partition) if wanted and isinstance(topic, str) and type(partition) is int else None
+
+    async def _not_noted(self, noted: Collection[tuple[str, int]]) -> list[TakenOver]:
+        """Returns the partitions of the flow's topics that were copied, and of which nothing is ``noted``: the flow
+        would copy them whole, and what is there already would be there twice."""
+        selects, into = self._flow.selection.selects, self._flow.selection.destination_of
+        topics = {name: topic for name, topic in self._source.topics.items() if selects(name)}
+        await self._destination.refresh(sorted(map(into, topics)))
+        rows = []
+        for name, topic in topics.items():
+            copy = self._destination.topics.get(into(name))
+            for index in topic.leaders:
+                if (name, index) in noted or copy is None or index not in copy.leaders:
+                    continue
+                why = "MirrorMaker 2 has noted nothing of it, and the copy holds records"
+                try:
+                    if await _last(self._log(self._destination, into(name), index)) is None:
+                        continue
+                except (NotOpened, _TooFar) as error:
+                    why = str(error)
+                rows.append(TakenOver(name, index, into(name), 0, 0, Found.UNSURE, why))
+        return rows
 
     # -- what shows it -------------------------------------------------------------------------------------------------
 
@@ -209,9 +242,11 @@ class TakeOver:
         try:
             here, there = self._log(self._source, topic, partition), self._log(self._destination, into, partition)
             last = await _last(there)
-            if last is None:
-                return row(noted, Found.EMPTY)
             start, end = await here.start(), await here.visible_end()
+            if last is None:
+                if noted > end:
+                    return row(noted, Found.UNSURE, f"more is noted than the source has: it ends at {end}")
+                return row(noted, Found.EMPTY)
             matches, searched = [], 0
             async for record in _records(here, max(start, noted - 1), end):
                 if _same(record, last):
@@ -219,7 +254,7 @@ class TakeOver:
                 searched += len(record.key or b"") + len(record.value or b"")
                 if searched > MOST_SEARCHED:
                     break
-        except NotOpened as error:
+        except (NotOpened, _TooFar) as error:
             return row(noted, Found.UNSURE, str(error))
         if len(matches) == 1:
             return row(matches[0] + 1, Found.SAME if matches[0] == noted - 1 else Found.LATER)
@@ -240,32 +275,63 @@ class _Last(NamedTuple):
     append_time: bool
 
 
+class _TooFar(Exception):
+    """A copy's last record was not found within ``MOST_BACK``."""
+
+
+async def _settled_end(log: PartitionLog) -> int:
+    """Returns the end of a log in which no transaction is open.
+
+    Raises:
+        TakeOverError: one is.
+    """
+    start, end = await log.start(), await log.visible_end()
+    # Any Fetch tells the last stable offset.
+    stable = (await log.read(end - 1)).last_stable_offset if end > start else end
+    if 0 <= stable < end:
+        raise TakeOverError(
+            f"a transaction is still open in {log.name} from offset {stable} on; stop MirrorMaker 2, and wait until "
+            "the transaction is aborted (its transaction.timeout.ms)"
+        )
+    return end
+
+
 async def _last(log: PartitionLog) -> _Last | None:
-    """Returns the last record of a log; None: there is none, or only markers are at its end."""
-    start, at = await log.start(), await log.visible_end()
-    least = max(start, at - MOST_BACK)
-    while at > least:
-        found = await log.batch_at(at - 1)
-        if found is None:
+    """Returns the last committed record of a log; None: there is none.
+
+    Raises:
+        TakeOverError: a transaction is open.
+        NotOpened: it cannot be read.
+        _TooFar: it was not found.
+    """
+    start, at = await log.start(), await _settled_end(log)
+    for _ in range(MOST_BACK):
+        if at <= start:
+            return None
+        segment = await log.read(at - 1, committed=True)
+        if not segment.batches:
             at -= 1
             continue
-        header, batch = found
-        if not header.is_control and header.record_count:
-            *_, record = opened(header, batch[HEADER_SIZE:])
+        header, batch = segment.batches[0]
+        if not header.is_control and header.record_count and not Aborted(segment.aborted).drops(header):
+            *_, record = opened(header, bytes(batch[HEADER_SIZE:]))
             return _Last(record, bool(header.attributes & LOG_APPEND_TIME))
         at = min(at - 1, header.base_offset)
+    if at > start:
+        raise _TooFar(f"the last {MOST_BACK} batches of {log.name} hold no record that counts")
     return None
 
 
-async def _records(log: PartitionLog, start: int, end: int) -> AsyncIterator[Record]:
-    """Yields the records of a log in ``[start, end)``."""
+async def _records(log: PartitionLog, start: int, end: int, *, committed: bool = False) -> AsyncIterator[Record]:
+    """Yields the records of a log in ``[start, end)``. ``committed``: without those of aborted transactions."""
     at = start
     while at < end:
-        segment = await log.read(at, max_bytes=READ_BYTES)
+        segment = await log.read(at, max_bytes=READ_BYTES, committed=committed)
         if not segment.batches:
             return
+        aborted = Aborted(segment.aborted)
         for header, batch in segment.batches:
-            if not header.is_control:
+            if not aborted.follow(header, batch) and not header.is_control:
                 for record in opened(header, bytes(batch[HEADER_SIZE:])):
                     if start <= record.offset < end:
                         yield record

@@ -17,6 +17,7 @@ CLUSTERS = {
     "hub-too": {"bootstrap.servers": "h:2"},
 }
 MAPPED = {"offsets": "mapped"}
+CARRIED: dict[str, Any] = {**MAPPED, "sync.group.offsets.enabled": True}
 IN_STEP = {"sync.topic.configs.enabled": True}
 PREFIX = MAPPED | {"replication.policy": "prefix"}
 
@@ -38,6 +39,13 @@ def text(flows: dict[str, dict[str, Any]], **top: object) -> str:
         {"west->hub": MAPPED, "east->hub": MAPPED},
         {"west->hub": MAPPED | IN_STEP, "east->hub": MAPPED},
         {"west->hub": MAPPED | IN_STEP, "east->hub": PREFIX | IN_STEP},
+        {"west->hub": CARRIED, "east->hub": MAPPED},
+        {"west->hub": CARRIED, "east->hub": CARRIED | PREFIX},
+        {"west->hub": CARRIED, "east->hub": CARRIED | {"topics": ["b"]}},
+        {"west->hub": CARRIED, "west->east": CARRIED},
+        {"west->hub": CARRIED | {"groups": ["g"]}, "east->hub": CARRIED | {"groups": ["h"]}},
+        {"west->hub": CARRIED | {"groups": ["g.*"]}, "east->hub": CARRIED | {"groups.exclude": ["g.*"]}},
+        {"west->hub": CARRIED | {"groups": ["g.*"]}, "east->hub": CARRIED | {"groups": ["h"]}},
         {"west->hub": MAPPED | IN_STEP, "west->east": MAPPED | IN_STEP},
         {"west->hub": {}, "east->hub": PREFIX},
         {"west->hub": {}, "east->hub": {"enabled": False}},
@@ -75,6 +83,20 @@ def test_flows_that_go_together(loading: Load, flows: dict[str, dict[str, Any]])
                 "east->hub": MAPPED | IN_STEP,
             },
             "flows.east->hub.sync.topic.configs.enabled: a at cluster hub would be kept in step by flow west->hub",
+        ),
+        (
+            {"west->hub": CARRIED, "east->hub-too": CARRIED},
+            "flows.east->hub-too.sync.group.offsets.enabled: flow west->hub writes a at cluster hub-too as well, and "
+            "offsets of groups (.*) would be carried there by both: a group would go to the later of two places, and "
+            "skip records; set it to false in one of the two",
+        ),
+        (
+            {"west->hub": CARRIED | {"groups": ["g", "h"]}, "east->hub": CARRIED | {"groups": ["h.*"]}},
+            "and offsets of groups (h) would be carried there by both",
+        ),
+        (
+            {"west->hub": CARRIED | {"groups": ["h.*"]}, "east->hub": CARRIED},
+            "and offsets of groups (h.*) would be carried there by both",
         ),
         ({"west->hub": {"topics": [".*"]}, "east->hub": {}}, "flows.east->hub.topics: a would be written"),
         ({"west->hub": {"topics": ["x.*"]}, "east->hub": {"topics": ["x.*"]}}, "x.* would be written"),

@@ -133,19 +133,38 @@ def _take_over(config: Path) -> str:
 
 
 class Stored:
-    """A log of these records, in batches of two."""
+    """A log of these records, in batches of two, then ``aborted`` ones in a batch of a transaction with its marker,
+    then other markers. With ``open_from``, a transaction is open from that offset on."""
 
-    def __init__(self, records: list[Record], *, first: int = 0, markers: int = 0) -> None:
+    def __init__(
+        self, records: list[Record], *, first: int = 0, markers: int = 0, aborted: list[Record] | None = None,
+        open_from: int = -1,
+    ) -> None:  # fmt: skip
         pairs = [records[at : at + 2] for at in range(0, len(records), 2)]
         self._batches = [
             kafka_batch([one._replace(offset=at) for at, one in enumerate(pair)], base_offset=first + 2 * number)
             for number, pair in enumerate(pairs)
         ]
         end = first + len(records)
+        self._aborted: list[tuple[int, int]] = []
+        if aborted:
+            self._aborted = [(PRODUCER, end)]
+            batch = [one._replace(offset=at) for at, one in enumerate(aborted)]
+            self._batches.append(kafka_batch(batch, base_offset=end, transactional=True, producer_id=PRODUCER))
+            end += len(aborted)
+            self._batches.append(
+                raw_batch(
+                    ABORT, base_offset=end, attributes=0x30, record_count=1, last_offset_delta=0, producer_id=PRODUCER
+                )
+            )
+            end += 1
         self._batches += [
-            raw_batch(b"", base_offset=end + at, attributes=0x30, record_count=1) for at in range(markers)
+            raw_batch(b"", base_offset=end + at, attributes=0x30, record_count=1, last_offset_delta=0)
+            for at in range(markers)
         ]
         self._first, self._end = first, end + markers
+        self._stable = open_from if open_from >= 0 else self._end
+        self.name = "t-0 at b"
 
     async def start(self) -> int:
         return self._first
@@ -153,13 +172,18 @@ class Stored:
     async def visible_end(self) -> int:
         return self._end
 
-    async def read(self, offset: int, *, max_bytes: int) -> Any:
+    async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Any:
         found = [(BatchHeader.read(one), memoryview(one)) for one in self._batches]
-        return SimpleNamespace(batches=[each for each in found if each[0].last_offset >= offset])
+        return SimpleNamespace(
+            batches=[each for each in found if each[0].last_offset >= offset],
+            aborted=self._aborted if committed else [],
+            last_stable_offset=self._stable,
+        )
 
-    async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        found = (await self.read(offset, max_bytes=1)).batches
-        return (found[0][0], bytes(found[0][1])) if found else None
+
+PRODUCER = 77
+ABORT = b"\x16\0\0\0\x08\0\0\0\0\0\0"
+"""The record of an ABORT marker: its key is version 0, type 0."""
 
 
 def records(*numbers: int) -> list[Record]:
@@ -202,6 +226,90 @@ async def test_records_that_are_alike() -> None:
 async def test_a_source_that_has_deleted_it() -> None:
     row = await place(Stored(records(6, 7), first=6), Stored(records(0, 1, 2)), 3)
     assert row.found is Found.UNSURE
+
+
+async def test_records_of_an_aborted_transaction() -> None:
+    """A MirrorMaker 2 with exactly.once.source.support that was killed in one has left them: they are no copies, and
+    are copied again."""
+    there = Stored(records(0, 1), first=100, aborted=records(2, 3))
+    row = await place(Stored(records(*range(6))), there, 2)
+    assert (row.offset, row.found) == (2, Found.SAME)
+    nothing = await place(Stored(records(*range(6))), Stored([], first=100, aborted=records(0)), 0)
+    assert (nothing.offset, nothing.found) == (0, Found.EMPTY)
+
+
+async def test_a_transaction_that_is_open() -> None:
+    with pytest.raises(TakeOverError, match="a transaction is still open in t-0 at b from offset 1 on"):
+        await place(Stored(records(*range(6))), Stored(records(0, 1), open_from=1), 1)
+
+
+async def test_more_is_noted_than_there_is() -> None:
+    """Of an empty copy, nothing shows that this is the same source."""
+    row = await place(Stored(records(0, 1)), Stored([]), 3)
+    assert (row.offset, row.found, row.detail) == (3, Found.UNSURE, "more is noted than the source has: it ends at 2")
+
+
+async def test_a_copy_with_nothing_but_markers_near_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrormaker_module, "MOST_BACK", 3)
+    row = await place(Stored(records(0, 1)), Stored(records(0, 1), markers=3), 2)
+    assert (row.found, row.detail) == (Found.UNSURE, "the last 3 batches of t-0 at b hold no record that counts")
+
+
+def place_of(index: int) -> bytes:
+    return json.dumps(["MirrorSourceConnector", {"cluster": "a", "partition": index, "topic": "t"}]).encode()
+
+
+def noting(*notes: tuple[int, int]) -> list[Record]:
+    """What Connect writes for (partition, offset of its last record)."""
+    return [Record(0, 1, place_of(index), json.dumps({"offset": offset}).encode()) for index, offset in notes]
+
+
+def taking_over(logs: dict[tuple[str, int], Any]) -> TakeOver:
+    """One of a.t, with these logs: the source's, its copies a.t, and the offsets topic."""
+    selection = SimpleNamespace(destination_of=lambda name: f"a.{name}", selects=lambda name: name == "t")
+    flow: Any = SimpleNamespace(aliases=("a", "b"), name="a->b", selection=selection)
+    one = TakeOver(flow)
+    topics: dict[str, Any] = {}
+    for topic, index in logs:
+        topics.setdefault(topic, SimpleNamespace(leaders={})).leaders[index] = None
+    cluster: Any = SimpleNamespace(name="b", topics=topics, refresh=AsyncMock(return_value={}))
+    one._source = one._destination = cluster
+    one._check_stopped = AsyncMock()  # type: ignore[method-assign]
+    one._log = lambda _, topic, index: logs[topic, index]  # type: ignore[method-assign,assignment]
+    return one
+
+
+OFFSETS = "mm2-offsets.a.internal"
+
+
+async def test_notes_of_an_aborted_transaction() -> None:
+    """They were never made."""
+    noted = await taking_over({(OFFSETS, 0): Stored(noting((0, 1)), aborted=noting((0, 3)))})._noted()
+    assert noted == {("t", 0): 1}
+    with pytest.raises(TakeOverError, match="transaction is still open"):
+        await taking_over({(OFFSETS, 0): Stored(noting((0, 1), (0, 2)), open_from=1)})._noted()
+
+
+async def test_notes_that_cannot_be_read() -> None:
+    damaged = Stored(noting((0, 1)))
+    damaged._batches = [raw_batch(b"?", base_offset=0, record_count=1, last_offset_delta=0)]
+    with pytest.raises(
+        TakeOverError, match=r"mm2-offsets\.a\.internal-0 cannot be read: the batch at offset 0 is damaged"
+    ):
+        await taking_over({(OFFSETS, 0): damaged})._noted()
+
+
+async def test_partitions_that_were_copied_and_not_noted() -> None:
+    """They would be copied whole, so that the copy held records twice: somebody has to look. One without a copied
+    record begins at the source's first."""
+    source = {("t", index): Stored(records(0, 1, 2)) for index in range(4)}
+    copies = {("a.t", 0): Stored(records(0, 1)), ("a.t", 1): Stored(records(0)), ("a.t", 2): Stored([], markers=2)}
+    one = taking_over({(OFFSETS, 0): Stored(noting((0, 1))), **source, **copies})
+    rows = await one.look()
+    assert [(row.partition, row.noted, row.offset, row.found) for row in rows] == [
+        (0, 2, 2, Found.SAME), (1, 0, 0, Found.UNSURE)
+    ]  # fmt: skip
+    assert "has noted nothing" in rows[1].detail
 
 
 def test_as_text() -> None:

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import cast
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import Damaged, NetworkError, StoredInOldFormat, Unreadable, Unsupported
+from mirror.net.errors import Damaged, NetworkError, Refused, StoredInOldFormat, Unreachable, Unreadable, Unsupported
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.net.metadata import Leader, Topic, no_leader
 from mirror.reasons import HaltReason
+from mirror.relay.assignment import Key
 from mirror.relay.durable.flows import has_map
 from mirror.relay.durable.loops import Loops
 from mirror.relay.durable.pins import Pins
@@ -34,8 +35,11 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.pairing import Pair
 from mirror.relay.topics.recreated import made_anew
 from mirror.relay.watch.expiry import ProducerExpiry
+from mirror.service.plan.ask.clusters import group_rights
+from mirror.service.plan.ask.group import committed
 from mirror.service.plan.ask.readonly import ReadOnlyCluster, ReadOnlyState, Silence, Untouched, WouldLead
 from mirror.service.plan.model import PartitionFacts, TopicFacts
+from mirror.wire.errors import ErrorCode
 
 NOT_TAKEN_OVER = Ownership(-1, 0)
 """Stands for a first owner: then only the leader's memory is searched for traces of copies, not the whole log."""
@@ -85,6 +89,7 @@ class CopyChecks:
             pins=self._pins,
             log=log,
             forgets_before_ms=expiry.forgets_before_ms,
+            group_offsets=self._group_offsets,
         )
         self._locator.starts.begin_now()
         # The parts of the relay by which loops are found; nothing runs that it would have to halt.
@@ -124,6 +129,21 @@ class CopyChecks:
         except NetworkError as error:
             facts.unknown = str(error)
         return facts, here
+
+    async def _group_offsets(self, group_id: str) -> dict[Key, int]:
+        """Returns what the group has committed at the source, without looking for its coordinator.
+
+        Raises:
+            NetworkError: it may have committed, and nobody tells.
+        """
+        found = await committed(self._source, group_id)
+        if not found:
+            name = self._source.name
+            if (await group_rights(self._source, group_id))[1]:
+                raise Refused(f"{name}: OffsetFetch of group {group_id}", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            for why in self._source.down.values():
+                raise Unreachable(f"{name}: not known what group {group_id} has committed: {why}")
+        return {key: each.offset for key, each in found.items()}
 
     def _source_log(self, pair: Pair, index: int) -> SourceLog:
         leader = _leader(self._source, pair.source, index)
