@@ -300,10 +300,15 @@ async def test_a_starting_offset_and_a_broker_that_fails_for_once() -> None:
     """That says nothing about the log."""
     async with FakeCluster("west") as west, FakeCluster("east") as east:
         for fake in (west, east):
-            fake.add_topic("t")
-            fake.store("t", 0, *batches(20))
-        await started(west, east, 50)
-        east.next("Fetch", Fault(error=ErrorCode.UNKNOWN_SERVER_ERROR, when=lambda asked: asked.topics[0].partitions))
+            fake.add_topic("t", partitions=2)
+            fake.store("t", 1, *batches(20))
+        await started(west, east, 50, 50)
+
+        def is_it(request: Any) -> bool:
+            partition: int = request.topics[0].partitions[0].partition
+            return partition == 1
+
+        east.next("Fetch", Fault(error=ErrorCode.UNKNOWN_SERVER_ERROR, when=is_it))
         with pytest.raises(Unreadable):
             await frozen(west, east, "t")
 
