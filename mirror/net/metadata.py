@@ -17,10 +17,6 @@ from mirror.wire.versions import NULL_UUID
 ANY_NODE = -1
 CLUSTER_ID_SINCE = 2
 METADATA_ERROR_SINCE = 13
-LOWER_FOR_S = 30.0
-LOWER_ANSWERS = 3
-"""For so long, and in so many answers, a lower leader epoch is taken for that of a broker which is behind. One that
-hears nothing any more is no member of its cluster by then (18 s, 9 s with KRaft)."""
 LED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
 """The error codes of a partition that has a leader: a missing follower does not concern a client."""
 
@@ -30,15 +26,6 @@ class Leader(NamedTuple):
 
     node_id: int
     epoch: int
-
-
-class _Lower(NamedTuple):
-    """Answers in a row that name a lower leader epoch than the known leader's."""
-
-    known: Leader
-    since: float
-    """When the first of them came (monotonic)."""
-    answers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +53,6 @@ class Metadata:
         """Topics that may not be described, as far as they were asked for by name: they may be there."""
         self._refreshed: dict[str | None, float] = {}
         """Topic -> when it was last asked for by name (monotonic); None: when all topics were."""
-        self._lower: dict[tuple[str, int], _Lower] = {}
-        """Partitions of which the last answers named a lower leader epoch than is known."""
 
     def store(self, answer: Any, *, of_all: bool) -> dict[str, int]:
         """Stores a Metadata answer.
@@ -125,30 +110,13 @@ class Metadata:
 
     def _with_newest_leaders(self, topic: Topic, before: Topic | None) -> Topic:
         """Returns ``topic`` with the leaders of the later epochs. A broker may be behind what another one told us
-        (``hint``): for the same topic id, the later leader epoch counts, unless all answers name a lower one for long
-        (``_is_lower``)."""
+        (``hint``): for the same topic id, the later leader epoch counts."""
         if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
             for partition, known in before.leaders.items():
                 told = topic.leaders.get(partition)
                 if told is not None and 0 <= told.epoch < known.epoch and known.node_id in self.nodes:
-                    if not self._is_lower((topic.name, partition), known):
-                        topic.leaders[partition] = known
-                elif self._lower:
-                    self._lower.pop((topic.name, partition), None)
+                    topic.leaders[partition] = known
         return topic
-
-    def _is_lower(self, key: tuple[str, int], known: Leader) -> bool:
-        """Takes note that an answer names a lower leader epoch than the ``known`` leader's. Returns True if all answers
-        have done so for ``LOWER_FOR_S``: then the cluster was restored from a snapshot, and has begun again."""
-        now = time.monotonic()
-        lower = self._lower.get(key)
-        if lower is None or lower.known != known:
-            lower = _Lower(known, now, 0)
-        self._lower[key] = lower = lower._replace(answers=lower.answers + 1)
-        if lower.answers < LOWER_ANSWERS or now - lower.since < LOWER_FOR_S:
-            return False
-        del self._lower[key]
-        return True
 
     def leader(self, topic: str, partition: int) -> Leader | None:
         """Returns the last known leader. None: the topic or partition is unknown, or has no leader."""

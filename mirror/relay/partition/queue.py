@@ -200,6 +200,7 @@ class Queue:
             self.tally.dropped(self.acknowledged, self.in_flight, self.outbox)
         self.acknowledged = IN_DOUBT
         self.parked = 0
+        self.reconfirming = False  # a look that goes on is of a former position, and will not say that it has ended
         if self.in_flight and self.in_flight[-1][3] is None:
             # The rest of its record set is in the outbox, and the last batch there has the frame. The bytes under way
             # may not be sent yet: they keep the frame until their answer, or it would be received into meanwhile.

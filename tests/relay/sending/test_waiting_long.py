@@ -10,8 +10,10 @@ import pytest
 from mirror.net.errors import ConnectionLost
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.metadata import Leader
+from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay import sink, timing
+from mirror.relay.halts import Halted
 from mirror.relay.partition import claim, clock
 from mirror.relay.partition import queue as queue_module
 from mirror.relay.partition.partition import Partition
@@ -168,6 +170,22 @@ def test_a_lane_that_is_throttled_again_and_again(looks_first: bool, monkeypatch
             scene.end_looks()
     assert scene.sent[9] > 20
     assert scene.looks <= 31
+
+
+def test_a_partition_that_halts_during_its_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays pinned to its lane until it is resumed, and its look ends without a word of the former position. The old
+    batches of another partition have their turn all the same: the lane waits for their looks as before."""
+    scene = Scene(monkeypatch, 10, 400, lambda index: index >= 8)
+    scene.throttle()
+    halts = scene._looking.pop(0)
+    assert halts.index == 8
+    halts.stop_with(Halted.of(HaltReason.TOO_LARGE, "as an answer would have it"))
+    for _ in range(30):
+        scene.end_looks()
+        scene.now += 3.0  # nothing is answered for so long: whoever waits behind what is under way waits too long
+        scene.throttle()
+    assert scene.sent[9] > 20
+    assert scene.looks <= 32
 
 
 def test_a_look_that_hangs_holds_up_others_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:

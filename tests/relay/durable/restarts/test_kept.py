@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 
-from mirror.net import metadata
 from mirror.records.header import TRANSACTIONAL
 from mirror.relay.durable import notes
 from mirror.relay.locate import evidence
@@ -208,27 +207,6 @@ async def test_a_leader_that_is_behind_what_was_copied(rule: bool, monkeypatch: 
             source.log("t").epoch = 7
             await end(flow, END)
             assert not flow.log.of("halted")
-
-
-@pytest.mark.parametrize("rule", [True, False])
-async def test_a_source_that_was_restored_from_a_snapshot(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its topics have the same ids and lower leader epochs. A worker that runs all the while believes that, and comes
-    to the same verdict as a new one. Otherwise it asks for ever for the leader of an epoch that no broker knows."""
-    monkeypatch.setattr(metadata, "LOWER_FOR_S", 0.0 if rule else 3_600.0)
-    monkeypatch.setattr(notes, "MOST_STALE", 3)
-    async with clusters() as (source, destination):
-        fill(source, count=4)
-        source.log("t").epoch = 6
-        async with mirroring(source, destination) as flow:
-            await end(flow, END)
-            source.log("t").epoch = 2
-            source.store("t", 0, batch(END, leader_epoch=2))
-            source.drop(1)
-            if rule:
-                assert await flow.halted() == "source_truncated"
-            else:
-                await until(lambda: len(flow.log.of("position_unknown")) > 9)
-                assert "UNKNOWN_LEADER_EPOCH" in str(flow.log.of("position_unknown")[-1])
 
 
 @pytest.mark.parametrize("rule", [True, False])
