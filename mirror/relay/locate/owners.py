@@ -94,9 +94,10 @@ class Owners:
 
     async def may_tell(self, partition: Partition) -> bool:
         """Returns True if what is known of the partition may still be written down, after it has halted: nobody else
-        has taken it over. If it was let go, that must be certain: the coordinator has to name us."""
+        has taken it over. If it was let go, that must be certain: the coordinator has to name us. While it is ours, the
+        coordinator may have forgotten the id, since nothing uses that of a partition that has halted."""
         if partition.phase is not Phase.STOPPED:
-            return await self.owns(partition)
+            return await self.owns(partition) or partition.claim.unowned
         ours = partition.claim.ownership
         return ours is not None and await self.coordinator.describe(self.name_of(partition)) == ours
 

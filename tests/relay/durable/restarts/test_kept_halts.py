@@ -117,8 +117,9 @@ async def test_a_halt_is_written_until_it_is_there() -> None:
 
 
 @contextmanager
-def owners() -> Iterator[None]:
-    """A coordinator that says who has taken an id over last; the fake brokers cannot tell."""
+def owners() -> Iterator[dict[str, int]]:
+    """A coordinator that says who has taken an id over last; the fake brokers cannot tell. Yields what it knows: the
+    epoch of each id."""
     epochs: dict[str, int] = {}
 
     async def init(_: Any, name: str) -> Ownership:
@@ -129,7 +130,7 @@ def owners() -> Iterator[None]:
         return Ownership(7, epochs[name]) if name in epochs else NOBODY
 
     with patch.object(Coordinator, "init_producer_id", init), patch.object(Coordinator, "describe", describe):
-        yield
+        yield epochs
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -180,13 +181,15 @@ async def test_a_halt_is_not_written_once_another_worker_has_the_partition(told:
                         assert ledger(destination).halts == []
 
 
-async def test_a_halt_is_written_later_for_the_next_owner() -> None:
-    """The partition was let go before its halt could be written down, and nobody has taken it over yet."""
+@pytest.mark.parametrize("forgotten", [False, True], ids=["let go", "its id has expired"])
+async def test_a_halt_is_written_later_for_the_next_owner(forgotten: bool) -> None:
+    """The partition was let go before its halt could be written down, and nobody has taken it over yet; or it is still
+    here, and the coordinator has forgotten its transactional id meanwhile."""
     async with clusters() as (source, destination):
         fill(source)
         destination.add_topic("t")
         destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        with owners():
+        with owners() as epochs:
             async with mirroring(source, destination, assigned=True) as flow:
                 save, tries, reached = flow.relay.durable.state.save, [0], [False]
 
@@ -201,7 +204,10 @@ async def test_a_halt_is_written_later_for_the_next_owner() -> None:
                     flow.relay.assignment.assign({FIRST})
                     assert await flow.halted() == "foreign_writer"
                     await until(lambda: tries[0] > 1)
-                    flow.relay.assignment.lose({FIRST})
+                    if forgotten:
+                        epochs.clear()
+                    else:
+                        flow.relay.assignment.lose({FIRST})
                     reached[0] = True
                     await until(lambda: ledger(destination).halts and ledger(destination).due(SIDE))
 
