@@ -1,6 +1,7 @@
 """The service manager's end of sd_notify(3): a datagram socket, and the messages that reached it."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from tests.service.stage.running import PATIENCE_S
 
 
 class Listening:
-    """The socket. A context manager.
+    """The socket. A context manager; within it, a thread reads what comes, as a manager does: the kernel keeps few
+    datagrams, and tells the sender that there is no room for more.
 
     Attributes:
         address: as $NOTIFY_SOCKET names it.
@@ -23,26 +25,38 @@ class Listening:
         self.messages: list[dict[str, str]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        self._reading = threading.Lock()
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
 
     def __enter__(self) -> Self:
+        self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._reader.join()
         self._socket.close()
 
+    def _read_on(self) -> None:
+        while not self._over.wait(0.02):
+            self.read()
+
     def read(self) -> list[dict[str, str]]:
-        """Reads what has come. Returns all messages."""
+        """Reads what has come. Returns all messages so far."""
         while True:
-            try:
-                text = self._socket.recv(65_536, socket.MSG_DONTWAIT).decode()
-            except BlockingIOError:
-                return self.messages
-            self.messages.append(dict(line.split("=", 1) for line in text.splitlines()))
+            with self._reading:
+                try:
+                    text = self._socket.recv(65_536, socket.MSG_DONTWAIT).decode()
+                except BlockingIOError:
+                    return [*self.messages]
+                self.messages.append(dict(line.split("=", 1) for line in text.splitlines()))
 
     def forget(self) -> None:
         """Reads what has come, and forgets it."""
         self.read()
-        self.messages.clear()
+        with self._reading:
+            self.messages.clear()
 
     def wait_for(self, condition: Callable[[dict[str, str]], bool], what: str) -> dict[str, str]:
         """Until such a message has come; the first of them."""
