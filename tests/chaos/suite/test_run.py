@@ -278,18 +278,24 @@ def test_what_is_published(
     assert [row.again for row in results.load(rows)] == [False] * len(SCENARIOS) + [True]
 
 
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The report of an earlier complete run, in the folder in which this one works."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "docs/results/failures.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("the last complete run")
+    return path
+
+
 def test_a_run_that_ends_before_its_last_audit_is_not_published(
-    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: set[str], plan: Plan, commit: list[str], published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     1. A complete run whose last audit fails: every scenario has its row, and what is published stays as it was.
     2. It goes on: what was not audited is played once more. Now it is published.
     3. Nothing is left to go on with.
     """
-    monkeypatch.chdir(tmp_path)
-    published = tmp_path / "docs/results/failures.md"
-    published.parent.mkdir(parents=True)
-    published.write_text("the last complete run")
     whole = replace(plan, only="", out=PUBLISHED, public=True)
     asked = list[object]()
 
@@ -325,13 +331,9 @@ def test_a_run_that_ends_before_its_last_audit_is_not_published(
 
 
 def test_clusters_that_are_given_up_in_a_complete_run(
-    broken: set[str], plan: Plan, commit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: set[str], plan: Plan, commit: list[str], published: Path
 ) -> None:
     """What was copied on them before is played once more when the run goes on; until then, nothing is published."""
-    monkeypatch.chdir(tmp_path)
-    published = tmp_path / "docs/results/failures.md"
-    published.parent.mkdir(parents=True)
-    published.write_text("the last complete run")
     whole = replace(plan, only="", out=PUBLISHED, public=True)
     broken.add(NAMES[1])
     with pytest.raises(ChaosError, match=rf"not audited, since their clusters had to be given up: {NAMES[0]}"):
