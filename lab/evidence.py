@@ -81,7 +81,7 @@ BOTH_COPY = Evidence(
     "both copy", "both groups' coordinator has given out all partitions, and both mirrors' counts grew"
 )
 BOTH_BEGIN = Evidence("both begin at one end", "both mirrors located a partition at the same end of the log")
-JOINED = Evidence("a mirror joined", "the group's coordinator lists one more member")
+JOINED = Evidence("a mirror joined", "the group's coordinator lists it")
 NOTHING_COMMITTED = Evidence("nothing committed", "the coordinator knows no offset, and the destination has records")
 OFFSETS_DELETED = Evidence("committed offsets deleted", "the coordinator had them, and has no such group any more")
 

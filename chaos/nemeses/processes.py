@@ -7,7 +7,7 @@ from chaos.nemeses.places import GROUP, MIRRORS, mirror_of
 from chaos.nemeses.schedule import Strike, nemesis
 from chaos.play.mirrors import MirrorProcess
 from chaos.waiting import until
-from chaos.witness.groups import member_ids
+from chaos.witness.groups import has_member
 from lab.evidence import (
     JOINED_AND_LEFT,
     MIRROR_KILLED,
@@ -71,19 +71,14 @@ def supervisor_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 @nemesis("third-mirror", places=GROUP, struck=JOINED_AND_LEFT)
 def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
     """Let a third mirror join the group, and leave it: cleanly or killed."""
-    name = f"third-{len(stage.mirrors)}"
+    name = f"third-{len(stage.mirrors)}-"
     third = stage.start_mirror(cluster={"client.id": name})
     yield
 
-    def listed() -> bool:
-        return any(one.startswith(name) for one in member_ids(stage.source, stage.group) or ())
-
     def has_it() -> bool | None:
-        """Returns None if the coordinator does not answer."""
-        found = member_ids(stage.source, stage.group)
-        return None if found is None else any(one.startswith(name) for one in found)
+        return has_member(stage.source, stage.group, name)
 
-    joined = stage.soon(listed, _COMES_S)
+    joined = stage.soon(has_it, _COMES_S)
     up(third)
     if strike.chance % 2:
         third.kill()

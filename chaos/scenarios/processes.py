@@ -9,7 +9,7 @@ from chaos.play.stage import Stage
 from chaos.producers.topics import EVERYONE, HOLES, PLAIN
 from chaos.scenario import Shape, scenario
 from chaos.waiting import until
-from chaos.witness.groups import committed, forget, members
+from chaos.witness.groups import committed, forget, has_member, members
 from chaos.witness.probes import joined_since, markers_since
 from lab.evidence import (
     BOTH_BEGIN,
@@ -268,9 +268,9 @@ def two_start_on_emptied(stage: Stage) -> None:
 def rebalance_storm(stage: Stage) -> None:
     for _ in stage.repeat():
         for at in range(10):
-            before = len(until(lambda: members(stage.source, stage.group) or {}, "the group's members"))
-            joining = stage.start_mirror()
-            stage.await_that(lambda: len(members(stage.source, stage.group) or ()) > before, JOINED)  # noqa: B023
+            name = f"joining-{len(stage.mirrors)}-"
+            joining = stage.start_mirror(cluster={"client.id": name})
+            stage.await_that(lambda: has_member(stage.source, stage.group, name), JOINED, COMES_S)  # noqa: B023
             stage.moment(2.0)
             if at % 2:
                 joining.kill()

@@ -1,15 +1,17 @@
 """Consumer groups, as their coordinator reports them."""
 
 from contextlib import suppress
+from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import ConsumerProtocolAssignment
 
 from chaos.play.sides import Name, Side
 from chaos.waiting import until
 from chaos.witness.ask import ask
 
-__all__ = ["committed", "forget", "member_ids", "members"]
+__all__ = ["committed", "forget", "has_member", "members"]
 
 _TIMEOUT_S = 10.0
 _SOON_S = 2.0
@@ -17,23 +19,24 @@ _DESCRIBE_VERSION = 1
 
 
 def members(side: Side, group: str) -> dict[str, frozenset[Name]] | None:
-    """Returns a group's members, each with its assigned partitions; None while the coordinator does not answer."""
-    with suppress(KafkaException, TimeoutError):
-        found = side.admin.describe_consumer_groups([group], request_timeout=_TIMEOUT_S)[group].result(_TIMEOUT_S)
-        return {
-            member.member_id: frozenset(
-                (one.topic, one.partition) for one in (member.assignment.topic_partitions if member.assignment else ())
-            )
-            for member in found.members
-        }
-    return None
+    """Returns a group's members, each with its assigned partitions; None while the coordinator does not answer. While
+    the group is rebalanced, nobody has any."""
+    found = _described(side, group)
+    return None if found is None else {one.member_id: _assigned(one.member_assignment) for one in found.members}
 
 
-def member_ids(side: Side, group: str) -> frozenset[str] | None:
-    """Returns the ids of a group's members; None while the coordinator does not answer.
+def has_member(side: Side, group: str, client_id: str) -> bool | None:
+    """Returns True if a client of this id, which nobody else's begins with, is a member of the group; None while the
+    coordinator does not answer."""
+    found = members(side, group)
+    return None if found is None else any(one.startswith(client_id) for one in found)
 
-    Use it while brokers come and go: librdkafka's requests to a coordinator crash the process when a connection breaks
-    at the wrong moment (librdkafka's issue 4605).
+
+def _described(side: Side, group: str) -> Any:
+    """Returns the coordinator's description of a group; None if no broker answers as its coordinator.
+
+    Not through librdkafka: its requests to a coordinator crash the process when a connection breaks at the wrong moment
+    (librdkafka's issue 4605), and once remained unanswered for 150 s while a member's heartbeats were answered.
     """
     for broker in side.awake:
         with suppress(OSError):
@@ -41,8 +44,17 @@ def member_ids(side: Side, group: str) -> frozenset[str] | None:
                 broker.address, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION, timeout_s=_SOON_S
             ).groups
             if not found.error_code:  # other brokers answer that they do not coordinate it
-                return frozenset(one.member_id for one in found.members)
+                return found
     return None
+
+
+def _assigned(assignment: bytes) -> frozenset[Name]:
+    """Returns the partitions in a member's assignment, a ``ConsumerProtocolAssignment``; it is empty until the group's
+    leader has sent the assignments."""
+    if not assignment:
+        return frozenset()
+    topics = ConsumerProtocolAssignment.decode(assignment).assigned_partitions
+    return frozenset((one.topic, index) for one in topics for index in one.partitions)
 
 
 def committed(side: Side, group: str) -> dict[Name, int] | None:

@@ -17,6 +17,7 @@ from chaos.nemeses.play import moments, play
 from chaos.play.conduct import Conduct
 from chaos.scenario import SCENARIOS
 from chaos.suite.plan import Plan, from_environment
+from chaos.witness import groups
 from lab.evidence import BROKER_KILLED, JOINED_AND_LEFT, STRUCK, WORKER_KILLED, Evidence, Record
 
 SEEDS = range(300)
@@ -178,7 +179,7 @@ def test_a_mirror_that_stays_in_its_group(
 ) -> None:
     """It joined and it was ended, so the fault struck; that the group still has it then is the mirror's fault."""
     told: list[set[str] | None] = [{"third-2-1"}]
-    monkeypatch.setattr(processes, "member_ids", lambda *_: told[-1])
+    monkeypatch.setattr(groups, "members", lambda *_: told[-1])
     monkeypatch.setattr(processes, "up", lambda _: [1])
     record, conduct = Record(), Conduct()
 
