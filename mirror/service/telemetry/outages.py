@@ -1,4 +1,5 @@
-"""Detects clusters that go away and come back: one change each, however many brokers and partitions suffer. Pure."""
+"""Detects clusters that stop answering and answer again: one change each, however many brokers and partitions are
+affected. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,11 +18,11 @@ class ClusterBack(NamedTuple):
 
     cluster: str
     duration_s: float
-    """Seconds since its last sign of life, accurate to about half a second."""
+    """Seconds for which it did not answer, accurate to about half a second."""
 
 
 class Outages:
-    """The state of the clusters as seen so far."""
+    """Remembers which clusters answered at the last look."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -34,7 +35,7 @@ class Outages:
 
         Args:
             clusters: cluster -> True if it answers (``Fleet.clusters``).
-            now: in seconds, by any clock that never goes back.
+            now: seconds of any monotonic clock.
         """
         found: list[ClusterLost | ClusterBack] = []
         for cluster, up in clusters.items():
