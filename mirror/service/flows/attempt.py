@@ -1,4 +1,4 @@
-"""What belongs to one attempt of a flow in a worker. The next attempt has its own."""
+"""The state of one attempt to run a flow in a worker. The next attempt gets a new one."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from mirror.service.telemetry.watching import Watching
 
 
 class Member(Protocol):
-    """A seat in the group (``service.group.member.Membership``)."""
+    """A membership of the group (``service.group.member.Membership``)."""
 
     committed: dict[Key, int]
     counters: dict[str, float]
@@ -24,7 +24,7 @@ class Member(Protocol):
 
     @property
     def ended(self) -> bool:
-        """True once nothing of it is left."""
+        """True once its thread has ended."""
 
     def start(self, topics: Any) -> None:
         """Joins the group."""
@@ -40,10 +40,10 @@ class Member(Protocol):
 
 
 class Attempt:
-    """One attempt. Only ``flows.run`` changes what is in it."""
+    """The state of one attempt. Only ``flows.run`` assigns its fields."""
 
     def __init__(self, snapshots: Snapshots) -> None:
-        """``snapshots``: new ones."""
+        """``snapshots``: a new object, for this attempt only."""
         self.ready_at: float | None = None
         """When it had started: both clusters were reached, and there is something to copy."""
         self.bug: BaseException | None = None
