@@ -139,7 +139,7 @@ class _Gathered:
         self._runs: list[RecordRun] = []
         self._next_offset = 0
         self.size = 0
-        """Bytes so far."""
+        """Bytes of the gathered pieces."""
         self.news = False
         """True if a piece was added since the last chunk, with data or without."""
 

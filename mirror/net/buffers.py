@@ -81,7 +81,7 @@ class FramePool:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._waking = False
         self.grants = 0
-        """Reservations so far."""
+        """Number of reservations so far."""
 
     @property
     def used(self) -> int:

@@ -56,7 +56,7 @@ class Cluster(Metadata):
         super().__init__(name)
         self.options = options
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
-        """Requests that failed, and error codes in answers, by API and stable name."""
+        """Number of failed requests, and of error codes in answers, by (API, the error's stable name)."""
         self.durations = RequestDurations() if durations is None else durations
         """How long answered requests took."""
         self.asked: dict[object, PendingRequest] = {} if asked is None else asked
@@ -65,10 +65,10 @@ class Cluster(Metadata):
         """The brokers to which no connection could be made."""
         self._open: list[Connection] = []
         self._received_before = 0
-        """Bytes that the connections received that are closed by now."""
+        """Bytes received on connections that are closed by now."""
         self._control: dict[int, Connection] = {}
         self._others: dict[tuple[int, Use], Connection] = {}
-        """Those for any use but ``ASKING``."""
+        """Control connections for uses other than ``ASKING``."""
         self._dialling: dict[tuple[int, Use], asyncio.Task[Connection]] = {}
         self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 

@@ -94,12 +94,12 @@ class Connection(Stream):
         self.asked: dict[object, PendingRequest] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.permits: Callable[[int, Any], bool] | None = None
-        """Says which requests may be sent, by API key and request (None for one that its caller framed): for users that
-        must change nothing. None: all."""
+        """Returns True if a request may be sent; for users that must not change anything. It gets the API key and the
+        request (None for one that its caller has encoded). None: all requests may be sent."""
         self.throttled_until = 0.0
         self._held: asyncio.Event | None = None
         self.session: object | None = None
-        """Keeps it authenticated (``security.sasl.Session``), as long as it lives; None: without SASL."""
+        """The object that keeps the connection authenticated (``security.sasl.Session``); None: without SASL."""
 
     # -- when requests may be sent -----------------------------------------------------------------------------------
 

@@ -51,9 +51,9 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.denied: set[str] = set()
-        """Topics that may not be described, as far as they were asked for by name: they may be there."""
+        """Topics that were asked for by name and that the mirror may not describe. They may exist."""
         self._refreshed: dict[str | None, float] = {}
-        """Topic -> when it was last asked for by name (monotonic); None: when all topics were."""
+        """Topic -> when it was last asked for by name (monotonic); None -> when all topics were last asked for."""
 
     def store(self, answer: Any, *, of_all: bool) -> dict[str, int]:
         """Stores a Metadata answer.

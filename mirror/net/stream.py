@@ -101,7 +101,7 @@ class Stream:
         """Called after the responses of one wake-up were delivered. The place to send requests for which they made
         room."""
         self.greeted_at = 0
-        """Bytes that had come when the broker's versions were known; 0 before."""
+        """``bytes_received`` at the moment when the broker's versions were known; 0 before."""
         self.bytes_received = 0
         self._request_timeout_s = request_timeout_s
         self._loop = asyncio.get_running_loop()

@@ -27,7 +27,7 @@ class Leaders:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._unknown_since: dict[tuple[str, int], float] = {}
-        """Partitions that the metadata did not have, each since when (the event loop's time)."""
+        """Partition that is not in the metadata -> since when (the event loop's time)."""
 
     async def find(self, topic: str, index: int, *, until: float, anew: bool = False) -> Leader:
         """Returns a partition's leader.

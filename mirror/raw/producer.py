@@ -50,12 +50,12 @@ class RawProducer:
         self._settings = settings = read_settings(ProducerSettings, config)
         self._policies: dict[str, TopicPolicy] = {}
         self._changed = threading.Condition()
-        """Guards what is below."""
+        """Guards the attributes below."""
         self._outstanding: dict[Future[RecordMetadata], int] = {}
-        """Batches without an answer yet -> their bytes."""
+        """Future of a batch without an answer yet -> bytes of the batch."""
         self._bytes = 0
         self._failed: BaseException | None = None
-        """Why the first batch failed since the last flush()."""
+        """The error of the first batch that has failed since the last flush()."""
         self._closed = False
         options = cluster_options(settings)
 

@@ -38,7 +38,7 @@ class Cause(Enum):
     ACCEPTED = "accepted"
     """A gap without a cause, which the operator has decided to skip."""
     OVERSIZE = "oversize"
-    """A record that fits into no batch that the destination takes, and is passed over (``oversize.record``)."""
+    """A record that does not fit into any batch that the destination accepts, and is left out (``oversize.record``)."""
 
 
 GIVEN_UP = frozenset({Cause.ACCEPTED, Cause.OVERSIZE})
@@ -61,7 +61,7 @@ class RewriteWish(Enum):
     OTHER_CODEC = "other_codec"
     """The flow says how batches are compressed at the destination, and this one has another codec."""
     REBATCHED = "rebatched"
-    """The flow has small batches in a row become larger ones (``mode``)."""
+    """The flow merges consecutive small batches into larger ones (``mode``)."""
 
     @property
     def slug(self) -> str:

@@ -54,7 +54,7 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.dropped = 0
-        """Messages that were not sent because the other side did not read."""
+        """Number of messages that were not sent because the other side did not read."""
 
     @classmethod
     async def open(cls, sock: socket.socket) -> "Channel":

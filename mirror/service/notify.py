@@ -95,7 +95,7 @@ class ServiceManager:
         self._stopping = False
         self._status = ""
         self._report_failed = ""
-        """What was told last of why there is no status."""
+        """The error that was last logged because the status line could not be made."""
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Self:

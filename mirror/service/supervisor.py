@@ -83,7 +83,7 @@ class Supervisor:
         self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
         self._pool: list[Child] = []
-        """The workers that flows share; none if each flow has its own."""
+        """The workers that flows share; empty if each flow has its own."""
         self._retired: set[int] = set()
         """Numbers of workers that no flow needs any more: they stop for good."""
         self._keeping: dict[int, asyncio.Task[None]] = {}
@@ -93,11 +93,11 @@ class Supervisor:
         self.address = ""
         self._failed: Message | None = None
         self._has_begun = False
-        """True once any flow has started: from then on, the service ends only if it is told to."""
+        """True once any flow has started: from then on, the service ends only when it is asked to stop."""
         self._digests = False
         self._drained = True
         self._report_failed = ""
-        """The failure of a report that was told last."""
+        """The failure of a report that was logged last."""
         self._draining = Draining(())
         self.reloading = Reloading(self, manager)
         self._exporting = Exporting(self)

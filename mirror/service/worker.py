@@ -46,7 +46,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._unsafe = False
-        """True after a bug that cannot be attributed to a flow: any of them may hang."""
+        """True after a bug that cannot be attributed to a flow: any flow may hang."""
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pauses = Pauses()
         self._stints = itertools.count(1)

@@ -49,18 +49,18 @@ class Fetching:
         size = settings.fetch_max_bytes + OVERHEAD
         self._pool = FramePool(budget=size, frame_size=size)
         self._cursors: dict[TopicPartition, RawCursor] = {}
-        """In the order of their turns."""
+        """The current cursors, in the order in which they are fetched next."""
         self._answers: deque[tuple[int | None, list[FetchedRecords]]] = deque()
-        """What was not taken yet, each with its broker; None: an error of one partition."""
+        """(broker, its data) of responses that were not taken yet; (None, …): an error of one partition."""
         self._unread: set[int] = set()
-        """Brokers of which an answer was not taken yet."""
+        """Brokers with a response that was not taken yet."""
         self._links: dict[int, RawFetchLink] = {}
         self._wakes: dict[int, asyncio.Event] = {}
-        """Broker -> set when there may be something to ask it for."""
+        """Broker -> event that is set when there may be a partition to fetch from it."""
         self._arrived = asyncio.Event()
-        """Set when something can be taken."""
+        """Set when there is data or an error to take."""
         self._leaderless = asyncio.Event()
-        """Set when a partition may have no leader that is known, or one whose broker is not asked yet."""
+        """Set when the leader of a partition may be unknown, or be a broker for which there is no task yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
         self._told: dict[str, str] = {}

@@ -54,9 +54,9 @@ class BatchBuilder:
         self._size = HEADER_SIZE
         self._base_offset = self._base_timestamp = self._max_timestamp = 0
         self.next_offset = 0
-        """The offset behind its last record, once there is one."""
+        """The offset behind the batch's last record; 0 before the first record."""
         self.count = 0
-        """Records so far."""
+        """Number of records so far."""
 
     def add(self, record: Record) -> bool:
         """Takes the record. Returns False, and takes nothing, if it needs another batch: its offset is not the next

@@ -34,7 +34,7 @@ def read_record(plain: bytes, at: int, header: BatchHeader) -> tuple[Record, int
     end = at + length
     if length < 0 or end > len(plain):
         raise ValueError(f"a record of {length} bytes, where {len(plain) - at} are left")
-    delta, at = read_varint(plain, at + 1)  # behind the attributes, of which none is in use
+    delta, at = read_varint(plain, at + 1)  # behind the attributes, which are not in use
     timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else as_i64(header.base_timestamp + delta)
     offset_delta, at = read_varint(plain, at)
     key, at = _read_sized(plain, at)

@@ -167,7 +167,7 @@ class _Reader:
         self._env = env
         self._nodes = 0
         self.has_anchors = False
-        """Whether a single value has one."""
+        """True if a scalar value has an anchor."""
 
     def value(self, node: Node, path: Path) -> Any:
         self._nodes += 1

@@ -45,11 +45,12 @@ class Attempt:
     def __init__(self, snapshots: Snapshots) -> None:
         """``snapshots``: a new object, for this attempt only."""
         self.ready_at: float | None = None
-        """When it had started: both clusters were reached, and there is something to copy."""
+        """When the attempt became ready (the event loop's time): both clusters were reached, and there is something to
+        copy."""
         self.bug: BaseException | None = None
-        """The first exception that nobody awaited."""
+        """The first exception of a task or callback that nothing awaits."""
         self.running: asyncio.Task[Any] | None = None
-        """The task to cancel if it is told to stop; None: there is something to drain, or nothing runs."""
+        """The task to cancel if the flow has to stop; None: it has to drain instead, or nothing is running."""
         self.relay: Relay | None = None
         self.source: Cluster | None = None
         self.member: Member | None = None
@@ -57,5 +58,5 @@ class Attempt:
         self.watching = Watching()
         self.snapshots = snapshots
         self.drained = True
-        """False if batches were left without an answer, and so many are ``pending``."""
+        """False if batches were left without an answer; ``pending`` is their number."""
         self.pending = 0

@@ -55,13 +55,13 @@ class RunningFlow:
         self.reports = Reports(self.fleet, self.log)
         self.typed_as(commands)
         self.children: dict[int, Child] = {}
-        """Its workers, by number: those that it shares, or its own."""
+        """Number -> worker, for the flow's workers: shared ones, or its own."""
         self.started = False
         """True once its workers were told to join the group: both clusters were reached, with something to copy."""
         self.refused: Message | None = None
-        """The failure that no wait heals, if that is what keeps it from starting."""
+        """The failure that keeps the flow from starting, if waiting does not help."""
         self.impatient: Message | None = None
-        """The first thing that kept it from starting, with ``fail_fast``."""
+        """With ``fail_fast``: the first failure that kept the flow from starting."""
         self.drained = True
         self.pending = 0
         self.leaving = False
@@ -75,7 +75,7 @@ class RunningFlow:
         self._begun_with: Message | None = None
         """The last READY message from before the workers were told to join the group."""
         self._died: set[int] = set()
-        """Numbers of workers in which it has failed at least once: the others do not wait for them."""
+        """Numbers of workers in which the flow has failed at least once: the others do not wait for them."""
         self._waits: dict[str, float] = {}
         """Reason why workers wait -> since when (monotonic). Each is logged once, until no worker waits any more."""
         self._told: dict[str, None] = {}

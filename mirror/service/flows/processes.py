@@ -24,7 +24,7 @@ class WorkerProcesses:
     def __init__(self) -> None:
         self.workers: dict[int, WorkerView] = {}
         self._parted: Counter[str] = Counter()
-        """What flows that were removed had counted of clusters."""
+        """The counters of clusters from flows that were removed."""
 
     def started(self, number: int, pid: int) -> None:
         """Notes that a process of this number was started."""

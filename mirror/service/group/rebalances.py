@@ -33,9 +33,10 @@ class Rebalances:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._revoked_at: bytes | None = None
-        """The seat at the last revocation, if an assignment has to follow at that very seat."""
+        """The group metadata at the last revocation, if an assignment with the same metadata has to follow."""
         self._in_a_row: int | None = None
-        """Assignments since the topics were changed; None: they were not, or the group has rested since."""
+        """Number of assignments since the topics were changed; None: they were not changed, or the group was at rest
+        since."""
         self._assigned_at = 0.0
         self.unfinished = ""
 

@@ -57,11 +57,11 @@ class LogOutlet:
         self._size = 0
         self._thread: threading.Thread | None = None
         self._torn = False
-        """True if the last line was written in part: a newline has to come before the next one."""
+        """True if only a part of the last line was written: the next line has to begin with a newline."""
         self._untold = 0
         self._why = ""
         self.lost = 0
-        """Lines that were not written, since the start."""
+        """Number of lines that were lost since the start."""
 
     def write(self, text: str) -> int:
         """Queues a line; never waits."""

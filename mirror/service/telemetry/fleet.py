@@ -101,7 +101,7 @@ class Fleet:
         self.cluster_ids = ("", "")
         """The ids of source and destination; empty: no worker has reached both yet."""
         self.audit: Look | None = None
-        """The last look at the file of the flow's last audit; None: the configuration names none."""
+        """The last look at the file of the flow's last audit; None: the configuration names no file."""
         self.flow_partitions = 0
         """Number of partitions of the whole flow, on all machines."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
@@ -109,7 +109,7 @@ class Fleet:
         self._forgotten = Totals()
         """Sum of the counts of partitions that were forgotten (``FORGET_S``)."""
         self._away_since: dict[Key, float] = {}
-        """Partitions with an account that no worker here has -> when that was first seen (monotonic)."""
+        """Partition with an account that no worker here has -> when that was first noticed (monotonic)."""
         self._looked_at = 0.0
         self._left_halted: dict[Key, PartitionRow] = {}
         """The last row of each partition that was halted when it was let go here."""

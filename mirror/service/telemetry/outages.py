@@ -26,9 +26,9 @@ class Outages:
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        """Clusters that have ever answered."""
+        """Clusters that have answered at least once."""
         self._lost: dict[str, float] = {}
-        """Clusters that no longer answer -> since when."""
+        """Cluster that no longer answers -> since when."""
 
     def look(self, clusters: Mapping[str, bool], now: float) -> list[ClusterLost | ClusterBack]:
         """Returns what has changed since the last look.

@@ -30,14 +30,15 @@ class Snapshots:
         self._pauses = pauses
         self._numbers = numbers if numbers is not None else itertools.count(1)
         self._stints: dict[Partition, int] = {}
-        """The number of each partition's present stint."""
+        """Partition -> number of its current stint."""
         self._told: dict[Key, PartitionRow] = {}
         self._held: dict[Key, tuple[int, float]] = {}
-        """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
+        """Partition -> the offset behind which an open transaction keeps back records, and since when (seconds since
+        1970)."""
         self._retention_s: dict[str, float] | None = None
-        """What was told of the source's retention; None: nothing."""
+        """The source's retention as last reported; None: not reported yet."""
         self._at_rest: dict[Partition, tuple[Any, ...]] = {}
-        """Quiet partitions, each with all that can change about it while it is quiet, as of the last report."""
+        """Quiet partition -> everything that can change while it is quiet, as of the last report."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
         """Returns a report on the current state, ready for JSON. ``committed``: the group's committed offsets.
@@ -145,7 +146,7 @@ class Snapshots:
             return 0.0
         at, since = self._held.get(key, (-1, 0.0))
         if at != partition.cursor.high_watermark:
-            # The high watermark has moved, so the earlier transaction is decided: this is another one.
+            # The end that consumers see has moved, so the earlier transaction is decided: this is another one.
             since = time.time()
             self._held[key] = (partition.cursor.high_watermark, since)
         return since

@@ -38,7 +38,7 @@ class Watching:
         self.asked: dict[object, PendingRequest] = {}
         """Unanswered requests to either cluster, except those of the data path."""
         self.unreached = Unreached()
-        """Brokers of either cluster that cannot be connected to."""
+        """Brokers of either cluster to which this worker cannot connect."""
         self._reached: dict[str, bool] = {}
         self._pulses: dict[str, tuple[Pulse, asyncio.Task[None]]] = {}
         self._unassigned: int | None = None
@@ -46,7 +46,7 @@ class Watching:
         self._held: Collection[Key] = ()
         """The partitions that this worker has: the relay's own collection, so it is always up to date."""
         self._held_then = 0
-        """The number of these partitions when the group was asked."""
+        """Number of this worker's partitions when the group was last asked."""
 
     def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
         """Returns the counter of the cluster's failed requests. It stays the same object when the cluster is opened

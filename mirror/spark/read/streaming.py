@@ -66,7 +66,7 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._thread: LoopThread | None = None
         self._fetcher: Fetcher | None = None
         self._until: Offsets | None = None
-        """With Trigger.AvailableNow: where the query ends."""
+        """With Trigger.AvailableNow: the offsets at which the query ends."""
         self._latest: Told | None = None
 
     # -- Spark's questions -------------------------------------------------------------------------------------------

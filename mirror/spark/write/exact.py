@@ -71,7 +71,7 @@ class ExactAppender(Appender):
         self._start = -1
         self._known: Sequence[Producer] | None = None
         self._next: Identity | None = None
-        """The identity at ``_next_at``, the log's end as it was read."""
+        """The identity of the next batch at ``_next_at``, the log's end up to which it was read."""
         self._next_at = -1
         self._anew = False
 

@@ -50,11 +50,11 @@ class Runs:
         self._topic = topic
         self._partition = partition
         self._blocks: dict[int, int] = {}
-        """Producer id of rotation 0 -> block."""
+        """Producer id with rotation 0 -> block."""
         self._ids: dict[int, int] = {}
-        """The reverse."""
+        """Block -> producer id with rotation 0."""
         self._near = -1
-        """The block around which all are known."""
+        """The block around which all blocks' ids are in ``_blocks``."""
 
     def identity(self, place: Place) -> Identity:
         """Returns the identity of a batch. Its run has to begin in the same block (``goes_on``)."""

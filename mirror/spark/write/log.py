@@ -93,7 +93,7 @@ class Appender(ABC):
         self._to = at
         self._opened: PartitionLog | None = None
         self._at = -1
-        """The log was read up to here; -1: not yet."""
+        """The offset up to which the log was read; -1: not read yet."""
         self._end = -1
         """The log's end when it was last asked for; -1: not yet."""
         self._found: deque[Found] = deque()

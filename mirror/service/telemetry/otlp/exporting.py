@@ -61,7 +61,7 @@ class Exporting:
         self._began_ns = time.time_ns()
         self._sender: Sender | None = None
         self._failures = 0
-        """Exports that have failed, one after the other, the last one included."""
+        """Number of exports that have failed in a row, including the last one."""
         self._failing_since = 0.0
         self._told_at = 0.0
 
