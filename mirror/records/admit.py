@@ -2,7 +2,7 @@
 
 Pure: a ``Verdict`` follows from a header, the offset that is due, and the topic's ``Terms``. A hole is a range of
 offsets at which a consumer of the source finds no record. It is filled only if it has a cause. A batch that brokers
-would refuse as it is is rewritten, if the terms allow that. Everything else stops the partition with a named reason:
+would refuse as it is gets rewritten, if the terms allow that. Everything else stops the partition with a named reason:
 when in doubt, nothing is copied.
 """
 

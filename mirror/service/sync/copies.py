@@ -19,7 +19,7 @@ from mirror.reasons import ELSEWHERE
 from mirror.service.offsets.translate import NotTranslated, Translator
 
 AT_ONCE = 64
-"""Partitions that are looked at at the same time."""
+"""Number of partitions that are looked at in parallel."""
 
 Key = tuple[str, int]
 
