@@ -83,7 +83,7 @@ class Tokens:
             return self._asked
 
     def token(self) -> Token:
-        """Returns a token that is still valid. May block while a server answers.
+        """Returns the current token, or a new one if that is nearly used up. May block while a server answers.
 
         Raises:
             AuthenticationFailed: there is no token; the message names its source.
