@@ -49,10 +49,11 @@ _LIVE_S = 6.0
 """How long the producers go on once the mirror has caught up with them."""
 
 _WITH_THEM_S = 2.0
-"""The mirror is "with them" if it lags by at most this many seconds of the stream; the lag is seldom exactly 0."""
+"""The mirror counts as caught up with the producers if it lags by at most this many seconds of their stream: the lag is
+seldom exactly 0."""
 
 _ASIDE = " " * 11
-"""Indentation of lines that are no step's own."""
+"""Indentation of lines that do not belong to a step."""
 
 _STALL_S = 60.0
 _LOOK_S = 0.2
@@ -66,7 +67,7 @@ class Options:
     Attributes:
         size: bytes to store at the source, before the producers go on writing.
         keep: leave the clusters up at the end, until Ctrl-C.
-        out: folder that keeps the audit's files; None: they go with all else.
+        out: folder that keeps the audit's files; None: they are removed with everything else.
     """
 
     size: int
@@ -298,7 +299,7 @@ def _is_with_them(daemon: Daemon, lag_records: int) -> bool:
 
 
 def _cost(daemon: Daemon) -> Cost:
-    """Returns the cost of the copy so far, by one worker that has not been killed yet."""
+    """Returns the cost of the copy so far. It must be called before the worker is killed."""
     last = daemon.progress
     assert last is not None
     return Cost(

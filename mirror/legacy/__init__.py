@@ -1,8 +1,9 @@
 """Formats before Kafka 0.11 (magic 0 and 1), read, and converted to and from batches of magic 2 (KIP-283). Pure.
 
-``cut`` says what is in a record set, ``up_convert`` makes batches of it for destinations of today, ``stand_ins``
-batches for everything here that knows nothing else, ``down_convert`` message sets for brokers that take nothing newer.
-Nothing is believed before its checksum was verified, and nothing is decompressed beyond the caller's limit.
+``cut`` yields the entries of a record set. ``up_convert`` makes batches of magic 2 from them, for current brokers;
+``down_convert`` makes message sets, for brokers that accept nothing newer. ``stand_ins`` makes batches that represent
+old messages in those parts of the mirror that only know batches. Every checksum is verified before the content is
+used, and nothing is decompressed beyond the caller's limit.
 """
 
 from mirror.legacy.downward import CHUNK_BYTES, ConvertedChunk, LeftOut, RecordRun, UnsupportedCodec, down_convert

@@ -1,7 +1,7 @@
 """Down-conversion (KIP-283): batches of magic 2 become messages of magic 1 or 0, for brokers that take nothing newer.
 
-It is lazy and comes in chunks, so that memory does not grow with the fetch: what is held is one batch, opened, and one
-chunk.
+Chunks are made lazily, so that memory does not grow with the size of the fetch: at any time, one opened batch and one
+chunk are held.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,12 +28,13 @@ class UnsupportedCodec(NotOpened):
 
 @dataclass(slots=True, kw_only=True)
 class LeftOut:
-    """What an older format has no room for, counted while it is left out.
+    """Counts what a conversion leaves out because the older format cannot hold it.
 
     Attributes:
         control_batches: transaction markers.
-        headers: headers of records. ``headed_records``: the records that had them.
-        timestamps: records that had a timestamp (to magic 0).
+        headers: headers of records.
+        headed_records: the records that had these headers.
+        timestamps: records that had a timestamp (conversion to magic 0).
     """
 
     control_batches: int = 0
@@ -42,7 +43,7 @@ class LeftOut:
     timestamps: int = 0
 
     def count(self, record: Record, magic: int) -> None:
-        """Counts what a message of this magic has no room for."""
+        """Counts what is lost when the record becomes a message of this magic."""
         if record.headers:
             self.headers += len(record.headers)
             self.headed_records += 1
@@ -64,9 +65,9 @@ class ConvertedChunk(NamedTuple):
         messages: a message set: whole messages and wrappers. Empty if nothing was left to convert. A producer sends
             each wrapper in a request of its own
             (``docs/BROKERS.md#kafka-010-stamps-the-first-wrapper-of-a-request``).
-        runs: the offsets of its records, in order, none of which adjoin.
-        next_offset: the source offset behind all that this chunk and those before it stand for, also behind what was
-            left out.
+        runs: the offsets of its records, in order. Runs that adjoin are merged.
+        next_offset: the source offset at which conversion goes on. Everything before it is in this chunk or an earlier
+            one, or was left out.
     """
 
     messages: bytes
@@ -88,9 +89,9 @@ def down_convert(
 
     A compressed batch becomes a wrapper with the same codec (several, if the messages inside would exceed ``most``),
     any other one a message for each record. Keys, values, create times and absolute offsets are kept. Append times
-    become create times, because brokers refuse the other mark from producers. What already is in an old enough format
-    goes as it is, once it has been read and verified. Data of aborted transactions is converted like any other: leave
-    such spans out.
+    become create times, because brokers refuse batches from producers that are marked with append times. An entry whose
+    format is old enough already is passed on unchanged, once it has been read and verified. Data of aborted
+    transactions is converted like any other: the caller leaves such spans out.
 
     Args:
         record_set: one or more whole entries.
@@ -101,11 +102,12 @@ def down_convert(
         chunk_bytes: a chunk is no larger, unless a single message or wrapper is.
         lost: counts what is left out.
 
+    Every error names the offset, and is raised after everything before that offset was yielded.
+
     Raises:
         UnsupportedCodec: a batch with zstd.
         NotOpened: an entry cannot be read.
-        CorruptBatch: as ``entries.cut``; records whose offsets do not go up, or are not the batch's.
-            All of these name the offset, and come after a chunk with what stands before.
+        CorruptBatch: as ``entries.cut``; or the offsets of records do not ascend, or lie outside their batch.
     """
     chunk = _Gathered()
     try:
@@ -122,7 +124,7 @@ def down_convert(
 
 
 class _Piece(NamedTuple):
-    """A message or a wrapper, or nothing but the news that the source's offsets go on at ``next_offset``."""
+    """A message or a wrapper. An empty one says only that the source's offsets go on at ``next_offset``."""
 
     data: bytes
     runs: list[RecordRun]
@@ -137,9 +139,9 @@ class _Gathered:
         self._runs: list[RecordRun] = []
         self._next_offset = 0
         self.size = 0
-        """Bytes so far."""
+        """Bytes of the gathered pieces."""
         self.news = False
-        """True if there is anything to tell since the last chunk."""
+        """True if a piece was added since the last chunk, with data or without."""
 
     def add(self, piece: _Piece) -> None:
         if piece.data:
@@ -169,7 +171,7 @@ def _end(run: RecordRun) -> int:
 
 
 class _Target(NamedTuple):
-    """What is made: messages of this magic, from this offset on, of batches and wrappers up to ``most`` bytes."""
+    """The arguments of ``down_convert`` that concern the messages to make."""
 
     magic: OldMagic
     due: int
@@ -206,7 +208,8 @@ def _of_batch(record_set: memoryview, span: BatchSpan, target: _Target, lost: Le
 
 
 def _going_up(records: Iterator[Record], span: BatchSpan) -> Iterator[Record]:
-    """Verifies what no checksum shows of a producer's mistakes: offsets go up, and stay in the batch."""
+    """Yields the records, and verifies what a producer can get wrong under a right checksum: offsets ascend, and lie
+    within the batch."""
     before = span.header.base_offset - 1
     for record in records:
         if not before < record.offset <= span.last_offset:

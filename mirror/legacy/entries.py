@@ -1,8 +1,8 @@
-"""Cuts a record set that may hold every format there is, and says what each entry is.
+"""Cuts a record set into entries. It may hold several formats: magic 0, 1 and 2.
 
-A partition's log keeps what was written as it was written: behind an upgrade of ``message.format.version``, messages of
-magic 0 or 1 are followed by those of magic 1, and those by batches of magic 2. An entry of magic 0 or 1 is one message
-on its own, or a *wrapper*: a message whose value is a compressed set of messages.
+A partition's log keeps everything in the format in which it was written. So after upgrades of
+``message.format.version``, messages of magic 0 are followed by those of magic 1, and these by batches of magic 2. An
+entry of magic 0 or 1 is a message on its own, or a *wrapper*: a message whose value is a compressed set of messages.
 
 Layout of a message (KIP-31, KIP-32; magic 0 has no timestamp), big-endian::
 
@@ -74,7 +74,7 @@ class LegacySpan(NamedTuple):
 
     @property
     def stored(self) -> StoredMessages:
-        """What a batch says that stands for it."""
+        """The description of this message that its stand-in carries."""
         return StoredMessages(self.crc, self.magic, self.size)
 
     @property
@@ -106,12 +106,12 @@ def cut(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator
 
     A partial entry at the end, and KIP-283's filler, are left out, as ``records.scan`` does.
 
-    The checksum does not cover an entry's offset (nor, in magic 2, its length and leader epoch). What can be told here
-    is that offsets go up; whether a gap between two entries has a cause is for the caller to find out.
+    The checksum does not cover an entry's offset (nor, in magic 2, its length and leader epoch). Here it is verified
+    only that offsets ascend; whether a gap between two entries has a cause is for the caller to find out.
 
     Raises:
-        CorruptBatch: an impossible size or magic, a checksum that does not match, or offsets that do not go up. It
-            names the offset, and comes when the iteration gets there: the entries before it were good.
+        CorruptBatch: an impossible size or magic, a checksum that does not match, or offsets that do not ascend. It
+            names the offset, and is raised after the entries before it were yielded.
     """
     before = NOT_SEEN
     for place in scan(record_set, at, end):
@@ -134,14 +134,15 @@ def cut(record_set: memoryview, at: int = 0, end: int | None = None) -> Iterator
 
 
 def named(span: Span) -> str:
-    """Returns what an entry is called in messages."""
+    """Returns the entry's name for error messages, such as "the batch at offset 7"."""
     if isinstance(span, BatchSpan):
         return f"the batch at offset {span.header.base_offset}"
     return f"the {'wrapper' if span.is_wrapper else 'message'} of magic {span.magic} at offset {span.last_offset}"
 
 
 def span_at(record_set: memoryview, at: int, size: int) -> Span:
-    """Returns the entry at ``at``, whose size and magic are those of ``records.scan``. Nothing else is verified."""
+    """Returns the entry at byte ``at``. Its size and magic must have been checked by ``records.scan``; nothing else is
+    verified."""
     magic = record_set[at + MAGIC_AT]
     if magic == MAGIC:
         return BatchSpan(at, size, BatchHeader.read(record_set, at))
@@ -154,14 +155,14 @@ def span_at(record_set: memoryview, at: int, size: int) -> Span:
 
 
 def first_offset_at(record_set: memoryview, at: int, end: int, *, old: bool) -> int:
-    """Returns the first offset of the entry at ``at``, of any format, whole or cut off. ``NOT_SEEN`` if that does not
-    show: a wrapper's header does not say, and only KIP-283's filler has none.
+    """Returns the first offset of the entry at byte ``at``, of any format, whole or cut off. ``NOT_SEEN`` if it cannot
+    be read: a wrapper's header does not have it, and KIP-283's filler has none.
 
     Args:
         record_set: the record set.
         at: where the entry begins.
         end: where the record set ends.
-        old: the entry before it is of magic 0 or 1, so that this one may be as well, where its magic is cut off.
+        old: True if the entry before it is of magic 0 or 1. This one may then be a wrapper if its magic is cut off.
     """
     if end - at > _ATTRIBUTES_AT:
         if record_set[at + MAGIC_AT] != MAGIC and record_set[at + _ATTRIBUTES_AT] & CODEC_MASK:

@@ -21,11 +21,11 @@ def with_right_checksum(frame: bytes, where: str) -> bytes:
     """Returns the frame as an lz4 library reads it, whatever header checksum it has.
 
     Args:
-        frame: of a wrapper of magic 0, whose own checksum has been verified.
-        where: what it belongs to, as messages begin.
+        frame: the value of a wrapper of magic 0. The wrapper's own checksum has been verified.
+        where: what it belongs to, with which error messages begin ("the wrapper of magic 0 at offset 7").
 
     Raises:
-        NotOpened: it does not begin as a frame.
+        NotOpened: the bytes are no lz4 frame.
     """
     at = _checksum_at(frame)
     if not at:
@@ -40,7 +40,7 @@ def with_old_checksum(frame: bytes) -> bytes:
 
 
 def _checksum_at(frame: bytes) -> int:
-    """Returns the checksum's position, or 0 if this is no frame."""
+    """Returns the position of the header's checksum, or 0 if the bytes are no lz4 frame."""
     if len(frame) <= _SHORT or not frame.startswith(FRAME_MAGIC):
         return 0
     at = _LONG if frame[_FLAGS_AT] & _HAS_CONTENT_SIZE else _SHORT
@@ -52,8 +52,8 @@ def _with(frame: bytes, at: int, hashed: int) -> bytes:
 
 
 def xxh32(data: bytes) -> int:
-    """Returns the xxHash (32 bits, seed 0) of less than 16 bytes, which is all that a header has. The xxhash library is
-    a matter of the audit's installation, not of the daemon's."""
+    """Returns the xxHash (32 bits, seed 0) of less than 16 bytes: a header has no more. The xxhash library is installed
+    only with the audit, not with the daemon."""
     assert len(data) < 16, len(data)
     state = _PRIME_5 + len(data)
     whole = len(data) & ~3

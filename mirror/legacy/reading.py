@@ -1,8 +1,8 @@
 """Reads the records of a message of magic 0 or 1, and those inside a wrapper.
 
-By hand, not by kafka-python's ``LegacyRecordBatch``: that one decompresses without a limit, does not verify the
-checksums of messages inside a wrapper, slices by sizes that it has not checked (a key of -5 bytes, an entry of -12, on
-which it never ends), and needs one more library for lz4 in magic 0.
+kafka-python's ``LegacyRecordBatch`` is not used: it decompresses without a limit, does not verify the checksums of
+messages inside a wrapper, slices by sizes that it has not checked (a key of -5 bytes; an entry of -12 bytes is an
+endless loop), and needs one more library for lz4 in magic 0.
 """
 
 import struct
@@ -18,9 +18,9 @@ from mirror.records.scan import Remainder, scan, tail
 _SIZE = struct.Struct(">i")
 _NULL = -1
 CODECS = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4})
-"""Those that messages of magic 0 and 1 can have."""
+"""The codecs that messages of magic 0 and 1 can have."""
 _KNOWN_ATTRIBUTES = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME)
-"""By magic."""
+"""The attribute bits that are defined in magic 0 and in magic 1."""
 
 
 def messages(record_set: memoryview, span: LegacySpan, *, most: int) -> Iterator[Record]:
@@ -37,8 +37,8 @@ def messages(record_set: memoryview, span: LegacySpan, *, most: int) -> Iterator
         most: limit for the decompressed messages in bytes.
 
     Raises:
-        NotOpened: damaged, larger than ``most``, an unknown attribute, or no library for its codec. Before anything is
-            returned.
+        NotOpened: damaged, larger than ``most``, an unknown attribute, or no library for its codec. It is raised by the
+            call, not while iterating.
     """
     where = named(span)
     _check_attributes(span, where)
@@ -54,11 +54,11 @@ def messages(record_set: memoryview, span: LegacySpan, *, most: int) -> Iterator
 
 
 def in_order(record_set: memoryview, span: LegacySpan, *, most: int, before: int) -> Iterator[Record]:
-    """Returns the records of one entry. They must all stand behind the offset ``before``.
+    """Returns the records of one entry, as ``messages`` does. Their offsets must all be above ``before``.
 
     Raises:
-        NotOpened: as ``messages``; before anything is returned.
-        CorruptBatch: the first of them does not stand behind that offset; likewise.
+        NotOpened: as ``messages``.
+        CorruptBatch: the first offset is not above ``before``. It is raised by the call, too.
     """
     records = messages(record_set, span, most=most)
     first = next(records)
@@ -73,7 +73,7 @@ def _with(first: Record, rest: Iterator[Record]) -> Iterator[Record]:
 
 
 def _verified(inside: memoryview, span: LegacySpan, where: str) -> int:
-    """Verifies the messages in a wrapper. Returns the offset from which theirs count."""
+    """Verifies the messages in a wrapper. Returns the offset to which the offsets inside are added."""
     last = None
     try:
         for inner in cut(inside):
@@ -117,7 +117,7 @@ def _check_attributes(span: LegacySpan, where: str) -> None:
 
 
 def _key_and_value(record_set: memoryview, span: LegacySpan, where: str) -> tuple[bytes | None, bytes | None]:
-    """Returns what stands behind the header: a key and a value, and nothing more."""
+    """Returns the message's key and value. Nothing may stand behind them."""
     end = span.at + span.size
     key, at = _sized(record_set, span.at + (HEADER_1 if span.magic else HEADER_0).size, end, where)
     value, at = _sized(record_set, at, end, where)
@@ -127,7 +127,7 @@ def _key_and_value(record_set: memoryview, span: LegacySpan, where: str) -> tupl
 
 
 def _sized(record_set: memoryview, at: int, end: int, where: str) -> tuple[bytes | None, int]:
-    """Returns the bytes at ``at``, which stand behind their size, and the position behind them."""
+    """Returns the bytes whose size stands at ``at`` (None: null), and the position behind them."""
     start = at + _SIZE.size
     if start > end:
         raise NotOpened(f"{where} ends before the size of its key or value")

@@ -1,12 +1,12 @@
-"""Up-conversion: what stands in magic 0 and 1 becomes batches of magic 2, which every destination from 0.11 on takes.
+"""Up-conversion: messages of magic 0 and 1 become batches of magic 2, which every broker from Kafka 0.11 on accepts.
 
-A wrapper becomes a batch with the same codec. Messages on their own are gathered, because a batch each would cost 61
-bytes and a request each. Where offsets have gaps, a batch ends: brokers take only dense ones, and a hole is filled
-between them.
+A wrapper becomes a batch with the same codec. Messages on their own are gathered into batches: a batch for each would
+cost 61 bytes and a request. A batch ends where offsets have a gap: brokers accept only dense ones, and the hole between
+them is filled.
 
-``stand_ins`` makes batches that nobody sends as they are. They let everything that knows batches work with old
-messages: one for each wrapper, holes and all. Their producer fields say what they stand for
-(``records.header.StoredMessages``).
+``stand_ins`` makes batches that are never sent as they are. They represent old messages in code that only knows
+batches. There is one for each wrapper, and it has the wrapper's holes. The producer fields of a stand-in describe the
+stored messages (``records.header.StoredMessages``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,13 +23,13 @@ GATHERED_BYTES = 128 << 10
 """How much is gathered by default: eight times a producer's default batch."""
 GATHERED_RECORDS = 10_000
 AT_A_TIME = 20_000
-"""Messages that are made into stand-ins at a time, about: a tenth of a second."""
+"""About how many messages are made into stand-ins at a time. It takes a tenth of a second."""
 MOST_WRAPPED = 64 << 20
-"""Limit for what a wrapper holds, in bytes: a megabyte of zeros that were compressed can be a gigabyte."""
+"""Limit for the decompressed messages of a wrapper in bytes: a megabyte of compressed zeros can be a gigabyte."""
 
 
 class Converted(NamedTuple):
-    """A dense batch that was made of messages. ``batch``: its bytes; ``header``: as they begin."""
+    """A dense batch that was made of messages. ``batch``: all of its bytes; ``header``: its first 61 bytes, parsed."""
 
     batch: bytes
     header: BatchHeader
@@ -41,8 +41,8 @@ class StandIns(NamedTuple):
     Attributes:
         batches: their bytes, in order.
         stop: the byte behind the last message that they stand for, or that was left out.
-        more: True if there may be others behind that. They are too many for now.
-        wrong: why there is none for the message at ``stop``; None: nothing is wrong there, as far as was seen.
+        more: True if old messages may follow at ``stop``: the limit ``at_a_time`` was reached.
+        wrong: the error for which the message at ``stop`` has no stand-in; None: no error was found.
     """
 
     batches: list[bytes]
@@ -60,12 +60,13 @@ def up_convert(
     gathered_bytes: int = GATHERED_BYTES,
     gathered_records: int = GATHERED_RECORDS,
 ) -> Iterator[BatchSpan | Converted]:
-    """Yields a record set's contents as batches of magic 2, in order: those that are there as they are, and dense ones
-    made of what is in an older format.
+    """Yields a record set's contents as batches of magic 2, in order. Batches of magic 2 in it are yielded unchanged;
+    messages of older formats become dense batches.
 
     Keys, values, timestamps and absolute offsets are kept. A message of magic 0 has no timestamp, so its record has -1.
-    Append times stay the records' timestamps, but the batches are marked as having create times: a broker refuses the
-    other mark, or ignores it and shows the producers' times. A batch has no producer id (-1, -1, -1).
+    Append times stay the records' timestamps, but the batches are marked as having create times: a broker refuses a
+    batch that is marked with append times, or ignores the mark and shows the producers' times. A batch has no producer
+    id (-1, -1, -1).
 
     Args:
         record_set: one or more whole entries.
@@ -76,8 +77,9 @@ def up_convert(
         gathered_records: limit for the number of records of such a batch.
 
     Raises:
-        NotOpened: an entry cannot be read, with its offset. What stands before it was yielded.
-        CorruptBatch: as ``entries.cut``; a wrapper whose first offset is not behind the entry before it. Likewise.
+        NotOpened: an entry cannot be read. The error names its offset; everything before it was yielded.
+        CorruptBatch: as ``entries.cut``; or the first offset in a wrapper is not above the entry before it. Everything
+            before it was yielded.
     """
     gathering = _Gathering(gathered_bytes, gathered_records)
     before = NOT_SEEN
@@ -114,21 +116,21 @@ def stand_ins(
     gathered_records: int = GATHERED_RECORDS,
     at_a_time: int | None = None,
 ) -> StandIns:
-    """Returns batches that stand for the old messages from byte ``at`` on, up to the first batch of magic 2, a message
-    that is cut off, or one that is wrong.
+    """Returns batches that stand for the old messages from byte ``at`` on. They end before the first batch of magic 2,
+    message that is cut off, or message that is wrong.
 
-    Every wrapper has one of its own, with its codec and its last offset; offsets may be missing inside. The same
-    wrapper gives the same bytes as long as the libraries that compress are the same. Messages on their own are
-    gathered, as ``up_convert`` does. Their checksums were verified, and their offsets rise.
+    Every wrapper has a stand-in of its own, with the wrapper's codec and last offset; offsets may be missing inside.
+    The same wrapper gives the same bytes as long as the compression libraries are the same. Messages on their own are
+    gathered, as ``up_convert`` does. All checksums were verified, and offsets ascend.
 
     Args:
-        record_set: it may hold other things as well.
-        at: where the first message begins.
-        end: where the record set ends; None: at its end.
+        record_set: the record set; it may hold batches of magic 2 as well.
+        at: the byte at which the first message begins.
+        end: the byte at which the record set ends; None: the end of ``record_set``.
         due: messages and wrappers that lie before this offset are left out.
         most: limit for the decompressed messages of a wrapper in bytes.
         gathered_records: limit for the number of messages on their own that one batch stands for.
-        at_a_time: behind so many messages it ends; the wrapper that reaches it is taken whole. None: no limit.
+        at_a_time: stop after this many messages; the wrapper that reaches the limit is taken whole. None: no limit.
     """
     made, messages = list[bytes](), 0
     gathering = _Gathering(GATHERED_BYTES, gathered_records)
@@ -181,7 +183,7 @@ def _converted(batch: bytes) -> Converted:
 
 
 class _Gathering:
-    """Messages on their own, of one magic and without gaps, that become one batch."""
+    """Gathers messages on their own, of one magic and without gaps, into a batch."""
 
     def __init__(self, most_bytes: int, most_records: int) -> None:
         self._most_bytes = most_bytes
@@ -191,8 +193,8 @@ class _Gathering:
         self._producer = NO_PRODUCER
 
     def take(self, record: Record, magic: int, producer: tuple[int, int, int] = NO_PRODUCER) -> Iterator[Converted]:
-        """Takes a record. Yields the batch that it does not belong to any more, if there is one. ``producer``: what the
-        batch says of its own, if this is its last record."""
+        """Takes a record. If it does not fit into the batch so far, that batch is yielded first. ``producer``: the
+        producer fields of the batch, if this becomes its last record."""
         if magic != self._magic or not self._builder.add(record):
             yield from self.end()
             self._builder.add(record)

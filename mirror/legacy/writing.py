@@ -1,7 +1,7 @@
 """Writes messages of magic 0 and 1, and wrappers around them.
 
-By hand, not by kafka-python's ``LegacyRecordBatchBuilder``: its wrappers have offset and timestamp 0, its gzip has the
-time of day in it, and its lz4 in magic 0 needs one more library.
+kafka-python's ``LegacyRecordBatchBuilder`` is not used: its wrappers have offset and timestamp 0, its gzip output
+contains the time of day, and its lz4 in magic 0 needs one more library.
 """
 
 import struct
@@ -23,8 +23,8 @@ def message(magic: int, record: Record, *, offset: int | None = None) -> bytes:
 
     Args:
         magic: 0 or 1.
-        record: with its absolute offset.
-        offset: the one to write, if another (inside a wrapper of magic 1).
+        record: the record, with its absolute offset.
+        offset: the offset to write instead (a relative one, inside a wrapper of magic 1); None: the record's own.
     """
     return _message(
         magic, record.offset if offset is None else offset, Codec.NONE, record.timestamp, record.key, record.value
@@ -50,7 +50,7 @@ class WrapperBuilder:
         self._max_timestamp = NO_TIMESTAMP
 
     def add(self, record: Record) -> bool:
-        """Takes a record, whose offset is above those before. False if there is no room for it."""
+        """Takes a record, whose offset must be above those before it. Returns False if there is no room for it."""
         first = record.offset if not self._inside else self._first_offset
         # Magic 1 counts from the first message inside (KIP-31), magic 0 has absolute offsets.
         inner = message(self._magic, record, offset=record.offset - first if self._magic else record.offset)

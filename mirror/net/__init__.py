@@ -1,4 +1,4 @@
-"""The only sockets: connections, receive buffers, and a cluster's brokers and leaders."""
+"""Everything that opens sockets to brokers: connections, receive buffers, and a cluster's brokers and leaders."""
 
 import importlib.util
 import sys

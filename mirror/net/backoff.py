@@ -4,7 +4,7 @@ import random
 
 
 class Backoff:
-    """``next_s()`` grows from ``least_ms`` to ``most_ms`` (reconnect.backoff.ms and .max.ms)."""
+    """Waits that grow from ``least_ms`` to ``most_ms`` (reconnect.backoff.ms and reconnect.backoff.max.ms)."""
 
     __slots__ = ("_least_s", "_most_s", "_tries")
 
@@ -19,7 +19,8 @@ class Backoff:
         return self._tries
 
     def next_s(self) -> float:
-        """Returns the seconds to wait now: doubled at each try, varied by up to 20 % either way."""
+        """Counts a failure. Returns the seconds to wait before the next try: doubled at each failure, and varied by up
+        to 20 % either way."""
         wait_s: float = min(self._most_s, self._least_s * 2 ** min(self._tries, 30))
         self._tries += 1
         return wait_s * random.uniform(0.8, 1.2)

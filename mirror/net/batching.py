@@ -13,7 +13,7 @@ from mirror.net.errors import ConnectionLost, NetworkError
 
 
 class PlacedItem(Protocol):
-    """An item of a shared request. A request takes only one item per ``place``, as brokers demand."""
+    """An item of a shared request. A request has only one item per ``place``, as brokers demand."""
 
     @property
     def place(self) -> Hashable:
@@ -28,12 +28,12 @@ concerns all of them."""
 
 
 class Batcher(Generic[Item, Answer]):
-    """Calls of one kind to one broker. One request at a time.
+    """Combines calls of one kind to one broker into requests. One request is under way at a time.
 
     Args:
-        send: exchanges one request.
-        most: largest weight of a request; an item that weighs more goes alone.
-        weigh: returns the weight of an item; 1 if not given.
+        send: sends a request and returns its answers.
+        most: limit for the sum of the weights in a request; an item that weighs more goes alone.
+        weigh: returns the weight of an item; by default 1.
     """
 
     def __init__(self, send: Send[Item, Answer], *, most: int, weigh: Callable[[Item], int] = lambda _: 1) -> None:
@@ -45,8 +45,8 @@ class Batcher(Generic[Item, Answer]):
         self._closed: NetworkError | None = None
 
     async def ask(self, item: Item) -> Answer:
-        """Returns the answer for one item. The item of a caller that is cancelled before its request was sent is not
-        asked for.
+        """Returns the answer for one item. If the caller is cancelled before the request is sent, the item is left out
+        of it.
 
         Raises:
             NetworkError: the request failed, or the answer for this item is an error.
@@ -75,7 +75,8 @@ class Batcher(Generic[Item, Answer]):
             self._task = None
 
     def _take(self) -> list[tuple[Item, "asyncio.Future[Answer]"]]:
-        """Returns the next request's items, the oldest first. A second item of a place waits for a later request."""
+        """Takes the next request's items from the queue, the oldest first. A second item of a place waits for a later
+        request."""
         taken: list[tuple[Item, asyncio.Future[Answer]]] = []
         places: set[Hashable] = set()
         later: list[tuple[Item, asyncio.Future[Answer]]] = []

@@ -20,19 +20,20 @@ COPY_SHARE = 16
 
 
 class Buffer:
-    """Memory of a fixed size. The kernel has only provided the ``touched`` bytes, those that were ever written."""
+    """Memory of a fixed size. Only the ``touched`` bytes, those that were written at least once, are backed by the
+    kernel."""
 
     __slots__ = ("memory", "touched")
 
     def __init__(self, size: int) -> None:
-        # Not from the allocator, which may keep freed memory: a map goes back to the kernel with its last slice.
+        # The allocator may keep freed memory. A map goes back to the kernel when its last slice is released.
         self.memory = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.touched = 0
 
 
 class Frame:
-    """A whole response, or a copy of parts of responses. The caller that made it holds it once. ``body`` is valid until
-    each holder has called ``release``."""
+    """A buffer with a whole response, or a copy of parts of responses. It is counted how many holders it has; at first
+    one, the caller that made it. ``body`` is valid until each holder has called ``release``."""
 
     __slots__ = ("_pool", "body", "buffer", "holders", "is_copy")
 
@@ -44,11 +45,11 @@ class Frame:
         self.holders = 1
 
     def hold(self) -> None:
-        """Adds a holder, which needs the bytes."""
+        """Adds a holder: the bytes stay until it has called ``release``."""
         self.holders += 1
 
     def beside(self, pieces: Sequence[bytes]) -> "Frame":
-        """Returns a frame of the same pool with these bytes, one behind the other."""
+        """Returns a new frame of the same pool with a copy of these bytes, concatenated."""
         return self._pool.copy(pieces)
 
     def release(self) -> None:
@@ -59,16 +60,16 @@ class Frame:
 
 
 class FramePool:
-    """Frames of at most ``frame_size`` bytes within ``budget`` bytes. A larger answer (an oversize first batch, KIP-74:
-    it must make progress) gets a buffer of its own, which counts until it is released.
+    """A pool of frames of at most ``frame_size`` bytes each and ``budget`` bytes together. A larger response (with an
+    oversize first batch, KIP-74: there must be progress) gets a buffer of its own, which counts until it is released.
 
-    A reservation is as large as the answer that was asked for, a frame as large as the answer that came. Free buffers
-    keep the memory that they touched. The kernel gets it back as soon as all buffers together, free or not, have
+    A reservation has the size of the response that was asked for, a frame that of the response that came. Free buffers
+    keep the memory that they touched. It goes back to the kernel as soon as all buffers together, free or not, have
     touched more than the budget.
     """
 
     def __init__(self, *, budget: int, frame_size: int, most_budget: int = 0) -> None:
-        """``most_budget``: up to which the budget may grow (``lend``)."""
+        """``most_budget``: limit up to which the budget may grow (``lend``), in bytes."""
         self.budget = self._own = budget
         self._most = most_budget
         self._loans: dict[object, int] = {}
@@ -80,7 +81,7 @@ class FramePool:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._waking = False
         self.grants = 0
-        """Reservations so far."""
+        """Number of reservations so far."""
 
     @property
     def used(self) -> int:
@@ -89,7 +90,7 @@ class FramePool:
 
     @property
     def room(self) -> int:
-        """Bytes that are neither reserved nor held; all, if nothing is."""
+        """Bytes that are neither reserved nor held."""
         return max(0, self.budget - self._used)
 
     @property
@@ -99,8 +100,8 @@ class FramePool:
 
     @property
     def copy_room(self) -> int:
-        """Bytes that the next caller may copy out of its frames. 0 if copies use their whole share: what is not copied
-        is fetched again."""
+        """Bytes that the next caller should copy at most. 0 if copies use their whole share: callers then drop data and
+        fetch it again."""
         return max(0, self.budget // COPIES_SHARE - self._copied) // COPY_SHARE
 
     @property
@@ -109,25 +110,26 @@ class FramePool:
         return self._touched
 
     def lend(self, borrower: object, size: int) -> None:
-        """Makes the budget larger by ``size`` bytes for as long as the borrower has them; 0: it gives back all that it
-        has. All loans together make it no larger than ``most_budget``."""
+        """Raises the budget by ``size`` bytes until this borrower's next call, which replaces its loan; 0 ends the
+        loan. All loans together raise the budget to at most ``most_budget``."""
         self._loans[borrower] = size
         self.budget = max(self._own, min(self._own + sum(self._loans.values()), self._most))
         self._trim()
         self._wake()
 
     def reserve(self, size: int, *, spare: int = 0, urgent: bool = False) -> bool:
-        """Reserves room for an answer; ``take`` or ``cancel`` must follow. See ``when_room`` for what to do if not.
+        """Reserves room for a response; ``take`` or ``cancel`` must follow. If there is none, ``when_room`` waits for
+        it.
 
         When nothing else is in use, a reservation of any size has room, so that there is progress.
 
         Args:
-            size: bytes.
-            spare: bytes that have to be left for others.
-            urgent: it does not queue behind others that wait for room.
+            size: bytes to reserve.
+            spare: bytes that must be left for others.
+            urgent: the reservation does not queue behind other callers that wait for room.
 
         Returns:
-            False if there is no room, or others wait for it.
+            False if there is no room, or other callers wait for room.
         """
         if not self._has_room(size + spare) or (self._waiting and not self._waking and not urgent):
             return False
@@ -136,12 +138,13 @@ class FramePool:
         return True
 
     def cancel(self, size: int) -> None:
-        """Gives up a reservation: the answer will not come."""
+        """Gives up a reservation of ``size`` bytes: the response will not come."""
         self._used -= size
         self._wake()
 
     def take(self, size: int, *, reserved: int = 0) -> Frame:
-        """Returns the frame for an answer of ``size`` bytes, for which ``reserved`` bytes of room were reserved."""
+        """Returns the frame for a response of ``size`` bytes, and ends the reservation of ``reserved`` bytes that was
+        made for it."""
         if size <= self.frame_size:
             buffer = self._take_free(size)
         else:
@@ -156,8 +159,8 @@ class FramePool:
         return frame
 
     def copy(self, pieces: Sequence[memoryview | bytes | bytearray]) -> Frame:
-        """Copies these bytes to a frame of their own size, so that the frames in which they lie can go back. Never
-        refused, because it makes room. ``copy_room`` says how many bytes a caller should copy at most."""
+        """Copies these bytes to a frame of exactly their size, so that the frames they lie in can be released. It is
+        never refused, because it makes room. ``copy_room`` says how many bytes a caller should copy at most."""
         size = sum(map(len, pieces))
         frame = Frame(self, Buffer(size), size, is_copy=True)
         at = 0
@@ -172,7 +175,7 @@ class FramePool:
         return frame
 
     def give_back(self, frame: Frame) -> None:
-        """Takes a frame back. Called by the frame, when its last holder releases it."""
+        """Takes a frame back. Only for ``Frame``, which calls it when its last holder releases it."""
         self._used -= len(frame.body)
         if frame.is_copy:
             self._copied -= len(frame.body)
@@ -184,8 +187,8 @@ class FramePool:
         self._wake()
 
     def when_room(self, size: int, wake: Callable[[], None], *, urgent: bool = False) -> None:
-        """Calls ``wake`` once when there is room for ``size`` bytes, in the order of the calls; ``urgent``: before all
-        others, who may wait for more."""
+        """Calls ``wake`` once when there is room for ``size`` bytes. Callers are woken in the order of their calls;
+        an ``urgent`` one is woken before all others, even if they came first."""
         (self._waiting.appendleft if urgent else self._waiting.append)((size, wake))
 
     @property
@@ -194,7 +197,7 @@ class FramePool:
         return bool(self._waiting)
 
     def ask_again(self) -> None:
-        """Wakes all callers that wait, without regard to the size that they asked for: smaller sizes may have room."""
+        """Wakes all callers that wait, whatever size they asked for, so that they may ask again for less."""
         waiting, self._waiting = self._waiting, deque()
         self._waking = True
         try:
@@ -207,8 +210,9 @@ class FramePool:
         return not self._used or self._used + size <= self.budget
 
     def _take_free(self, size: int) -> Buffer:
-        """Returns the free buffer that touched least of those that touched enough, else the one that touched most. Of
-        equal ones it is the last that came back, which is still warm in the cache. A new one if none is free."""
+        """Returns a free buffer, or a new one if none is free. Of the free buffers with at least ``size`` touched
+        bytes, it is the one with the fewest; without such, the one with the most. Of equal ones, it is the last that
+        came back, which is still in the CPU's cache."""
         if not self._free:
             return Buffer(self.frame_size)
         enough = [buffer for buffer in self._free if buffer.touched >= size]
@@ -221,7 +225,8 @@ class FramePool:
             self._touched -= self._free.pop(0).touched
 
     def _wake(self) -> None:
-        """Wakes callers while there is room. One that is woken may not need it any more, so the next one is woken."""
+        """Wakes callers while there is room. A woken caller may not need the room any more; then the next one is
+        woken."""
         if self._waking:
             return
         self._waking = True

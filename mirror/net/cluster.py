@@ -1,9 +1,9 @@
-"""A cluster as a client sees it: what its brokers say of it (``net.metadata``), and a control connection to each.
+"""A cluster as a client sees it: its metadata (``net.metadata``), and control connections to each broker.
 
-Metadata requests never create topics. Data connections are dialled by their users (``dial``). Requests that are not
-hot go through ``call``, on one connection per broker that is opened again when it is gone. Requests that a broker
-answers only when its followers are up to date (markers, filler, deletions) have a second connection, so that others do
-not wait behind them.
+Metadata requests never create topics. Data connections are opened by their users (``dial``). Requests off the data path
+go through ``call``, on one connection per broker, which is opened again when it was lost. Requests that a broker
+answers only when its followers are up to date (markers, filler, deletions) have connections of their own (``Use``), so
+that others do not wait behind them.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Cluster(Metadata):
         super().__init__(name)
         self.options = options
         self.errors: Counter[tuple[str, str]] = Counter() if errors is None else errors
-        """Requests that failed, and error codes in answers, by API and stable name."""
+        """Number of failed requests, and of error codes in answers, by (API, the error's stable name)."""
         self.durations = RequestDurations() if durations is None else durations
         """How long answered requests took."""
         self.asked: dict[object, PendingRequest] = {} if asked is None else asked
@@ -65,10 +65,10 @@ class Cluster(Metadata):
         """The brokers to which no connection could be made."""
         self._open: list[Connection] = []
         self._received_before = 0
-        """Bytes that the connections received that are closed by now."""
+        """Bytes received on connections that are closed by now."""
         self._control: dict[int, Connection] = {}
         self._others: dict[tuple[int, Use], Connection] = {}
-        """Those for any use but ``ASKING``."""
+        """Control connections for uses other than ``ASKING``."""
         self._dialling: dict[tuple[int, Use], asyncio.Task[Connection]] = {}
         self._batchers: dict[Hashable, Batcher[Any, Any]] = {}
 
@@ -86,12 +86,12 @@ class Cluster(Metadata):
         """Connects to the cluster and learns its id and brokers.
 
         Args:
-            name: its alias.
-            options: how to reach it.
-            errors: counts failed requests.
-            durations: counts how long answered ones took.
-            asked: gets the requests without an answer yet.
-            unreached: gets the brokers to which no connection can be made.
+            name: the cluster's alias in the config.
+            options: how to reach the cluster.
+            errors: counts failed requests, by (API, error slug).
+            durations: counts how long answered requests took.
+            asked: holds the requests without an answer yet, for as long as they are under way.
+            unreached: holds the brokers to which no connection can be made.
 
         Raises:
             Unreachable: no bootstrap address answered; the message has each address and why.
@@ -105,7 +105,7 @@ class Cluster(Metadata):
         return cluster
 
     async def close(self) -> None:
-        """Closes the control connections. Calls that wait fail. Dialled connections are their users' to close."""
+        """Closes the control connections; calls under way fail. Connections from ``dial`` are closed by their users."""
         for batcher in self._batchers.values():
             batcher.close(ConnectionLost(f"cluster {self.name}: closed"))
         self._batchers.clear()
@@ -139,8 +139,8 @@ class Cluster(Metadata):
         self.errors[api, error] += 1
 
     async def check_denied(self, topics: Iterable[str]) -> None:
-        """Asks for topics by name: ``denied`` then says which of them may not be described. The list of all topics
-        leaves these out. Nothing else of the answer is stored.
+        """Asks for topics by name, and updates ``denied``: those of them that the mirror may not describe. (The list of
+        all topics leaves such topics out.) Nothing else of the answer is stored.
 
         Raises:
             NetworkError: no broker answers.
@@ -169,16 +169,16 @@ class Cluster(Metadata):
     async def _metadata(self, topics: Iterable[str] | None) -> Any:
         """Asks any broker for metadata; raises as ``refresh``.
 
-        A broker may ask its clients to begin with the bootstrap servers again (KIP-1102), and another cluster's brokers
-        may have the addresses of brokers that have moved. Then the bootstrap servers are asked, resolved again, and no
-        connection made before is used on.
+        A broker may ask its clients to start again from the bootstrap servers (KIP-1102), and brokers of another
+        cluster may have taken over the addresses of brokers that have moved. Then all connections are closed, and the
+        bootstrap servers are resolved and asked again.
         """
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         connection = await self.control_of_any()
         answer = await connection.call(request)
         if code_of(answer) == ErrorCode.REBOOTSTRAP_REQUIRED or self.is_strange(cluster_id_of(answer)):
-            if not connection.closed:  # else another task has begun anew
+            if not connection.closed:  # otherwise another task has already started again
                 self._disconnect()
             answer = await (await self._connection_by_bootstrap()).call(request)
         if code_of(answer):
@@ -206,6 +206,12 @@ class Cluster(Metadata):
     ) -> Connection:
         """Opens a new connection to a broker, for the caller's own use.
 
+        Args:
+            node_id: the broker.
+            options: settings of the connection; None: those of the cluster.
+            read_ahead: see ``Stream``.
+            allocate: see ``Stream.receive_into``.
+
         Raises:
             NetworkError: no connection can be made, or the broker is not in the metadata.
         """
@@ -232,7 +238,7 @@ class Cluster(Metadata):
         return f"{self.name} broker {node.node_id} at {address_text(node.host, node.port)}"
 
     async def _connect(self, host: str, port: int, *, name: str, **how: Any) -> Connection:
-        """Raises NetworkError, as ``connect``."""
+        """Opens a connection (``net.connect.connect``) and counts its failure; raises as that does."""
         key = object()
         self.asked[key] = PendingRequest(name, "Connect", time.monotonic())
         try:
@@ -257,9 +263,14 @@ class Cluster(Metadata):
         timeout_s: float | None = None,
         use: Use = Use.ASKING,
     ) -> Any:
-        """Sends a ``kafka.protocol`` request to a broker (or to any) on its control connection. One try.
+        """Sends a ``kafka.protocol`` request on a control connection, and returns the response. There is one try.
 
-        ``use``: which of the connections to a broker it goes over.
+        Args:
+            request: the request.
+            node_id: the broker; by default any.
+            version: the highest version to use; None: the highest that both sides know.
+            timeout_s: how long to wait for the response; None: the connection's request timeout.
+            use: which of the control connections to the broker to use.
 
         Raises:
             NetworkError: see ``mirror.net.errors``.
@@ -271,7 +282,7 @@ class Cluster(Metadata):
         """Returns the control connection to a broker for this use, and opens it if needed.
 
         Raises:
-            NetworkError: no connection can be made. All callers that ask during the attempt share its failure: with a
+            NetworkError: no connection can be made. All callers that come during the attempt share its failure: with a
                 broker that hangs, each of them would otherwise wait for a timeout, one after the other.
         """
         asking = use is Use.ASKING
@@ -290,7 +301,8 @@ class Cluster(Metadata):
         return await self._shared((node_id, use), dial)
 
     async def _shared(self, key: tuple[int, Use], dial: Callable[[], Coroutine[Any, Any, Connection]]) -> Connection:
-        """Makes one attempt at a time for each connection. It goes on when a caller that waits for it is cancelled."""
+        """Returns the connection for this key, and opens it if needed. There is one attempt at a time for each key. It
+        goes on when a caller that waits for it is cancelled."""
         dialling = self._dialling.get(key)
         if dialling is None or dialling.done():
             dialling = self._dialling[key] = asyncio.get_running_loop().create_task(dial())
@@ -304,24 +316,26 @@ class Cluster(Metadata):
             raise
 
     def _dialled(self, key: tuple[int, Use], dialling: asyncio.Task[Connection]) -> None:
-        """Forgets an attempt that is over. A task that is cancelled before its first step could not do so itself."""
+        """Forgets an attempt that has ended. (The task cannot do this itself: it may be cancelled before its first
+        step.)"""
         if self._dialling.get(key) is dialling:
             del self._dialling[key]
         if not dialling.cancelled():
-            dialling.exception()  # whoever waits has it; perhaps nobody does
+            dialling.exception()  # retrieved here: perhaps no caller waits for it, and asyncio would log it
 
     def batcher(self, key: Hashable, make: Callable[[], Batcher[Item, Answer]]) -> Batcher[Item, Answer]:
-        """Returns the batcher for this key, which shares calls of one kind to one broker. Made at the first call."""
+        """Returns the batcher for this key; ``make`` makes it at the first call. A key stands for calls of one kind to
+        one broker."""
         batcher = self._batchers.get(key)
         if batcher is None:
             batcher = self._batchers[key] = make()
         return batcher
 
     async def control_of_any(self) -> Connection:
-        """Returns an open control connection; else one to a known broker; else one to a bootstrap address.
+        """Returns an open control connection; otherwise a new one to a known broker, or to a bootstrap address.
 
         Raises:
-            Unreachable: there is none.
+            Unreachable: no broker can be reached.
         """
         # Take the connection with the fewest requests: those to a broker that hangs pile up.
         connections = [connection for connection in self._control.values() if not connection.closed]
@@ -342,17 +356,17 @@ class Cluster(Metadata):
         return await self.control_of_any()
 
     async def ask_all(self, ask: Callable[[int], Awaitable[T]], *, patience_s: float) -> list[T]:
-        """Asks every broker of the metadata at the same time.
+        """Asks all brokers in the metadata at the same time.
 
         Args:
-            ask: asks the broker with this id.
-            patience_s: how long to wait for all of them; longer only while there is no answer at all.
+            ask: called with each broker's node id.
+            patience_s: how long to wait for all answers. Without any answer by then, the first one is waited for.
 
         Returns:
             The answers of the brokers that answered in time.
 
         Raises:
-            NetworkError: no broker answered; the first failure.
+            NetworkError: no broker answered. It is the first failure.
         """
         asking = [asyncio.ensure_future(ask(node_id)) for node_id in self.nodes]
         if not asking:
@@ -376,7 +390,8 @@ class Cluster(Metadata):
         return await self._first([*(partial(self.control, node_id) for node_id in self.nodes), *self._bootstraps()])
 
     async def _connection_by_bootstrap(self) -> Connection:
-        """Returns the open connection to a bootstrap address, or makes one. Raises Unreachable: none answers."""
+        """Returns the open connection to a bootstrap address, or opens one. Raises Unreachable if no address
+        answers."""
         connection = self._control.get(ANY_NODE)
         if connection is not None and not connection.closed:
             return connection
@@ -389,7 +404,7 @@ class Cluster(Metadata):
         name = f"{self.name} bootstrap {address_text(host, port)}"
         connection = await self._connect(host, port, name=name, options=self.options.connection)
         other = self._control.get(ANY_NODE)
-        if other is not None and not other.closed:  # another attempt was quicker: nobody would close that one
+        if other is not None and not other.closed:  # another attempt was quicker; its connection must not be lost
             connection.close()
             return other
         self._control[ANY_NODE] = connection
@@ -400,7 +415,7 @@ class Cluster(Metadata):
         if connection is not None:
             return connection
         if failures and all(isinstance(error, Unsupported) for error in failures):
-            raise failures[0]  # waiting does not heal that
+            raise failures[0]  # another try would not help
         refused = bool(failures) and all(_is_refusal(error) for error in failures)
         raise Unreachable(
             f"cannot reach cluster {self.name}: {'; '.join(dict.fromkeys(map(str, failures)))}; "
@@ -409,11 +424,11 @@ class Cluster(Metadata):
         )
 
     def _spare(self, connection: Connection) -> None:
-        """Closes a connection that nobody has, since another one was made at the same moment."""
+        """Closes a connection that nobody uses, because another attempt succeeded at the same moment."""
         if connection not in self._control.values():
             connection.close()
 
 
 def _is_refusal(error: NetworkError) -> bool:
-    """Returns True if one side does not accept the other."""
+    """Returns True for an error that means: one side does not accept the other's TLS or SASL."""
     return isinstance(error, AuthenticationFailed | TlsFailed) or (isinstance(error, Unreachable) and error.refused)

@@ -1,4 +1,4 @@
-"""Opens connections: TCP, then TLS, then which versions the broker speaks, then authentication."""
+"""Opens connections: TCP, then TLS, then ApiVersions, then authentication."""
 
 import asyncio
 import socket
@@ -28,8 +28,8 @@ from mirror.wire.errors import ErrorCode
 from mirror.wire.versions import API_NAMES, FETCH_KEY, FETCH_VERSIONS, PRODUCE_KEY, PRODUCE_VERSIONS, VersionRange
 
 NEXT_AFTER_S = 2.0
-"""An attempt to connect that takes longer than this is joined by one to the next address: longer than a connection over
-a long distance takes, TLS and SASL included."""
+"""If an attempt to connect takes longer than this, an attempt to the next address begins beside it. A connection over a
+long distance takes less, TLS and SASL included."""
 
 
 async def connect(
@@ -41,13 +41,21 @@ async def connect(
     read_ahead: int = READ_AHEAD,
     allocate: Callable[[int], Frame] | None = None,
 ) -> Connection:
-    """Opens a connection, protected as the options say, and learns which versions the broker speaks.
+    """Opens a connection, with TLS and SASL as the options say, and learns which versions the broker speaks.
 
-    If the host has several addresses, all of them are tried (Kafka's client.dns.lookup=use_all_dns_ips), and
-    ``setup_timeout_s`` is for each.
+    If the host has several addresses, all of them are tried (Kafka's client.dns.lookup=use_all_dns_ips);
+    ``setup_timeout_s`` holds for each of them.
+
+    Args:
+        host: name or address of the broker.
+        port: the broker's port.
+        name: the broker's name in messages.
+        options: settings of the connection.
+        read_ahead: see ``Stream``.
+        allocate: see ``Stream.receive_into``.
 
     Raises:
-        ConnectionLost: refused, not resolved, broken, or no Kafka broker there; the message says which.
+        ConnectionLost: refused, not resolved, broken, or no Kafka broker listens there; the message says which.
         TlsFailed, AuthenticationFailed: one side does not accept the other.
         RequestTimedOut: not established or not answered in time.
         Unsupported: the broker is from before Kafka 0.11, or 0.10.1 if nothing is produced to it.
@@ -76,16 +84,17 @@ async def first_of(
     spare: Callable[[Connection], None],
     final: type[NetworkError] | tuple[()] = (),
 ) -> tuple[Connection | None, list[NetworkError]]:
-    """Makes one attempt after the other, until one succeeds. The next one begins when the one before has failed, or has
-    taken ``NEXT_AFTER_S``; what is then still under way goes on beside it.
+    """Makes one attempt after the other, until one succeeds. The next one begins when the previous one has failed, or
+    has taken ``NEXT_AFTER_S``; slow attempts go on beside it.
 
     Args:
-        attempts: in this order.
-        spare: takes what a further attempt returned, if two succeed at the same moment.
-        final: a failure after which the next attempt would fail likewise: it is raised.
+        attempts: open a connection; called in this order.
+        spare: called with each surplus connection, if several attempts succeed at the same moment.
+        final: kinds of failure after which the next attempt would fail, too: such a failure is raised at once.
 
     Returns:
-        The first connection, and the failures until then, in the order of the attempts; None if all have failed.
+        The first connection (None if all attempts have failed), and the failures until then, in the order of the
+        attempts.
     """
     failures: dict[asyncio.Task[Connection], NetworkError] = {}
     left, made, running = deque(attempts), list[asyncio.Task[Connection]](), list[asyncio.Task[Connection]]()
@@ -120,7 +129,7 @@ def _close(connection: Connection) -> None:
 
 
 def _none_of(name: str, addresses: Sequence[str], failures: Sequence[NetworkError]) -> NetworkError:
-    """Returns the error if the host's addresses have all failed."""
+    """Returns the error for a host of which all addresses have failed."""
     if len(failures) == 1:
         return failures[0]
     causes = [str(error).removeprefix(f"{name}: ") for error in failures]
@@ -133,7 +142,7 @@ def _none_of(name: str, addresses: Sequence[str], failures: Sequence[NetworkErro
 async def _connect_to(
     info: tuple[Any, ...], host: str, *, name: str, options: ConnectionOptions, read_ahead: int
 ) -> Connection:
-    """Connects to one address of the host. Raises as ``connect``."""
+    """Connects to one address of the host. ``info``: as getaddrinfo returns it. Raises as ``connect``."""
     security = options.security
     secure: tls.TlsSocket | None = None
     try:
@@ -149,7 +158,7 @@ async def _connect_to(
     try:
         await negotiate(connection)
         if security.sasl is not None:
-            # Only where it is needed: with all that it imports, it is 5 MB in every worker.
+            # Imported only here: with all that it imports, it takes 5 MB in every worker.
             from mirror.net.security import sasl
 
             await sasl.Session(connection, security, certified(host)).begin()
@@ -160,14 +169,14 @@ async def _connect_to(
 
 
 async def negotiate(connection: Connection) -> None:
-    """Asks which versions the broker speaks (KIP-35; 0.10 and later answer). The connection knows them from then on.
+    """Asks which versions the broker speaks (KIP-35; Kafka 0.10 and later), and stores them in the connection.
 
     Raises:
         Refused: the broker answers with an error.
         Unsupported: the broker is from before Kafka 0.11, or 0.10.1 if nothing is produced to it.
         NetworkError: the connection failed.
     """
-    # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that holds their ranges.
+    # Brokers before 2.4 refuse version 3 with code 35, in an answer of version 0 that lists their versions.
     request = ApiVersionsRequest(client_software_name="mirror", client_software_version="0.1.0")
     answer = await connection.exchange(request, 3)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and not answer.api_keys:
@@ -180,7 +189,7 @@ async def negotiate(connection: Connection) -> None:
 
 
 def _refuse_old(connection: Connection) -> None:
-    """Raises one clear error for an old broker. Otherwise request after request would find no common version."""
+    """Raises ``Unsupported`` for a broker that is too old. Otherwise each request would find no common version."""
     needed = [(FETCH_KEY, FETCH_VERSIONS[0], "0.10.1")]
     if not connection.options.reads_only:
         needed.append((PRODUCE_KEY, PRODUCE_VERSIONS[0], "0.11"))

@@ -1,7 +1,7 @@
-"""One connection to one broker: requests on a stream of frames, with which versions, and when they may be sent.
+"""One connection to one broker: the requests on a stream of frames, their versions, and when they may be sent.
 
-``call`` and ``ask`` are for the requests that are not hot: each costs a future. The data path frames its requests
-itself and uses the stream below (``net.stream``).
+``call`` and ``ask`` are for requests off the data path: each costs a future. The data path frames its requests itself
+and uses the stream underneath (``net.stream``).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mirror.wire.versions import API_NAMES, VersionRange, common_version
 HELD_S = 0.05
 THROTTLE_POLL_S = 1.0
 MOST_POSTPONED_S = 300.0
-"""No answer is waited for longer than by that, whatever a broker says of a throttle."""
+"""A throttle extends the deadlines of answers by at most this, whatever throttle time a broker announces."""
 
 
 class PendingRequest(NamedTuple):
@@ -36,7 +36,7 @@ class PendingRequest(NamedTuple):
 
 
 class _FutureWaiter:
-    """A waiter for one awaiting task; copies the response out of the read-ahead buffer."""
+    """Passes a response to one task that awaits a future; copies the response out of the read-ahead buffer."""
 
     __slots__ = ("future",)
 
@@ -54,8 +54,8 @@ class _FutureWaiter:
 
 
 class FrameWaiter:
-    """A waiter for one response that comes in a frame, for connections with ``allocate``. ``future``: the frame, which
-    whoever awaits it releases."""
+    """Waits for one response that comes in a frame, on a connection with ``allocate``. ``future``: the frame; the task
+    that awaits it has to release it."""
 
     __slots__ = ("future",)
 
@@ -63,7 +63,7 @@ class FrameWaiter:
         self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
 
     def receive(self, response: memoryview | Frame) -> None:
-        """See ``Waiter``. Nobody waits any more: the frame goes back."""
+        """See ``Waiter``. If nobody waits any more, the frame is released."""
         assert isinstance(response, Frame), "data connections are given allocate, and no response fits the read-ahead"
         if self.future.done():
             response.release()
@@ -74,7 +74,8 @@ class FrameWaiter:
         """See ``Waiter``."""
         if not self.future.done():
             self.future.set_exception(error)
-            # A request that was sent ahead may be abandoned. Nobody retrieves its exception then; Python would log it.
+            # A request that was sent ahead may be abandoned: nobody would retrieve the exception, and asyncio would
+            # log it.
             self.future.exception()
 
 
@@ -93,29 +94,30 @@ class Connection(Stream):
         self.asked: dict[object, PendingRequest] = {}
         """Requests of ``call`` and ``ask`` without an answer yet. A cluster's connections share the cluster's dict."""
         self.permits: Callable[[int, Any], bool] | None = None
-        """Says which requests may be sent, by API key and request (None for one that its caller framed): for users that
-        must change nothing. None: all."""
+        """Returns True if a request may be sent; for users that must not change anything. It gets the API key and the
+        request (None for one that its caller has encoded). None: all requests may be sent."""
         self.throttled_until = 0.0
         self._held: asyncio.Event | None = None
         self.session: object | None = None
-        """Keeps it authenticated (``security.sasl.Session``), as long as it lives; None: without SASL."""
+        """The object that keeps the connection authenticated (``security.sasl.Session``); None: without SASL."""
 
     # -- when requests may be sent -----------------------------------------------------------------------------------
 
     def throttle(self, throttle_ms: int) -> None:
-        """Takes note of throttle_time_ms: the broker mutes the connection for that time, so the caller has to wait as
-        well before the next request. What is under way already is read, and answered, so much later."""
+        """Takes note of a response's throttle_time_ms. The broker mutes the connection for that time, so the caller has
+        to wait before the next request (``may_send``). Requests already sent are read and answered so much later; their
+        deadlines are extended."""
         if throttle_ms > 0:
             self.postpone(min(throttle_ms / 1000, MOST_POSTPONED_S))
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
 
     def hold(self) -> None:
-        """Nothing may be sent until ``go_on``, except by ``exchange``: the session is being renewed."""
+        """Lets no request be sent until ``go_on``, except by ``exchange``: the SASL session is being renewed."""
         if self._held is None:
             self._held = asyncio.Event()
 
     def close(self, error: NetworkError | None = None) -> None:
-        """See ``Stream``. Nobody waits any more until it may be sent."""
+        """See ``Stream``. Callers of ``may_send`` do not wait any longer."""
         super().close(error)
         if self._held is not None:
             self._held.set()
@@ -130,15 +132,16 @@ class Connection(Stream):
 
     @property
     def throttled_s(self) -> float:
-        """Seconds left to wait before the next request; while it is held, a moment, and then it is asked again."""
+        """Seconds to wait before the next request. While the connection is held: a short time, after which to look
+        again."""
         if self._held is not None:
             return HELD_S
         return max(0.0, self.throttled_until - self._loop.time()) if self.throttled_until else 0.0
 
     async def may_send(self) -> None:
-        """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed. It
-        would read the request no sooner, and do it even after we have given it up. A connection that is closed
-        meanwhile is not waited for."""
+        """Waits until a request may be sent: the broker does not throttle us, and the session is not being renewed. The
+        broker would not read the request sooner, and would execute it even after its caller has given up. Returns at
+        once when the connection is closed."""
         while not self.closed:
             if self._held is not None:
                 await self._held.wait()
@@ -190,8 +193,8 @@ class Connection(Stream):
             self.on_error(api, error)
 
     async def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
-        """Sends a request whose body the caller framed. Returns a copy of the whole response. For Fetch and Produce off
-        the data path. The caller passes on to ``throttle`` what the response says.
+        """Sends a request whose body the caller has encoded, for Fetch and Produce off the data path. Returns a copy of
+        the whole response. The caller passes the response's throttle time to ``throttle``.
 
         Raises:
             NetworkError: as ``call``.
@@ -216,7 +219,8 @@ class Connection(Stream):
             raise
 
     async def exchange(self, request: Any, version: int, timeout_s: float | None = None) -> Any:
-        """As ``call``, with this version, whatever the broker says that it speaks, and also while others are held."""
+        """As ``call``, but in exactly this version, whatever versions the broker speaks, and also while the connection
+        is held."""
         self._check_permitted(request.API_KEY, request)
         correlation_id = self.next_correlation_id()
         request.API_VERSION = version
@@ -229,14 +233,14 @@ class Connection(Stream):
         try:
             return kind.decode(data, header=True)
         except Exception as error:
-            # kafka.protocol lets its codecs' errors pass: struct.error, IndexError, ValueError, UnicodeDecodeError.
+            # kafka.protocol raises what its codecs raise: struct.error, IndexError, ValueError, UnicodeDecodeError.
             failure = ConnectionLost(f"{self.name}: malformed {kind.name}, {type(error).__name__}")
             self.close(failure)
             raise failure from error
 
     def _check_permitted(self, api_key: int, request: Any) -> None:
-        """Raises AssertionError for a request that this connection's user must not send: a bug, found before it does
-        anything."""
+        """Raises AssertionError for a request that must not be sent on this connection: a bug, found before it does
+        harm."""
         if self.permits is not None and not self.permits(api_key, request):
             raise AssertionError(f"{self.name}: a request with API key {api_key} would change something")
 
@@ -252,8 +256,8 @@ class Connection(Stream):
         return answer
 
     def _hint(self) -> str:
-        """Returns what may be wrong if the broker hangs up before it has answered anything but ApiVersions: it does so
-        if the port needs authentication, and also if it is stopped or killed just then."""
+        """See ``Stream``. A broker that hangs up before it has answered anything but ApiVersions may demand
+        authentication; or it was stopped or killed just then."""
         if self.options.security.sasl is None and 0 < self.greeted_at == self.bytes_received:
             return (
                 " at the first request: it has just stopped, or this port needs authentication (then set "

@@ -1,8 +1,8 @@
 """The transaction coordinators of a cluster: ownership of transactional ids, and empty transactions.
 
-The mirror uses transactions for ownership: the last caller of ``init_producer_id`` owns the id, and everybody can find
-out who that is (``describe``, KIP-664). Requests use versions from before KIP-890's second part, so that the epoch of
-an id changes only when it is taken over or renewed.
+The mirror uses transactional ids for ownership: the last caller of ``init_producer_id`` owns the id, and every process
+can find out who that is (``describe``, KIP-664). Requests use versions from before KIP-890's second part, so that the
+epoch of an id changes only when it is taken over or renewed.
 """
 
 import asyncio
@@ -27,16 +27,17 @@ from mirror.wire.fetch import Node
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 MANY_KEYS_SINCE = 4
-"""The FindCoordinator version from which it takes many keys at once (KIP-699)."""
+"""The first version of FindCoordinator for many keys at once (KIP-699)."""
 MOST_IDS = 500
 """Transactional ids in one request."""
 TRANSACTION_TIMEOUT_MS = 60_000
-"""After this time, the coordinator itself aborts a transaction that a dead process left open. Below every broker's
-transaction.max.timeout.ms (15 min)."""
+"""After this time, the coordinator itself aborts a transaction that a dead process left open. It is below the brokers'
+default of transaction.max.timeout.ms (15 min)."""
 RETRY_FOR_S = 60.0
-"""About as long as a coordinator takes to load its log, or to write the markers of a transaction."""
+"""How long requests are repeated: about as long as a coordinator takes to load its log, or to write the markers of a
+transaction."""
 RENEWS_SINCE = 3
-"""The InitProducerId version from which it takes the owner's producer id and epoch (KIP-360)."""
+"""The first version of InitProducerId with the owner's producer id and epoch (KIP-360)."""
 _BEFORE_KIP_890 = {"AddPartitionsToTxnRequest": 3, "EndTxnRequest": 4, "InitProducerIdRequest": 4}
 
 _MOVED = frozenset(
@@ -46,20 +47,22 @@ _MOVED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Another broker is the coordinator, or will be: find it again."""
+"""Errors that mean: another broker is the coordinator, or will be. It has to be found again."""
 _WAIT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
-"""The same coordinator can answer in a moment."""
+"""Errors that mean: the same coordinator can answer in a moment."""
 
 
 class Ownership(NamedTuple):
-    """The last owner of a transactional id. A later owner has another epoch, or another producer id."""
+    """The producer id and epoch of a transactional id's last owner. A later owner has another epoch, or another
+    producer id."""
 
     producer_id: int
     epoch: int
 
 
 NOBODY = Ownership(-1, -1)
-"""The owner of an id that nobody ever had, or that the coordinator has forgotten: its last owner has lost it."""
+"""The owner of an id that was never used, or that the coordinator has forgotten: its last owner does not own it any
+more."""
 
 
 class _Id(NamedTuple):
@@ -77,8 +80,8 @@ Result = TypeVar("Result")
 
 
 class Coordinator:
-    """The coordinators of one cluster. Finds that of each transactional id, remembers it, and forgets it when it
-    moved."""
+    """The transaction coordinators of one cluster. Finds the coordinator of each transactional id, and caches it until
+    it has moved."""
 
     def __init__(self, cluster: Cluster, *, retry_for_s: float = RETRY_FOR_S) -> None:
         self._cluster = cluster
@@ -87,10 +90,10 @@ class Coordinator:
 
     async def init_producer_id(self, transactional_id: str) -> Ownership:
         """Takes the id over. A transaction that the previous owner left open is aborted first: when this returns, its
-        markers are written, and nothing more of it can come.
+        markers are written, and that owner can write no others.
 
         Raises:
-            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Write on the id; a coordinator that is not ready
+            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Write on the id; or the coordinator is not ready
                 in time.
             NetworkError: the coordinator did not answer in time.
         """
@@ -101,15 +104,16 @@ class Coordinator:
         return Ownership(answer.producer_id, answer.producer_epoch)
 
     async def renew(self, transactional_id: str, owner: Ownership) -> Ownership:
-        """Uses the id, so that the coordinator does not forget it (transactional.id.expiration.ms, 7 days). Raises its
-        epoch (KIP-360). Partition leaders still accept batches that the owner writes under an earlier epoch.
+        """Uses the id, so that the coordinator does not forget it (transactional.id.expiration.ms, 7 days). This
+        increments the epoch (KIP-360). Partition leaders still accept batches that the owner writes under an earlier
+        epoch.
 
         Returns:
-            The ownership from now on. If it has another producer id, the coordinator had forgotten the old one, which
-            the new one does not fence: this is a takeover.
+            The ownership from now on. If it has another producer id, the coordinator had forgotten the old one. The new
+            one does not fence the old one: treat this as a takeover.
 
         Raises:
-            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if somebody else owns the id now; else as
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if another process owns the id now; otherwise as
                 ``init_producer_id``.
             Unsupported: before Kafka 2.5.
             NetworkError: the coordinator did not answer in time.
@@ -127,11 +131,11 @@ class Coordinator:
         return Ownership(answer.producer_id, answer.producer_epoch)
 
     async def describe(self, transactional_id: str) -> Ownership | None:
-        """Returns the owner of the id; ``NOBODY`` for an id that has none, or that was forgotten unused
-        (transactional.id.expiration.ms, 7 days); None if the broker cannot tell (before Kafka 3.0).
+        """Returns the owner of the id. ``NOBODY``: it has none, or was not used for so long that the coordinator has
+        forgotten it (transactional.id.expiration.ms, 7 days). None: the broker cannot tell (before Kafka 3.0).
 
         Raises:
-            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Describe on the id; a coordinator that is not
+            Refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) without Describe on the id; or the coordinator is not
                 ready in time.
             NetworkError: the coordinator did not answer in time.
         """
@@ -157,8 +161,8 @@ class Coordinator:
         is aborted later: call ``init_producer_id``, which waits for that, before looking at the log.
 
         Raises:
-            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if somebody else owns the id now; an authorization error
-                for the id or the topic; a coordinator that is not ready in time.
+            Refused: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if another process owns the id now; an authorization
+                error for the id or the topic; or the coordinator is not ready in time.
             NetworkError: no answer.
         """
         add = partial(
@@ -181,8 +185,8 @@ class Coordinator:
     # -- one exchange ------------------------------------------------------------------------------------------------
 
     async def _ask(self, transactional_id: str, make: Callable[[], Any], *, least: int = 0) -> Any:
-        """Sends a request about this id to its coordinator, in version ``least`` or later. Returns the answer if it has
-        no error."""
+        """Sends a request about this id to its coordinator, in version ``least`` or later. Returns the answer. Raises
+        ``Refused`` if that has an error code."""
         request = make()
         name = type(request).__name__
         node_id = await self._find(transactional_id)
@@ -221,9 +225,9 @@ class Coordinator:
         return Right(operation, TRANSACTIONAL_ID, transactional_id, self._cluster.name)
 
     async def _insist(self, transactional_id: str, ask: Callable[[], Awaitable[Result]], *, safe: bool) -> Result:
-        """Repeats ``ask`` while the coordinator moves or is busy, for a bounded time.
+        """Repeats ``ask`` while the coordinator moves or is busy, for a limited time.
 
-        ``safe``: an exchange without an answer may be repeated, too.
+        ``safe``: True if it may be repeated after a request without an answer, too.
         """
         options = self._cluster.options
         backoff = Backoff(least_ms=options.backoff_ms, most_ms=min(1_000, options.backoff_max_ms))
@@ -250,10 +254,10 @@ class Coordinator:
     # -- finding it --------------------------------------------------------------------------------------------------
 
     async def _find(self, transactional_id: str) -> int:
-        """Returns the broker that is the id's coordinator, as last known.
+        """Returns the node id of the id's coordinator, from the cache if it is there.
 
         Raises:
-            Refused: there is none at present, or no right to ask.
+            Refused: there is no coordinator at present, or the mirror has no right to ask.
             NetworkError: no broker answers.
         """
         node_id = self._nodes.get(transactional_id)
@@ -271,15 +275,16 @@ class Coordinator:
 
 
 async def find_coordinators(cluster: Cluster, key_type: int, keys: Sequence[str]) -> list[Node | NetworkError]:
-    """Returns for each key its coordinator, or why there is none: ``Refused`` by the broker, or left out of its answer.
+    """Returns for each key, in their order, its coordinator or the error for which there is none: ``Refused`` by the
+    broker, or left out of its answer.
 
     Args:
-        cluster: any broker of it is asked; those before Kafka 3.0 once for each key.
+        cluster: the cluster. Any broker is asked; one from before Kafka 3.0 is asked once for each key.
         key_type: ``GROUP`` or ``TRANSACTION``.
         keys: group ids or transactional ids.
 
     Raises:
-        Unsupported: the broker has no version that can be asked.
+        Unsupported: the broker has no suitable version of the request.
         NetworkError: no broker answers.
     """
     connection = await cluster.control_of_any()

@@ -1,20 +1,20 @@
-"""The errors between the mirror and a broker. Messages name the cluster or broker, and the remedy.
+"""The errors of requests to brokers. Messages name the cluster or broker, and the remedy.
 
 NetworkError         ``slug``: a stable name, for metrics
 ├── Unreachable        no broker answers at any address
-├── WrongCluster       another cluster answers there than before
+├── WrongCluster       another cluster answers at these addresses than before
 ├── ConnectionLost     the connection is gone: the request may have been executed
-│   └── TlsInterrupted   TLS: broken on its way, as when a broker stops in the middle of a handshake: try again
+│   └── TlsInterrupted   TLS broke off, as when a broker stops in the middle of a handshake: try again
 ├── RequestTimedOut    no answer within the deadline: the request may have been executed
 ├── TlsFailed          TLS: one side does not accept the other, or does not speak it
 ├── AuthenticationFailed  SASL: the broker does not accept us, or there is nothing to authenticate with
 ├── UnderReplicated    a log's end is not replicated yet: ask again later
-├── StorageUnavailable  a broker's tiered storage does not give what it has: ask again later
+├── StorageUnavailable  an offset is in tiered storage, which does not deliver it now: ask again later
 ├── Unsupported        the broker speaks no common version of a request
 ├── Refused            the broker answered with an error code
-│   ├── Unreadable       it fails to read its own log at an offset
-│   └── StoredInOldFormat  it answered with messages that are not to be converted
-└── Damaged            it answered with bytes that nobody has written
+│   ├── Unreadable       the broker fails to read its own log at an offset
+│   └── StoredInOldFormat  the log has messages of magic 0 or 1 there, and conversion is not enabled
+└── Damaged            the broker answered with corrupt data
 """
 
 from mirror.net.rights import DENIED, Right
@@ -22,14 +22,14 @@ from mirror.wire.errors import ErrorCode, error_name, error_slug
 
 
 class NetworkError(Exception):
-    """Base class of these errors."""
+    """Base class of the errors of this module."""
 
     slug = "network_error"
 
 
 class Unreachable(NetworkError):
-    """No broker of the cluster could be reached. ``refused``: each of those that were tried has refused us, or was
-    refused, for its TLS or SASL: another try helps only once the settings or certificates have changed."""
+    """No broker of the cluster could be reached. ``refused``: True if TLS or SASL failed at every broker that was
+    tried. Another try helps only once the settings or certificates have changed."""
 
     slug = "unreachable"
 
@@ -39,7 +39,7 @@ class Unreachable(NetworkError):
 
 
 class WrongCluster(NetworkError):
-    """The addresses lead to another cluster than they did."""
+    """The addresses lead to another cluster than before."""
 
     slug = "wrong_cluster"
 
@@ -51,8 +51,8 @@ class ConnectionLost(NetworkError):
 
 
 class TlsInterrupted(ConnectionLost):
-    """TLS was broken on its way: the other side went away in the middle of a handshake, or a byte was damaged. Another
-    try may heal it. Its name in metrics is that of ``TlsFailed``: a port without TLS may look the same."""
+    """TLS broke off: the other side went away in the middle of a handshake, or a byte was damaged. Another try may
+    succeed. The name in metrics is that of ``TlsFailed``: a port without TLS may look the same."""
 
     slug = "tls_failed"
 
@@ -64,7 +64,7 @@ class RequestTimedOut(NetworkError):
 
 
 class NotSent(RequestTimedOut):
-    """It would have been sent later than its caller can answer for, and was not sent at all."""
+    """The request was not sent: it would have been sent after the time until which its caller permits it."""
 
     slug = "not_sent"
 
@@ -88,7 +88,7 @@ class UnderReplicated(NetworkError):
 
 
 class StorageUnavailable(NetworkError):
-    """An offset is in the tiered storage of its brokers (KIP-405), which does not give it now."""
+    """An offset is in the brokers' tiered storage (KIP-405), which does not deliver it now."""
 
     slug = "storage_unavailable"
 
@@ -100,8 +100,8 @@ class Unsupported(NetworkError):
 
 
 class Refused(NetworkError):
-    """The broker answered with an error code. ``code``: Kafka's. ``lacks``: the right that is missing, if that is the
-    error."""
+    """The broker answered with an error code. ``code``: Kafka's error code. ``lacks``: the right that is missing, if
+    the error is about authorization."""
 
     def __init__(self, what: str, code: int, message: str | None = None, *, needs: Right | None = None) -> None:
         """``needs``: the right that the request needs."""
@@ -122,7 +122,8 @@ class Unreadable(Refused):
 
 
 class StoredInOldFormat(Refused):
-    """A log has messages of magic 0 or 1 there, which are not to be converted. ``cluster``: the name of its cluster."""
+    """A log has messages of magic 0 or 1 at an offset, and conversion is not enabled. ``cluster``: the name of its
+    cluster."""
 
     def __init__(self, cluster: str, what: str, detail: str) -> None:
         super().__init__(f"{cluster}: {what}", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, detail)
@@ -130,8 +131,8 @@ class StoredInOldFormat(Refused):
 
 
 class Damaged(NetworkError):
-    """A log holds bytes that nobody has written: a wrong checksum, impossible offsets. Asking again helps only once its
-    broker's disk was repaired. ``cluster``: the name of its cluster."""
+    """A log holds corrupt data: a wrong checksum, or impossible offsets. Asking again helps only once the broker's disk
+    was repaired. ``cluster``: the name of its cluster."""
 
     slug = "damaged"
 

@@ -1,6 +1,6 @@
-"""What a cluster's brokers say of it in Metadata answers: its id, brokers, topics, and the leaders of partitions.
+"""The metadata of a cluster: its id, brokers, topics, and the leaders of partitions.
 
-No requests here: ``net.cluster`` asks, and stores the answers.
+It sends no requests: ``net.cluster`` does, and stores the answers here.
 """
 
 import time
@@ -30,7 +30,8 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic by a Metadata answer. ``topic_id`` is None before Kafka 2.8, and while the cluster has no ids yet."""
+    """A topic, as a Metadata response describes it. ``topic_id`` is None before Kafka 2.8, and as long as the cluster
+    has not assigned ids yet. ``leaders``: by partition number."""
 
     name: str
     topic_id: bytes | None
@@ -41,7 +42,7 @@ class Topic:
 
 
 class Metadata:
-    """The newest of what was told of one cluster. ``name`` is the alias in the config; it is in every message."""
+    """The newest metadata of one cluster. ``name``: its alias in the config, which every message names."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,19 +51,19 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.denied: set[str] = set()
-        """Topics that may not be described, as far as they were asked for by name: they may be there."""
+        """Topics that were asked for by name and that the mirror may not describe. They may exist."""
         self._refreshed: dict[str | None, float] = {}
-        """Topic -> when it was last asked for by name (monotonic); None: when all topics were."""
+        """Topic -> when it was last asked for by name (monotonic); None -> when all topics were last asked for."""
 
     def store(self, answer: Any, *, of_all: bool) -> dict[str, int]:
         """Stores a Metadata answer.
 
         Args:
-            answer: from this cluster (``identify``).
-            of_all: it lists all topics; others are gone.
+            answer: a Metadata response from this cluster (``identify`` has checked it).
+            of_all: True if it lists all topics: those that it lacks are dropped.
 
         Returns:
-            Topics that it has with an error: name -> code. Their old entry is dropped.
+            Topics with an error in the answer: name -> code. Their old entry is dropped.
         """
         self.controller_id = answer.controller_id if answer.version else ANY_NODE
         self.nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
@@ -86,11 +87,13 @@ class Metadata:
         return failed
 
     def refreshed_of(self, topic: str) -> float:
-        """Returns when the topic was last asked for, by name or with all others (monotonic); 0: never."""
+        """Returns when metadata of the topic was last asked for, by name or with all topics (monotonic, in s); 0:
+        never."""
         return max(self._refreshed.get(None, 0.0), self._refreshed.get(topic, 0.0))
 
     def note_denied(self, name: str, code: int) -> None:
-        """Takes note of what an answer says of a topic that was asked for by name. ``code``: its error."""
+        """Updates ``denied`` from the answer for a topic that was asked for by name. ``code``: the topic's error
+        code."""
         self.denied.discard(name)
         if code in DENIED:
             self.denied.add(name)
@@ -100,7 +103,7 @@ class Metadata:
         return bool(self.cluster_id and cluster_id) and cluster_id != self.cluster_id
 
     def identify(self, cluster_id: str) -> None:
-        """Raises WrongCluster if the cluster's id has changed; else stores the id."""
+        """Stores the cluster's id. Raises WrongCluster if it was another one before."""
         if self.is_strange(cluster_id):
             raise WrongCluster(
                 f"cluster {self.name} was {self.cluster_id}, and now {cluster_id} answers at its addresses; "
@@ -109,8 +112,8 @@ class Metadata:
         self.cluster_id = cluster_id or self.cluster_id
 
     def _with_newest_leaders(self, topic: Topic, before: Topic | None) -> Topic:
-        """Returns ``topic`` with the leaders of the later epochs. A broker may be behind what another one told us
-        (``hint``): for the same topic id, the later leader epoch counts."""
+        """Returns ``topic`` with the newest leader of each partition. A broker may be behind another one (``hint``):
+        for the same topic id, the later leader epoch counts."""
         if before is not None and topic.topic_id is not None and topic.topic_id == before.topic_id:
             for partition, known in before.leaders.items():
                 told = topic.leaders.get(partition)
@@ -125,7 +128,8 @@ class Metadata:
         return leader if leader and leader.node_id in self.nodes else None
 
     def hint(self, topic: str, partition: int, leader: tuple[int, int], nodes: Iterable[Node]) -> bool:
-        """Stores a leader that an answer names (KIP-951) if it is newer than the known one. Returns True if so."""
+        """Stores the leader (node id, epoch) that a Fetch or Produce response names (KIP-951) if it is newer than the
+        known one. Returns True if it was stored. ``nodes``: the addresses in that response."""
         known = self.topics.get(topic)
         if known is None:
             return False
@@ -149,7 +153,7 @@ def cluster_id_of(answer: Any) -> str:
 
 
 def not_described(cluster: str, name: str) -> Refused:
-    """Returns the error for a topic that may not be described, so that nobody can tell whether it is there."""
+    """Returns the error for a topic that the mirror may not describe: it cannot tell whether the topic exists."""
     needs = Right(DESCRIBE, TOPIC, name, cluster)
     return Refused(f"{cluster}: Metadata of {name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED, needs=needs)
 
@@ -169,8 +173,8 @@ def _told_down(replicas: Iterable[int], alive: Container[int]) -> str:
 
 
 def _topic_of(found: Any, alive: Container[int]) -> Topic:
-    """Converts a topic of a Metadata answer. A partition without a leader (LEADER_NOT_AVAILABLE) is included: it
-    counts, and it comes back."""
+    """Converts a topic of a Metadata response. ``alive``: the brokers in that response. A partition without a leader
+    (LEADER_NOT_AVAILABLE) is included: it still belongs to the topic, and will have a leader again."""
     topic_id = found.topic_id.bytes if found.topic_id is not None else None
     leaders = {
         partition.partition_index: Leader(

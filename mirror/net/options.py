@@ -8,7 +8,7 @@ from enum import Enum
 from mirror.net.security.options import PLAINTEXT, SecurityOptions
 
 UP_FOR_S = 6.0
-"""A cluster from which no byte came for this long is away."""
+"""A cluster from which no byte was received for this long counts as down."""
 
 
 class Use(Enum):
@@ -20,16 +20,16 @@ class Use(Enum):
     WRITING = "writing"
     """Requests whose answers wait for followers, and for which a quota may throttle the connection."""
     MARKING = "marking"
-    """WriteTxnMarkers, and nothing else. A broker that throttles a connection reads nothing from it for as long as it
-    says, and does afterwards what was sent there, even if nobody waits any more. No quota concerns these requests, so
-    that here none of them comes later than it was sent (``docs/BROKERS.md#a-throttled-connection-is-not-read``)."""
+    """WriteTxnMarkers, and nothing else. A broker that throttles a connection does not read from it for the throttle
+    time, and afterwards executes what was sent on it, even if nobody waits any more. WriteTxnMarkers has no quota, so
+    on a connection of its own it is never executed late (``docs/BROKERS.md#a-throttled-connection-is-not-read``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """Settings shared by all connections to a cluster. Buffer sizes in bytes; -1 leaves the choice to the system.
-    ``reads_only``: nothing is produced there, so that brokers may be older (Kafka 0.10.1) than those that take batches
-    of magic 2."""
+    ``reads_only``: nothing is produced to the cluster, so its brokers may be as old as Kafka 0.10.1, which does not
+    accept batches of magic 2."""
 
     client_id: str = "mirror"
     request_timeout_s: float = 30.0
@@ -42,7 +42,8 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """``bootstrap``: (host, port) pairs, tried in order. Times in the units of their names."""
+    """How to reach a cluster. ``bootstrap``: (host, port) pairs, tried in order. ``backoff_ms``, ``backoff_max_ms``:
+    the wait between tries (``Backoff``)."""
 
     bootstrap: tuple[tuple[str, int], ...]
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
@@ -51,13 +52,13 @@ class ClusterOptions:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses as Kafka's own clients take them: "host:port,host:port"."""
+        """The addresses in the form of ``bootstrap.servers``: "host:port,host:port"."""
         return addresses_text(self.bootstrap)
 
 
 def certified(host: str) -> str:
-    """Returns a host's name as certificates, SNI (RFC 6066) and Kerberos have it: without a dot at its end, which tells
-    resolvers only that the name is complete."""
+    """Returns a host's name as it stands in certificates, SNI (RFC 6066) and Kerberos: without the dot at its end,
+    which only tells resolvers that the name is complete."""
     return host.removesuffix(".")
 
 
@@ -67,12 +68,12 @@ def address_text(host: str, port: int) -> str:
 
 
 def addresses_text(bootstrap: Iterable[tuple[str, int]]) -> str:
-    """Returns a cluster's addresses as Kafka's own clients take them: "host:port,host:port"."""
+    """Returns addresses in the form of ``bootstrap.servers``: "host:port,host:port"."""
     return ",".join(address_text(host, port) for host, port in bootstrap)
 
 
 def tool_options(bootstrap: Iterable[tuple[str, int]], security: SecurityOptions) -> str:
-    """Returns the options with which Kafka's own command-line tools reach a cluster. FILE stands for a file of client
-    properties, which they need where connections are secured."""
+    """Returns the options with which Kafka's command-line tools reach a cluster. If connections are secured, they have
+    ``--command-config FILE``; FILE stands for a file of client properties, which the user has to write."""
     secured = "" if security == PLAINTEXT else " --command-config FILE"
     return f"--bootstrap-server {addresses_text(bootstrap)}{secured}"

@@ -1,4 +1,4 @@
-"""The rights that a cluster's authorizer asks for, by the names that Kafka's own tools use (kafka-acls)."""
+"""The rights that a cluster's authorizer checks, with the names that Kafka's own tools use (kafka-acls)."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -31,17 +31,17 @@ OPERATION_CODES = {
     ALTER_CONFIGS: 11,
     IDEMPOTENT_WRITE: 12,
 }
-"""The codes of AclOperation, which stand in authorized_operations of answers (KIP-430)."""
+"""Operation -> code of AclOperation, as in the field authorized_operations of responses (KIP-430)."""
 
 
 class Right(NamedTuple):
-    """One right to one resource."""
+    """One operation on one resource, for which the mirror needs a right."""
 
     operation: str
     kind: str
-    """Of the resource."""
+    """The kind of the resource: ``TOPIC``, ``GROUP``, …"""
     name: str
-    """The resource's name; empty for a cluster. With ``*`` at its end: all that begin so."""
+    """The resource's name; empty for a cluster. With ``*`` at its end: all names that begin with the rest."""
     cluster: str
     """The cluster's name in the configuration."""
 
@@ -52,11 +52,11 @@ class Right(NamedTuple):
 
     @property
     def grant(self) -> str:
-        """The remedy for its lack."""
+        """The remedy if the right is missing, for error messages."""
         return f"grant the mirror's principal {self}"
 
 
 def granted(told: Collection[int] | None, operations: Iterable[str]) -> bool | None:
-    """Returns True if ``authorized_operations`` of an answer has one of these operations. ``told``: its codes, and the
-    result, are None if the broker does not say."""
+    """Returns True if one of these operations is permitted. ``told``: the codes in the field authorized_operations of a
+    response; None if the broker does not tell, and then the result is None, too."""
     return None if told is None else any(OPERATION_CODES[operation] in told for operation in operations)

@@ -1,7 +1,8 @@
 """One TCP connection to one broker: frames out, frames in, in order, with deadlines.
 
-Driven by the event loop's ``add_reader`` and ``add_writer``, with no task, future or transport per request: on the data
-path a request costs a tuple in a queue. What the frames mean is known to ``net.connection`` and to the waiters.
+It is driven by the event loop's ``add_reader`` and ``add_writer``, with no task, future or transport per request: on
+the data path a request costs a tuple in a queue. It does not read the frames' content; ``net.connection`` and the
+waiters do.
 
 Ownership: a response that is passed to a waiter lies in the connection's own read-ahead buffer and is valid only during
 the call. On a connection with ``allocate``, a response larger than the read-ahead is received straight into the frame
@@ -23,19 +24,19 @@ from mirror.wire.primitives import MalformedFrame
 
 Piece = bytes | bytearray | memoryview
 MAX_PIECES = 1000
-"""Buffers in one ``sendmsg``: the kernel takes 1,024 (IOV_MAX)."""
+"""Most buffers in one ``sendmsg``: the kernel's limit is 1,024 (IOV_MAX)."""
 READ_AHEAD = 64 * 1024
 SIZE_ONLY = SIZE.size
 """Read-ahead for data connections: only the size, so that every body is received in place."""
 MAX_RESPONSE = 1 << 30
-"""A size above this is not that of a response: a broker's default fetch.max.bytes is 55 MiB, a batch has at most 2^31 -
-1 bytes."""
+"""A larger size cannot be that of a response: a broker's default fetch.max.bytes is 55 MiB, a batch has at most
+2^31 - 1 bytes."""
 LOW_WATER = 1 << 23
-"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): usually a whole answer. The kernel
+"""Most bytes that the kernel is asked to gather before it wakes us (SO_RCVLOWAT): usually a whole response. The kernel
 limits it to half of the size to which its receive buffer may grow (net.ipv4.tcp_rmem)."""
 WORTH_GATHERING = 32 * 1024
 TLS_ALERT = 0x1503
-"""How an alert of TLS begins: a port that speaks TLS answers with it to what is none."""
+"""The first two bytes of a TLS alert. A TLS port sends one as its answer to bytes that are not TLS."""
 
 
 class Waiter(Protocol):
@@ -45,7 +46,7 @@ class Waiter(Protocol):
         """Takes the response. It is a ``Frame`` only on connections with ``allocate``."""
 
     def fail(self, error: NetworkError) -> None:
-        """There will be no response, and the outcome of the request is unknown."""
+        """Called if there will be no response. The outcome of the request is unknown."""
 
 
 _InFlight = tuple[int, Waiter, float]
@@ -56,26 +57,26 @@ class Socket(Protocol):
     """A connected, non-blocking socket: ``socket.socket``, or one with TLS on it (``net.security.tls``)."""
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
+        """Returns the file descriptor."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Reads what is there; 0 at the end."""
+        """Reads the bytes that are there. Returns their number; 0 at the end of the connection."""
 
     def send(self, piece: Piece, /) -> int:
-        """Writes what can be taken; returns the number of bytes."""
+        """Writes as much as the kernel takes. Returns the number of bytes."""
 
     def sendmsg(self, pieces: Sequence[Piece], /) -> int:
-        """As ``send``, for several."""
+        """As ``send``, for several pieces."""
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Sets an option."""
+        """Sets an option of the socket."""
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the socket."""
 
 
 class Stream:
-    """See the module's docstring. ``net.connection.Connection`` is one on which requests can be asked."""
+    """See the module's docstring. ``net.connection.Connection`` adds the requests."""
 
     def __init__(
         self,
@@ -87,9 +88,9 @@ class Stream:
     ) -> None:
         """
         Args:
-            sock: connected, non-blocking. It belongs to the stream from now on.
-            name: of the broker, for messages.
-            request_timeout_s: how long to wait for an answer, where ``expect`` is not told otherwise.
+            sock: a connected, non-blocking socket. The stream owns it from now on.
+            name: the broker's name in messages.
+            request_timeout_s: how long to wait for an answer, unless ``expect`` is called with another timeout.
             read_ahead: most bytes that are read at once; a longer response gets a buffer of its own.
         """
         self.name = name
@@ -100,7 +101,7 @@ class Stream:
         """Called after the responses of one wake-up were delivered. The place to send requests for which they made
         room."""
         self.greeted_at = 0
-        """Bytes that had come when the broker's versions were known; 0 before."""
+        """``bytes_received`` at the moment when the broker's versions were known; 0 before."""
         self.bytes_received = 0
         self._request_timeout_s = request_timeout_s
         self._loop = asyncio.get_running_loop()
@@ -121,8 +122,8 @@ class Stream:
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def receive_into(self, allocate: Callable[[int], Frame] | None) -> Callable[[int], Frame] | None:
-        """From now on, responses above the read-ahead go into frames from ``allocate(size)``, which may not fail; None:
-        into buffers of their own. Returns what it was before."""
+        """From now on, responses larger than the read-ahead are received into frames from ``allocate(size)``, which
+        may not fail; None: into buffers of their own. Returns the previous ``allocate``."""
         before, self._allocate = self._allocate, allocate
         return before
 
@@ -141,8 +142,8 @@ class Stream:
         return first
 
     def expect(self, correlation_id: int, waiter: Waiter, timeout_s: float | None = None, *, count: int = 1) -> None:
-        """Announces ``count`` requests with consecutive correlation ids: the waiter will be called for each. Call it
-        before ``write``, in the order of the frames."""
+        """Announces ``count`` requests with consecutive correlation ids, beginning with this one. The waiter is called
+        for each of them. To be called before ``write``, in the order of the frames."""
         if self.closed:
             for _ in range(count):
                 waiter.fail(self.closed)
@@ -151,19 +152,20 @@ class Stream:
         for number in range(correlation_id, correlation_id + count):
             self._in_flight.append((number & LAST_CORRELATION_ID, waiter, deadline))
         if self._timer is None or deadline < self._timer_at:
-            # The timer of an answered request stays, and may be set for much later than this deadline.
+            # The timer may be that of an answered request, and be set for much later than this deadline.
             if self._timer is not None:
                 self._timer.cancel()
             self._time_out_at(deadline)
 
     def postpone(self, seconds: float) -> None:
-        """The broker does not read what was sent for ``seconds``: all answers that are due may be later by that."""
+        """Extends the deadlines of all requests under way by ``seconds``: the broker does not read the connection for
+        that time."""
         in_flight = self._in_flight
         for at, (number, waiter, deadline) in enumerate(in_flight):
             in_flight[at] = number, waiter, deadline + seconds
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Sends whole frames. The pieces are borrowed until they are sent: do not change them before the answer."""
+        """Sends whole frames. The pieces are not copied: they must not change before the answer has arrived."""
         if self.closed:
             return
         outgoing = self._outgoing
@@ -195,13 +197,13 @@ class Stream:
             self._wait_for_room(blocked=not self._blocked)
 
     def take_over_unsent(self, copy: Callable[[Sequence[Piece]], memoryview]) -> None:
-        """Replaces the bytes that are not sent yet by a copy: the pieces are not borrowed any more. The copy is
-        borrowed, until the answer to the last of its frames."""
+        """Replaces the bytes that are not sent yet by a copy, so that the original pieces may change. ``copy`` returns
+        the copied bytes; they must not change before the answer to the last of these frames."""
         if self._outgoing:
             self._outgoing = deque([copy(list(self._outgoing))])
 
     def _wait_for_room(self, *, blocked: bool) -> None:
-        """Starts to wait for room in the kernel's buffer, or stops when the kernel has taken everything."""
+        """Starts to wait for room in the kernel's send buffer (``blocked``), or stops waiting."""
         self._blocked = blocked
         if blocked:
             self._loop.add_writer(self._sock.fileno(), self.write, ())
@@ -217,7 +219,7 @@ class Stream:
             else:
                 self._receive_ahead()
                 if 0 < self._missing < WORTH_GATHERING:
-                    # The rest of a small answer is mostly there: to be woken for it would cost more than to look.
+                    # The rest of a small response is usually there already: to look costs less than to be woken.
                     self._receive_body()
         except (BlockingIOError, InterruptedError):
             return
@@ -269,7 +271,7 @@ class Stream:
             self._frame = self._allocate(size)
             self._body = self._frame.body
         else:
-            # The size is only what the broker says: of such a buffer, memory is what has been received.
+            # The broker may announce any size: such a buffer takes memory only for the bytes that were received.
             self._body = memoryview(Buffer(size).memory)[:size]
         self._body[: len(first)] = first
         self._missing = size - len(first)
@@ -295,16 +297,17 @@ class Stream:
                 self.after_receive()
 
     def wake_at(self, size: int) -> None:
-        """For read-ahead connections: asks not to be woken before ``size`` bytes of responses are there (0: at any).
+        """For read-ahead connections: asks the kernel not to wake us before ``size`` bytes of responses have arrived
+        (0: wake at any byte).
 
-        The caller has to be sure that this many will come. The end of the connection wakes us in any case.
+        The caller has to be sure that so many bytes will come. The end of the connection wakes us in any case.
         """
         low_water = max(1, size - self._filled)
         if low_water != self._low_water:
             self._set_low_water(low_water)
 
     def _gather(self, missing: int) -> None:
-        """Asks the kernel to wake us when the ``missing`` bytes are there, instead of at each packet."""
+        """Asks the kernel to wake us when the ``missing`` bytes have arrived, instead of at each packet."""
         low_water = min(missing, LOW_WATER) if missing >= WORTH_GATHERING else 1
         if low_water != self._low_water:
             self._set_low_water(low_water)
@@ -314,11 +317,11 @@ class Stream:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     def _hint(self) -> str:
-        """Returns what may be wrong if the broker hangs up now; a part of the message."""
+        """Returns what may be wrong if the broker hangs up now, as a part of the error message; empty if unknown."""
         return ""
 
     def _lost(self, error: OSError) -> NetworkError:
-        """Returns what an error of the socket means."""
+        """Returns the error to raise for an error of the socket."""
         return ConnectionLost(f"{self.name}: {error_text(error)}")
 
     # -- deadlines and the end ---------------------------------------------------------------------------------------
@@ -373,7 +376,7 @@ def _unexpected(correlation_id: int) -> MalformedFrame:
 
 
 def error_text(error: OSError) -> str:
-    """Returns the system's error text, which asyncio replaces by "Connect call failed"."""
+    """Returns the system's text for the error's number. (asyncio replaces it by "Connect call failed".)"""
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno)

@@ -1,6 +1,7 @@
-"""The raw client API of KIP-712, for other programs: batches read and written as brokers store them (docs/RAW.md).
+"""The raw client API of KIP-712, for other programs: batches are read and written as brokers store them (docs/RAW.md).
 
-``RawConsumer`` and ``RawProducer`` are also in ``mirror`` itself, which imports this package when they are asked for.
+``RawConsumer`` and ``RawProducer`` can also be imported from ``mirror`` itself, which imports this package at first
+use.
 """
 
 from mirror.raw.batches import sendable

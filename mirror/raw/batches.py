@@ -1,5 +1,5 @@
-"""One RecordBatch given to or taken by a raw client: what a consumer gets of it, whether brokers take it as it is, and
-what they would take instead.
+"""One RecordBatch of a raw client: the record that a consumer returns for it, whether brokers accept it as it is, and
+the batches that they would accept instead.
 
 Pure. The verdict is the mirror's own (``records.admit``).
 """
@@ -40,14 +40,14 @@ _OF_HALTS = {
 
 
 def check(value: Bytes, *, max_bytes: int | None = None) -> BatchHeader:
-    """Returns the header of a batch that brokers take as it is, and store as it is.
+    """Returns the header of a batch that brokers accept and store as it is.
 
     Args:
         value: the bytes of one RecordBatch.
         max_bytes: the topic's ``max.message.bytes``; None: not known.
 
     Raises:
-        NotSendable: it is not one whole and undamaged batch, or brokers would refuse or change it.
+        NotSendable: the bytes are not one whole and undamaged batch, or brokers would refuse or change it.
     """
     header = _whole(value)
     verdict = admit(header, header.base_offset, Terms(max_batch_size=max_bytes))
@@ -65,23 +65,23 @@ def check(value: Bytes, *, max_bytes: int | None = None) -> BatchHeader:
 
 
 def sendable(value: Bytes, *, max_bytes: int | None = None) -> list[bytes]:
-    """Returns the records of a batch in batches that brokers take: most often the batch itself.
+    """Returns the records of a batch in batches that brokers accept: usually the batch itself.
 
-    Transactional and delete-horizon bits are cleared, with the records unread. A batch with holes, with append times or
-    over ``max_bytes`` is opened, and its records are written into dense batches with the same codec (KIP-126): each
-    keeps its key, value, headers and timestamp (the time of its append, if that is what consumers see), and its offset
-    in the new batches' headers. Nothing is returned for a batch without records: a transaction's marker, or one that
-    compaction has emptied.
+    Transactional and delete-horizon bits are cleared without opening the batch. A batch with holes, with append times
+    or over ``max_bytes`` is opened, and its records are written into dense batches with the same codec (KIP-126). Each
+    record keeps its key, value, headers and timestamp (the time of its append, if that is what consumers see), and its
+    offset by the new batches' headers. The result is empty for a batch without records: a transaction marker, or one
+    that compaction has emptied.
 
-    Whether a transactional batch was committed cannot be seen by the batch: read with ``isolation.level``
-    read_committed.
+    A batch does not show whether its transaction was committed: read with ``isolation.level`` read_committed.
 
     Args:
         value: the bytes of one RecordBatch.
         max_bytes: no returned batch is larger; None: no limit.
 
     Raises:
-        NotSendable: it is not one whole and undamaged batch of magic 2, or a single record is over ``max_bytes``.
+        NotSendable: the bytes are not one whole and undamaged batch of magic 2, or a single record is over
+            ``max_bytes``.
     """
     header = _whole(value)
     verdict = admit(header, header.base_offset, Terms(max_batch_size=max_bytes, rewrites=True))
@@ -97,14 +97,14 @@ def sendable(value: Bytes, *, max_bytes: int | None = None) -> list[bytes]:
 
 
 def trimmed(header: BatchHeader, batch: Bytes, offset: int) -> list[bytes]:
-    """Returns the records of a batch from ``offset`` on, in a batch of their own with the same codec (KIP-712's
-    mid-batch start); in several, if compaction has left holes between them, or they are more than 8 MiB before
-    compression; none if no record is left.
+    """Returns the records of a batch from ``offset`` on, in a new batch with the same codec (KIP-712's mid-batch
+    start). There are several batches if compaction has left holes between the records, or if they have more than 8 MiB
+    before compression; none if no record is left.
 
     Args:
-        header: the batch's; its checksum was verified.
+        header: the header of the batch, whose checksum was verified.
         batch: the whole batch.
-        offset: the first offset that is wanted, inside of the batch.
+        offset: the first offset that is wanted, inside the batch.
 
     Raises:
         NotSendable: the batch cannot be opened.
@@ -174,14 +174,14 @@ def records_of(
     *,
     committed: bool,
 ) -> list[ConsumerRecord]:
-    """Returns the batches that have records for a consumer, as records. Their bytes are copied.
+    """Returns one ``ConsumerRecord`` for each batch that has records for a consumer. The bytes are copied.
 
     Args:
         at: the partition.
-        offset: where the consumer is; what stands before it is trimmed off.
-        batches: whole and verified, with their headers, in order; the first one may hold ``offset``.
-        aborted: the aborted transactions that the answer lists.
-        committed: aborted batches are left out.
+        offset: the consumer's position. Records before it are trimmed off the first batch.
+        batches: whole and verified batches with their headers, in order; the first one may begin before ``offset``.
+        aborted: (producer id, first offset) of the aborted transactions that the Fetch response lists.
+        committed: True if aborted batches are left out.
 
     Raises:
         NotSendable: the first batch has to be trimmed, and cannot be opened.

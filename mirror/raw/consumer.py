@@ -1,8 +1,8 @@
 """``RawConsumer``: KIP-712's ``fetch.raw.bytes`` for any program. docs/RAW.md is its manual.
 
-The program's thread calls it, and takes part in the group (``raw.consume.seat``); a thread of its own has the event
-loop in which brokers are fetched from (``raw.consume.fetching``). Positions belong to the program's thread: they move
-only when ``poll`` has the records at hand, so that an interrupt at any moment loses none.
+The program's thread calls it, and handles the group's rebalances (``raw.consume.seat``). A second thread runs the event
+loop that fetches from brokers (``raw.consume.fetching``). Positions belong to the program's thread: they move only when
+``poll`` is about to return the records, so that an interrupt at any moment loses none.
 """
 
 import time
@@ -31,30 +31,30 @@ from mirror.raw.settings import ConsumerSettings, read_settings
 from mirror.service.config.resolve import cluster_options
 
 GROUP_EVERY_S = 0.1
-"""How often the group has its turn while nothing comes."""
+"""How often the group's events are handled while no records arrive."""
 LOOK_UP_S = 30.0
-"""Longest wait for offsets that are asked for, where the caller says nothing."""
+"""Longest wait for offsets, if the caller gives no timeout."""
 LEAST_LOOK_UP_S = 1.0
 """Least time for looking up a position, also in a poll() that does not wait."""
 CLOSE_S = 60.0
 
 
 def _nothing(_: list[TopicPartition]) -> None:
-    """The callback of a program that has none."""
+    """The default of callbacks: does nothing."""
 
 
 class RawConsumer:
     """A consumer whose records are whole batches, as brokers store them: never decompressed, never changed.
 
-    Not for use by several threads at a time. A context manager: leaving it closes the consumer; with an exception,
-    ``on_revoke`` is not called, so that nothing is committed of which nobody knows what became.
+    Not for use by several threads at a time. It is a context manager: leaving it closes the consumer. If it is left by
+    an exception, ``on_revoke`` is not called, so that no records are committed that may not have been processed.
 
     Args:
         config: Kafka's names -> values, such as ``{"bootstrap.servers": "kafka-1:9092", "group.id": "copier"}``. The
             keys are in docs/RAW.md.
 
     Raises:
-        InvalidConfig: something in ``config`` is wrong; all of it is said at once.
+        InvalidConfig: something in ``config`` is wrong; the message lists all problems.
         BrokerError: the cluster cannot be reached.
     """
 
@@ -86,7 +86,7 @@ class RawConsumer:
         connections. Commits nothing by itself. May be called twice.
 
         Raises:
-            Exception: what ``on_revoke`` has raised; all is closed all the same.
+            Exception: as raised by ``on_revoke``; everything is closed all the same.
         """
         if self._closed:
             return
@@ -108,7 +108,7 @@ class RawConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            # Nobody knows what was done with the last records: on_revoke would commit behind them.
+            # The last records may not have been processed, but on_revoke would commit the offsets behind them.
             self._listeners = (_nothing, _nothing, _nothing)
         self.close()
 
@@ -122,16 +122,16 @@ class RawConsumer:
         on_revoke: Callback = _nothing,
         on_lost: Callback = _nothing,
     ) -> None:
-        """Joins the group ``group.id``, which shares the partitions of the topics among its members. What was
-        subscribed to or assigned before is given up.
+        """Joins the group ``group.id``, which shares the partitions of the topics among its members. Earlier
+        subscriptions and assignments end.
+
+        The callbacks are called inside ``poll`` and ``close``.
 
         Args:
             topics: names; one that begins with ``^`` is a regular expression.
             on_assign: called with the partitions that were added; it may seek.
-            on_revoke: called with partitions before they are given to another member: commit what was done with them.
-            on_lost: called with partitions that are another member's already: nothing of them can be committed.
-
-        The callbacks are called inside of ``poll`` and ``close``.
+            on_revoke: called with partitions before another member gets them: commit what was processed of them.
+            on_lost: called with partitions that another member has already: no offsets can be committed for them.
         """
         self._check_open()
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -149,8 +149,9 @@ class RawConsumer:
         self._leave()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, with no group that shares them. Those that the consumer had by ``assign`` before keep
-        their positions. With ``group.id``, reading begins at the committed offsets, and ``commit`` works.
+        """Reads these partitions, without sharing them in a group. Partitions that the consumer already had by
+        ``assign`` keep their positions. With ``group.id``, reading begins at the committed offsets, and ``commit``
+        works.
 
         Args:
             partitions: all partitions that are to be read from now on.
@@ -204,22 +205,23 @@ class RawConsumer:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
-        """Returns the next batches, each as a record: of one broker's answer, so that they are ``fetch.max.bytes`` at
-        most, or one batch that is larger (KIP-74). Those of a partition are in order. Control batches and those without
-        records are left out, with read_committed also aborted ones.
+        """Returns the next batches, each as a record. They come from one broker's response, so they have at most
+        ``fetch.max.bytes`` together, or are one larger batch (KIP-74). Those of a partition are in order. Control
+        batches and batches without records are left out, with read_committed also aborted ones.
 
         Args:
-            timeout_ms: how long to wait if there is none; a second more where a position has to be looked up.
+            timeout_ms: how long to wait if there is none; a second more if a position has to be looked up.
 
         Returns:
-            The records; none if nothing came in time.
+            The records; empty if none arrived in time.
 
         Raises:
-            PositionError: a partition cannot be read on at its position; others can, and the next ``poll`` goes on.
+            PositionError: a partition cannot be read on at its position. Others can: the next ``poll`` goes on with
+                them.
             BrokerError: a right is missing, a topic does not exist, or the cluster does not accept this client.
             GroupFailed: the seat in the group is lost for good.
             Closed: the consumer was closed.
-            Exception: what a callback of ``subscribe`` has raised.
+            Exception: as raised by a callback of ``subscribe``.
         """
         self._check_open()
         until = time.monotonic() + timeout_ms / 1000
@@ -248,14 +250,14 @@ class RawConsumer:
         except RawError:
             raise
         except BaseException:
-            # An interrupt. What was taken has not come to the program: it is fetched again.
+            # An interrupt. The program does not get the records that were taken: they are fetched again.
             for position, offset, leader_epoch in moved:
                 position.offset, position.leader_epoch = offset, leader_epoch
             self._fetch(self._positions)
             raise
 
     def _accept(self, at: TopicPartition, error: RawError) -> list[ConsumerRecord]:
-        """Takes a partition's error: raises it, unless ``auto.offset.reset`` says where to go on."""
+        """Raises a partition's error, unless ``auto.offset.reset`` says where to go on; then returns no records."""
         begin = RESETS.get(self._settings.auto_offset_reset)
         if isinstance(error, OffsetOutOfRange) and begin is not None:
             LOG.warning("%s; auto.offset.reset is %s", error, self._settings.auto_offset_reset)
@@ -272,8 +274,8 @@ class RawConsumer:
 
         Raises:
             NotAssigned: the consumer does not have the partition.
-            NoOffset: nothing says where to begin.
-            BrokerError: the brokers cannot be asked.
+            NoOffset: there is no committed offset, and ``auto.offset.reset`` is none.
+            BrokerError: the brokers do not answer.
         """
         position = self._position(partition)
         if position.offset is None:
@@ -283,8 +285,8 @@ class RawConsumer:
         return position.offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at an offset. If it is inside of a batch, the first record of ``poll`` is a batch of the records from
-        there on.
+        """Sets the position. If the offset is inside a batch, the next record of ``poll`` is a batch of the records
+        from there on.
 
         Raises:
             NotAssigned: the consumer does not have the partition.
@@ -297,12 +299,12 @@ class RawConsumer:
         self._fetch([TopicPartition(*partition)])
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes on where the logs begin. ``partitions``: all of the consumer's if none is named."""
+        """Sets the positions to the beginning of the logs. Without ``partitions``, of all that the consumer has."""
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes on where the logs end; with read_committed, before the first open transaction. ``partitions``: all of
-        the consumer's if none is named."""
+        """Sets the positions to the end of the logs; with read_committed, to the first open transaction. Without
+        ``partitions``, of all that the consumer has."""
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[TopicPartition], begin: int) -> None:
@@ -312,7 +314,7 @@ class RawConsumer:
         self._thread.call(lambda: self._fetching.drop(chosen))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Reads these partitions no more until ``resume``. Their positions stay."""
+        """Stops reading these partitions until ``resume``. Their positions stay."""
         chosen = [TopicPartition(*at) for at in partitions]
         for at in chosen:
             self._position(at).paused = True
@@ -326,12 +328,12 @@ class RawConsumer:
         self._fetch([at for at in chosen if self._position(at).offset is not None])
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition's log. Raises BrokerError if they cannot be asked for."""
+        """Returns the first offset of each partition's log. Raises BrokerError if the brokers do not answer."""
         return self._offsets(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offset behind the last record of each partition that can be read now; with read_committed, that
-        of the first open transaction. Raises BrokerError if they cannot be asked for."""
+        """Returns for each partition the offset behind the last record that can be read now; with read_committed, the
+        offset of the first open transaction. Raises BrokerError if the brokers do not answer."""
         return self._offsets(partitions, LATEST)
 
     def _offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -350,7 +352,7 @@ class RawConsumer:
         return found
 
     def _fetch(self, partitions: Iterable[TopicPartition]) -> None:
-        """Has these partitions fetched from their positions on, unless they are paused."""
+        """Begins to fetch these partitions at their positions, except those that are paused."""
         offsets = {
             at: position.offset
             for at in partitions
@@ -363,11 +365,11 @@ class RawConsumer:
         """Looks up the positions that are not known.
 
         Args:
-            timeout_s: for how long.
-            patient: the caller wants nothing else; otherwise what is not known in time is left for the next time.
+            timeout_s: how long to try.
+            patient: True to raise ``Unavailable`` if it fails in time; otherwise the next call tries again.
 
         Returns:
-            True if all are known now.
+            True if all positions are known now.
         """
         unknown = [at for at, position in self._positions.items() if position.offset is None and not position.paused]
         if not unknown:
@@ -403,8 +405,8 @@ class RawConsumer:
                 the positions of all of the consumer's partitions, behind all that ``poll`` has returned.
 
         Raises:
-            CommitFailed: the coordinator does not take them; with a rebalance under way, partitions may be another
-                member's.
+            CommitFailed: the coordinator refuses the offsets. During a rebalance, another member may have the
+                partitions already.
             NotAuthorized: a right is missing.
             InvalidConfig: there is no ``group.id``.
         """

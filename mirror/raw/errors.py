@@ -1,7 +1,7 @@
 """The errors of the raw clients. Messages name the thing, the place and the remedy, and show no payload.
 
 RawError
-├── InvalidConfig          the configuration has something wrong; all of it is said at once
+├── InvalidConfig          something in the configuration is wrong; the message lists all problems
 ├── Closed                 the client was closed
 ├── NotAssigned            the consumer does not have this partition
 ├── GroupFailed            the consumer's seat in its group is lost for good
@@ -12,7 +12,7 @@ RawError
 │   ├── NotAuthorized        a right is missing; the message names it
 │   └── UnknownTopic         the cluster has no such topic or partition
 ├── PositionError          ``topic``, ``partition``, ``offset``: the consumer cannot go on there
-│   ├── NoOffset             nothing says where to begin
+│   ├── NoOffset             there is no committed offset, and auto.offset.reset is none
 │   ├── OffsetOutOfRange     the log does not have the offset
 │   ├── LogTruncated         the log has lost records that were read
 │   ├── TopicRecreated       another topic has the name now
@@ -20,7 +20,7 @@ RawError
 └── SendFailed             ``topic``, ``partition``: the batch was not acknowledged
     ├── NotSendable          it was not sent: brokers would refuse or change it; ``reason``
     ├── BufferFull           it was not sent: ``buffer.memory`` had no room for ``max.block.ms``
-    ├── NotSent              it was not sent: one before it failed, or the producer was closed
+    ├── NotSent              it was not sent: an earlier one failed, or the producer was closed
     ├── RefusedByBroker      the broker refused it for good; ``code``. It is not in the log
     ├── NotDelivered         it could not be sent for ``delivery.timeout.ms``. It is not in the log
     └── OutcomeUnknown       it was sent, and no answer says whether it is in the log
@@ -33,15 +33,15 @@ from mirror.reasons import HaltReason
 from mirror.wire.errors import error_name
 
 FINAL = (AuthenticationFailed, TlsFailed, Unsupported)
-"""Errors that another try does not heal."""
+"""Errors after which another try would fail, too."""
 
 
 class RawError(Exception):
-    """Base class of these errors."""
+    """Base class of the errors of this module."""
 
 
 class InvalidConfig(RawError, ValueError):
-    """The configuration has something wrong. One line for each finding."""
+    """Something in the configuration is wrong. The message has one line for each problem."""
 
 
 class Closed(RawError):
@@ -53,7 +53,7 @@ class NotAssigned(RawError):
 
 
 class GroupFailed(RawError):
-    """The consumer's seat in its group is lost for good, as when somebody else has its ``group.instance.id``."""
+    """The consumer's seat in its group is lost for good: for example, another member has its ``group.instance.id``."""
 
 
 class CommitFailed(RawError):
@@ -61,7 +61,7 @@ class CommitFailed(RawError):
 
 
 class BrokerError(RawError):
-    """A broker's refusal, or none that answers. ``code``: Kafka's error code; 0 if there is none."""
+    """A broker refuses a request, or no broker answers. ``code``: Kafka's error code; 0 if there is none."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -124,7 +124,8 @@ class SendFailed(RawError):
 
 
 class Unfit(Enum):
-    """Why brokers would refuse a batch, or change it without saying so. ``slug``: stable, for programs; ``remedy``."""
+    """Why brokers would refuse a batch, or change it without an error. ``slug``: a stable name, for programs.
+    ``remedy``: what to do, in words."""
 
     NOT_ONE_BATCH = (
         "not_one_batch",
@@ -177,7 +178,7 @@ class Unfit(Enum):
 
 
 class NotSendable(SendFailed):
-    """Brokers would refuse the batch, or change it without saying so; nothing was sent. ``reason``: the stable name."""
+    """Brokers would refuse the batch, or change it without an error; nothing was sent."""
 
     def __init__(self, unfit: Unfit, detail: str, *, topic: str = "", partition: int = -1) -> None:
         place = f"{topic}-{partition}: " if topic else ""
@@ -196,7 +197,7 @@ class BufferFull(SendFailed):
 
 
 class NotSent(SendFailed):
-    """The batch was not sent: one before it in the partition failed, or the producer was closed."""
+    """The batch was not sent: an earlier one of the partition failed, or the producer was closed."""
 
 
 class RefusedByBroker(SendFailed):
@@ -216,7 +217,7 @@ class OutcomeUnknown(SendFailed):
 
 
 def heals(error: NetworkError) -> bool:
-    """Returns True for an error that another try may heal."""
+    """Returns True for an error after which another try may succeed."""
     return not (isinstance(error, FINAL) or (isinstance(error, Unreachable) and error.refused))
 
 

@@ -1,4 +1,4 @@
-"""Finds the leaders of partitions, for as long as whoever asks may wait."""
+"""Finds the leaders of partitions, and waits for them until the caller's deadline."""
 
 import asyncio
 
@@ -12,22 +12,22 @@ from mirror.raw.errors import BrokerError, Unavailable, UnknownTopic, heals, of_
 from mirror.wire.errors import ErrorCode, error_name
 
 UNKNOWN_FOR_S = 5.0
-"""A topic that is unknown for this long does not exist: brokers hear of a new one later than the controller."""
+"""A topic that is unknown for this long does not exist. (Brokers learn of a new topic later than the controller.)"""
 
 
 def backoff_of(cluster: Cluster) -> Backoff:
-    """Returns the pauses between tries, as the cluster's options say."""
+    """Returns a new ``Backoff`` with the cluster's settings."""
     options = cluster.options
     return Backoff(least_ms=options.backoff_ms, most_ms=min(1_000, options.backoff_max_ms))
 
 
 class Leaders:
-    """The leaders of one cluster's partitions. Belongs to the event loop's thread."""
+    """The leaders of one cluster's partitions. To be used in the event loop's thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._unknown_since: dict[tuple[str, int], float] = {}
-        """Partitions that the metadata did not have, each since when (the event loop's time)."""
+        """Partition that is not in the metadata -> since when (the event loop's time)."""
 
     async def find(self, topic: str, index: int, *, until: float, anew: bool = False) -> Leader:
         """Returns a partition's leader.
@@ -36,13 +36,13 @@ class Leaders:
             topic: the topic's name.
             index: the partition's number.
             until: when to give up, by the event loop's clock.
-            anew: what is known is not believed: the brokers are asked first.
+            anew: True to refresh the metadata first, because the known leader may be wrong.
 
         Raises:
             UnknownTopic: there is no such topic or partition.
-            NotAuthorized: it may not be described.
+            NotAuthorized: the client may not describe the topic.
             NotAuthenticated: the brokers do not accept this client.
-            Unavailable: it has no leader, or no broker can be asked.
+            Unavailable: the partition has no leader, or no broker answers.
         """
         now = asyncio.get_running_loop().time
         backoff = backoff_of(self._cluster)
@@ -65,14 +65,14 @@ class Leaders:
             await asyncio.sleep(backoff.next_s())
 
     async def list_offset(self, topic: str, index: int, timestamp: int, *, until: float, committed: bool) -> int:
-        """Returns a partition's offset for ``timestamp`` (in ms, or EARLIEST, LATEST); -1 if no record is as late.
+        """Returns a partition's offset for ``timestamp``; -1 if no record has this timestamp or a later one.
 
         Args:
             topic: the topic's name.
             index: the partition's number.
-            timestamp: what to ask for.
+            timestamp: ms since 1970, or EARLIEST, LATEST.
             until: when to give up, by the event loop's clock.
-            committed: LATEST is the last stable offset.
+            committed: True if LATEST means the last stable offset.
 
         Raises:
             BrokerError: as ``find``, and if the leader does not answer.
@@ -94,8 +94,8 @@ class Leaders:
             await asyncio.sleep(backoff.next_s())
 
     def lack(self, topic: str, index: int, failed: dict[str, int]) -> BrokerError | None:
-        """Returns why a partition has no leader by the newest metadata; None: it has one. An unknown topic is
-        ``Unavailable`` at first.
+        """Returns the error for a partition that has no leader by the newest metadata; None if it has one. For
+        ``UNKNOWN_FOR_S``, an unknown topic is only ``Unavailable``.
 
         Args:
             topic: the topic's name.

@@ -1,4 +1,4 @@
-"""What the raw clients take and return."""
+"""The data types of the raw clients' methods."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -12,26 +12,26 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Whose time a batch's timestamps are (Kafka's TimestampType)."""
+    """Whether a batch's timestamps were set by the producer or by the broker at the append (Kafka's TimestampType)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class ConsumerRecord(NamedTuple):
-    """One RecordBatch, as KIP-712's ``fetch.raw.bytes`` has it: a record whose value is the batch.
+    """One RecordBatch, in the form of KIP-712's ``fetch.raw.bytes``: a record whose value is the batch.
 
     Attributes:
         topic: the topic's name.
         partition: the partition's number.
         offset: the offset of the batch's last record; ``offset + 1`` is what to commit.
-        timestamp: of the batch's newest record, in ms since 1970.
-        timestamp_type: whose time that is.
-        value: the bytes of the batch, as the broker stores it; of a batch in which the consumer began to read, a batch
-            of the records from there on.
-        key: None: a batch has none.
-        headers: None: a batch has none.
-        leader_epoch: of the partition's leader that took the batch; -1: not known.
+        timestamp: timestamp of the batch's newest record, in ms since 1970.
+        timestamp_type: whether the producer or the broker set it.
+        value: the bytes of the batch, as the broker stores it. If the consumer began to read inside the batch: a new
+            batch of the records from there on.
+        key: always None: a batch has no key.
+        headers: always None: a batch has no headers.
+        leader_epoch: epoch of the leader that appended the batch; -1: not known.
         base_offset: the offset of the batch's first record.
     """
 
@@ -48,7 +48,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a batch landed.
+    """The offsets at which a batch was appended.
 
     Attributes:
         topic: the topic's name.

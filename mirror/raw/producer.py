@@ -1,7 +1,7 @@
 """``RawProducer``: KIP-712's ``send.raw.bytes`` for any program. docs/RAW.md is its manual.
 
-The program's threads check batches and wait for room; a thread of the producer's own has the event loop in which they
-are sent (``raw.produce.sending``).
+Batches are checked, and wait for room, in the program's threads. A thread of the producer's own runs the event loop
+that sends them (``raw.produce.sending``).
 """
 
 import concurrent.futures
@@ -27,22 +27,22 @@ from mirror.records.header import BatchHeader
 from mirror.service.config.resolve import cluster_options
 
 POLICY_FOR_S = 60.0
-"""A topic is described again after this time, and before a batch is refused because of it."""
+"""After this time, a topic's description is read again; also before a batch is refused because of it."""
 CLOSE_S = 60.0
 
 
 class RawProducer:
-    """A producer of whole batches, which it sends as they are: only base offset, leader epoch and the producer's fields
-    in the header change. Idempotent: a batch is in the log once, however often its connection breaks.
+    """A producer of whole batches, which it sends as they are: only base offset, leader epoch and the producer fields
+    in the header change. It is idempotent: a batch is in the log once, however often its connection breaks.
 
-    May be used by several threads. Of one partition, batches land in the order of ``send``. A context manager: leaving
-    it closes the producer.
+    It may be used by several threads. Batches of a partition are appended in the order of ``send``. It is a context
+    manager: leaving it closes the producer.
 
     Args:
         config: Kafka's names -> values, such as ``{"bootstrap.servers": "kafka-1:9092"}``. The keys are in docs/RAW.md.
 
     Raises:
-        InvalidConfig: something in ``config`` is wrong; all of it is said at once.
+        InvalidConfig: something in ``config`` is wrong; the message lists all problems.
         BrokerError: the cluster cannot be reached.
     """
 
@@ -50,12 +50,12 @@ class RawProducer:
         self._settings = settings = read_settings(ProducerSettings, config)
         self._policies: dict[str, TopicPolicy] = {}
         self._changed = threading.Condition()
-        """Guards what is below."""
+        """Guards the attributes below."""
         self._outstanding: dict[Future[RecordMetadata], int] = {}
-        """Batches without an answer yet -> their bytes."""
+        """Future of a batch without an answer yet -> bytes of the batch."""
         self._bytes = 0
         self._failed: BaseException | None = None
-        """Why the first batch failed since the last flush()."""
+        """The error of the first batch that has failed since the last flush()."""
         self._closed = False
         options = cluster_options(settings)
 
@@ -97,9 +97,9 @@ class RawProducer:
             partition: the partition's number. (A batch has no key by which one could be chosen.)
 
         Returns:
-            A future with where the batch landed, or a SendFailed: RefusedByBroker, NotDelivered, OutcomeUnknown, or
-            NotSent behind a batch that failed. Batches of a partition that wait behind one that fails are not sent, so
-            that there is no gap; those that are given to ``send`` afterwards are.
+            A future of the batch's offsets. It fails with a SendFailed: RefusedByBroker, NotDelivered, OutcomeUnknown
+            or NotSent. If a batch fails, those that wait behind it in its partition are not sent (NotSent), so that
+            there is no gap; those that are given to ``send`` afterwards are sent.
 
         Raises:
             NotSendable: brokers would refuse the batch, or change it; ``reason`` says why, and the message what to do.
@@ -120,9 +120,9 @@ class RawProducer:
             loop = self._thread.loop
             item = Item(header, batch, future, loop.time() + self._settings.delivery_timeout_ms / 1000)
             try:
-                # Under the lock, so that batches are put in the order in which they were given room.
+                # Under the lock, so that batches are put in the order in which they got room.
                 loop.call_soon_threadsafe(self._sending.put, TopicPartition(topic, partition), item)
-            except BaseException as error:  # an interrupt: nobody would ever answer it
+            except BaseException as error:  # an interrupt: otherwise the future would never be done
                 item.fail(error)
                 raise
         return future
@@ -154,7 +154,8 @@ class RawProducer:
         return known
 
     def _wait_for_room(self, topic: str, partition: int, size: int) -> None:
-        """Waits until there is room for a batch. One that is larger than all room waits until it is alone."""
+        """Waits until there is room for a batch of ``size`` bytes. One larger than ``buffer.memory`` waits until it is
+        alone. Raises BufferFull, Closed."""
         most, block_ms = self._settings.buffer_memory, self._settings.max_block_ms
 
         def has_room() -> bool:
@@ -185,14 +186,14 @@ class RawProducer:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Waits until every batch that was sent has its answer.
+        """Waits until every batch that was given to ``send`` is acknowledged or has failed.
 
         Args:
-            timeout_ms: how long; None: each batch has ``delivery.timeout.ms``.
+            timeout_ms: how long to wait; None: until each batch's ``delivery.timeout.ms`` is over.
 
         Raises:
             SendFailed: the first failure since the last ``flush``, whether or not its future was looked at.
-            NotDelivered: some have no answer in time; they go on.
+            NotDelivered: some batches are still being sent; that goes on.
         """
         with self._changed:
             waiting = list(self._outstanding)
@@ -207,11 +208,11 @@ class RawProducer:
             raise NotDelivered(f"{len(late)} batches have no answer after {timeout_ms} ms; flush() again")
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Waits for the answers as ``flush`` does, and closes all connections. What has none then has failed. May be
-        called twice.
+        """Waits as ``flush`` does, and closes all connections. Batches without an answer by then fail. May be called
+        twice.
 
         Raises:
-            SendFailed: as ``flush``; all is closed all the same.
+            SendFailed: as ``flush``; everything is closed all the same.
         """
         if self._closed:
             return

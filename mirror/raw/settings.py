@@ -1,4 +1,4 @@
-"""The settings of the raw clients: a mapping with Kafka's names, as other clients of Kafka take it."""
+"""The settings of the raw clients: a mapping with Kafka's names, as for other Kafka clients."""
 
 import difflib
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def _check_raw(value: bool) -> bool:
 
 
 class ClientSettings(ClusterSettings):
-    """What both clients have: how to reach the cluster."""
+    """The settings of both clients: how to reach the cluster."""
 
     client_id: str = "mirror-raw"
     """Name that brokers show in their logs, metrics and quotas."""
@@ -132,11 +132,11 @@ class ProducerSettings(ClientSettings):
 
 
 def read_settings(kind: type[S], config: Mapping[str, Any], *, prefix: str = "") -> S:
-    """Returns the settings in ``config``: Kafka's names with dots -> values as a configuration file has them.
-    ``prefix``: what stands before the names where they come from, for the messages.
+    """Returns the settings in ``config``: Kafka's names with dots -> values as in a configuration file.
+    ``prefix``: what precedes the names where they come from; for messages only.
 
     Raises:
-        InvalidConfig: with everything that is wrong, one line each. No value is shown: it may be a secret.
+        InvalidConfig: lists all problems, one line each. No value is shown: it may be a secret.
     """
     try:
         return kind.model_validate(dict(config), by_alias=True, by_name=False)

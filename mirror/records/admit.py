@@ -2,8 +2,8 @@
 
 Pure: a ``Verdict`` follows from a header, the offset that is due, and the topic's ``Terms``. A hole is a range of
 offsets at which a consumer of the source finds no record. It is filled only if it has a cause. A batch that brokers
-would refuse as it is, is rewritten, if the terms allow that. Everything else stops the partition with a named reason
-(rule "fail closed, and say why").
+would refuse as it is gets rewritten, if the terms allow that. Everything else stops the partition with a named reason:
+when in doubt, nothing is copied.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mirror.records.header import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """Send the batch, restamped. ``attributes``: those that it must carry at the destination."""
+    """Send the batch, restamped. ``attributes``: the attribute bits that it must have at the destination."""
 
     attributes: int
 
@@ -38,7 +38,7 @@ class Cause(Enum):
     ACCEPTED = "accepted"
     """A gap without a cause, which the operator has decided to skip."""
     OVERSIZE = "oversize"
-    """A record that fits into no batch that the destination takes, and is passed over (``oversize.record``)."""
+    """A record that does not fit into any batch that the destination accepts, and is left out (``oversize.record``)."""
 
 
 GIVEN_UP = frozenset({Cause.ACCEPTED, Cause.OVERSIZE})
@@ -56,12 +56,12 @@ class Fill:
 
 
 class RewriteWish(Enum):
-    """A cause to rewrite a batch that the destination takes as it is: somebody wants it otherwise."""
+    """A cause to rewrite a batch that the destination would accept as it is: the flow's config asks for it."""
 
     OTHER_CODEC = "other_codec"
-    """The flow says with which codec batches are compressed at the destination, and this one has another."""
+    """The flow says how batches are compressed at the destination, and this one has another codec."""
     REBATCHED = "rebatched"
-    """The flow has small batches in a row become larger ones (``mode``)."""
+    """The flow merges consecutive small batches into larger ones (``mode``)."""
 
     @property
     def slug(self) -> str:
@@ -71,8 +71,8 @@ class RewriteWish(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: for which it
-    would halt otherwise, or what is wanted; metrics carry it."""
+    """The records go to the destination, but not in this batch: see ``records.content``. ``reason``: the halt that this
+    avoids, or the wish; metrics carry it."""
 
     reason: HaltReason | RewriteWish
 
@@ -97,7 +97,8 @@ class Terms:
         max_batch_size: the destination's ``max.message.bytes``, or less, if a refusal has shown that its broker takes
             less (``relay.topics.verdicts``); None if not known.
         compacted: True if the source's ``cleanup.policy`` has ``compact``, so that gaps have a cause.
-        compacted_there: True if the destination's has ``compact``, so that its log cleaner changes what was copied.
+        compacted_there: True if the destination's ``cleanup.policy`` has ``compact``, so that its log cleaner changes
+            what was copied.
         append_times: True if the source topic has LogAppendTime: a timestamp is then the time of the append, and no
             property of the record.
         takes_append_times: True if the destination's broker may put its own times into the batches
@@ -107,10 +108,11 @@ class Terms:
         rewrites: True if a batch that the destination would refuse is opened, and its records are written anew
             (``deep.path.enable``).
         converts: True if batches are made of messages of old formats (magic 0 and 1), wherever the source is read.
-        passes_over: a record is left out if a batch with nothing else is larger than this (``oversize.record``): the
-            limit that the destination says of its topic, whatever was learned from refusals. None: none ever is.
-        codec: the codec that batches have at the destination, on purpose (``compression.type``); None: any.
-        rebatches: batches of less than so many bytes become larger ones, several in a row one (``mode``); 0: none are.
+        passes_over: a record is left out if a batch with only this record is larger than so many bytes
+            (``oversize.record``). It is the limit in the destination topic's config, whatever refusals have shown.
+            None: no record is left out.
+        codec: the codec that every batch must have at the destination (``compression.type``); None: any.
+        rebatches: consecutive batches smaller than so many bytes are merged into larger ones (``mode``); 0: none are.
         strict: True if batches keep the source's producer fields (``identity: strict``): nothing is filled then.
         refuses: the configs by which the destination accepts less than the source did: (config, the destination's
             value, the value needed). Brokers judge by them.
@@ -146,10 +148,10 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
     Args:
         header: the header of a whole batch, as read.
         due: all offsets below are at the destination or on their way.
-        terms: those of the topic.
+        terms: the topic's terms.
         aborted: True if the batch belongs to an aborted transaction (``records.transactions``).
-        inside: base offset of the batch that is known to hold ``due``. No checksum covers base offsets: without
-            that, a batch that seems to hold it may be a damaged one.
+        inside: base offset of the batch that is known to hold ``due``; ``NOT_INSIDE``: none is. No checksum covers base
+            offsets, so a batch that only seems to hold ``due`` may be damaged, and is not rewritten.
     """
     span = f"offsets {header.base_offset} to {header.last_offset}"
     if header.magic != 2:
@@ -185,7 +187,8 @@ def admit(header: BatchHeader, due: int, terms: Terms, *, aborted: bool = False,
 
 
 def _refused(header: BatchHeader, due: int, span: str, terms: Terms) -> Halt | None:
-    """Returns the reason why no broker, or not this destination, takes the batch as it is; None if it does."""
+    """Returns the halt for a batch that no broker, or not this destination, accepts as it is; None if it is
+    accepted."""
     if header.base_offset < due:
         return Halt(reason=HaltReason.MID_BATCH, detail=f"offset {due} is due, the batch has {span}")
     if not header.is_dense:
@@ -211,7 +214,7 @@ def damaged(header: BatchHeader) -> Halt:
 
 
 def backwards(header: BatchHeader, due: int) -> Halt:
-    """Returns the halt for a batch that stands behind one with the same or higher offsets."""
+    """Returns the halt for a batch that follows one with the same or higher offsets."""
     return Halt(
         reason=HaltReason.CORRUPT,
         detail=f"a batch of offsets {header.base_offset} to {header.last_offset} stands behind offset {due - 1}",

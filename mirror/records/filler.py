@@ -44,12 +44,13 @@ _GZIP = 31
 
 
 def filler_id(*, flow: str, cluster_id: str, topic: str, partition: int) -> int:
-    """Returns the producer id of a partition's filler: computed like that of its data, with one more part hashed."""
+    """Returns the producer id of a partition's filler. It is computed like that of the data, but hashes one more
+    part."""
     return producer_id(flow=f"{flow}\0filler", cluster_id=cluster_id, topic=topic, partition=partition)
 
 
 def is_filler(header: BatchHeader, filler: int) -> bool:
-    """Returns True if the batch is filler of this producer id, whatever its rotation."""
+    """Returns True if the batch is filler of this partition. ``filler``: the ``filler_id``; rotations are ignored."""
     return not header.is_control and same_owner(header.producer_id, filler)
 
 
@@ -60,7 +61,7 @@ def filler_batch(*, producer: int, offset: int, count: int, timestamp: int, code
         producer: the partition's ``filler_id``.
         offset: the base offset that the broker is going to assign; the sequence follows from it.
         count: number of records, 1 to 1,000,000.
-        timestamp: that of each record, in ms.
+        timestamp: the timestamp of each record, in ms since 1970.
         codec: ZSTD, or GZIP for brokers before 2.1.
     """
     payload = _payload(count, codec)
@@ -99,7 +100,7 @@ def stride(most_bytes: int | None, codec: Codec = Codec.ZSTD) -> int:
 
 @lru_cache(maxsize=4)
 def _payload(count: int, codec: Codec) -> bytes:
-    """Returns the compressed records. A flow needs those of a full batch many times, and a few others once."""
+    """Returns the compressed records. Cached: a flow needs those of a full batch many times, and a few others once."""
     if not 1 <= count <= STRIDES[0]:
         raise ValueError(f"{count} records of filler, not 1 to {STRIDES[0]}")
     assert codec in (Codec.ZSTD, Codec.GZIP), codec

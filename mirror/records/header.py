@@ -18,7 +18,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
 PREFIX = struct.Struct(">qi")
 PREFIX_SIZE = 12
-"""Bytes of base_offset and length, which every magic has in front of the bytes that ``length`` counts."""
+"""Bytes of base_offset and length, which precede the bytes that ``length`` counts in every magic."""
 assert HEADER.size == HEADER_SIZE
 assert PREFIX.size == PREFIX_SIZE
 
@@ -33,11 +33,11 @@ RECORD_COUNT_AT = 57
 
 NO_PRODUCER_ID = -1
 STAND_IN = -2
-"""Highest producer id of a batch that stands for something else: see ``StoredMessages``. Kafka's clients write none
-below -1, but brokers would store it."""
+"""Highest producer id of a stand-in: see ``StoredMessages``. Kafka's clients write no producer id below -1, but brokers
+would store one."""
 NO_LEADER_EPOCH = -1
 MOST_OFFSET = (1 << 63) - 1
-"""The largest that an offset's 64 bits hold: the last offset of a batch is below, since there is one behind it."""
+"""The largest offset in 64 bits. A batch's last offset is below it, since the log goes on at the next one."""
 SEQUENCES = 1 << 31
 """Sequences run from 0 to 2^31 - 1 and wrap to 0 (Kafka's DefaultRecordBatch)."""
 
@@ -64,10 +64,10 @@ class CorruptBatch(ValueError):
 
 
 class StoredMessages(NamedTuple):
-    """What a log has in an old format where a batch is shown that was made of it: its *stand-in*. The producer's fields
-    of the stand-in say so, since messages of magic 0 and 1 have no producer.
+    """The messages of an old format (magic 0 or 1) for which a batch, their *stand-in*, was made. The stand-in carries
+    this description in its producer fields, which are free: old messages have no producer.
 
-    ``crc``, ``magic``, ``size``: of the message, or the last one that the batch was made of. ``size``: in bytes.
+    ``crc``, ``magic``, ``size`` (in bytes): of the message, or of the last one that the batch was made of.
     """
 
     crc: int
@@ -143,13 +143,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_stand_in(self) -> bool:
-        """True if no log holds this batch: it was made of messages of an old format (``StoredMessages``). Brokers store
-        what a producer says of its id, whatever it is, but always their own leader epoch."""
+        """True if no log holds this batch: it was made of messages of an old format (``StoredMessages``). The leader
+        epoch tells it from a stored batch: brokers store any producer id that a producer sends, but always their own
+        leader epoch."""
         return self.producer_id <= STAND_IN and self.leader_epoch == NO_LEADER_EPOCH
 
     @property
     def stored_size(self) -> int:
-        """Bytes that the log has for it; for a stand-in, those of the last message that it was made of."""
+        """Bytes of the batch in the log; for a stand-in, those of the last message that it was made of."""
         return self.base_sequence if self.is_stand_in else self.size
 
     @property

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from mirror.records.header import SEQUENCES
 
 MIRROR_BIT = 1 << 62
-"""Brokers allocate ids from 0 upwards, so that ids with this bit collide with none of them."""
+"""Set in every producer id of the mirror. Brokers allocate ids from 0 upwards and never reach it."""
 _ROTATION_BITS = 16
 ROTATIONS = 1 << _ROTATION_BITS
-"""Number of producer ids of one partition. Each lasts for 16,380 holes, and all of them for a thousand million. By the
-time that the first is used again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
+"""Number of producer ids of one partition. Each lasts for 16,380 holes, all of them for about a billion. By the time
+that the first is used again, brokers have long forgotten it (producer.id.expiration.ms, a day)."""
 MAX_EPOCH = 32_760
 """Highest epoch that is used before the next rotation. Data carry even epochs, markers odd ones."""
 
@@ -31,8 +31,8 @@ class Identity:
     sequence: int
 
     def after(self, records: int) -> "Identity":
-        """Returns the identity behind a batch of ``records`` offsets: sequences advance by lastOffsetDelta + 1 and
-        wrap."""
+        """Returns the identity of the next batch, after one of ``records`` offsets: sequences advance by
+        lastOffsetDelta + 1 and wrap."""
         return Identity(self.producer_id, self.epoch, (self.sequence + records) % SEQUENCES)
 
     @property
@@ -42,7 +42,7 @@ class Identity:
         return Identity(self.producer_id, self.epoch | 1, 0)
 
     def behind_markers(self) -> "Identity":
-        """Returns the identity of the data behind a hole. This identity may be that of the data before the hole or that
+        """Returns the identity of the data behind a hole. ``self`` may be the identity of the data before the hole or
         of its markers. From then on, brokers refuse late markers.
 
         Past the last epoch, the partition's next producer id begins, with data: the markers have to be of the previous

@@ -1,8 +1,8 @@
 """Verifies the checksum of every batch that the mirror acts on without forwarding it.
 
 A forwarded batch carries its checksum, and the destination broker verifies it. A batch that becomes a hole, is skipped
-or compared is verified here only: without this, one flipped bit on the source's disk (control, a record count of 0)
-would turn records into markers.
+or compared is verified only here. Otherwise a flipped bit on the source's disk (the control attribute, or a record
+count of 0) would turn records into markers.
 
 The checksum does not cover base offset, length, leader epoch and magic. A wrong length or magic shows as a wrong
 checksum all the same. For base offsets see ``relay.holes.gaps``.

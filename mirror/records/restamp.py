@@ -103,7 +103,7 @@ Map = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 @functools.cache
 def blocks(count: int) -> Map:
     """Returns the map that appends ``count`` blocks of zeros to a raw CRC: a table for each of its bytes, lowest first,
-    4 KB, made once (1 ms). Only few different counts are asked for, up to ``NEAR``: see ``relay.hot.plain``."""
+    4 KB, made once (1 ms). Only a few different counts are used, up to ``NEAR`` bytes: see ``relay.hot.plain``."""
     tables = _tables([advance(1 << bit, count * BLOCK) for bit in range(32)])
     return tables[:256], tables[256:512], tables[512:768], tables[768:]
 
@@ -112,7 +112,8 @@ _ZEROS = memoryview(bytes(NEAR))
 
 
 def carry(crc: int, change: bytes, behind: int) -> int:
-    """Returns the batch's ``crc`` after ``change`` (old XOR new) to bytes that ``behind`` more bytes follow."""
+    """Returns the batch's new checksum. ``crc``: the old one; ``change``: old XOR new of the changed bytes; ``behind``:
+    number of bytes that follow them."""
     state = raw_crc(change)
     if behind <= NEAR:
         return crc ^ crc32c(_ZEROS[:behind], state ^ FULL) ^ FULL

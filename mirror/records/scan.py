@@ -39,7 +39,8 @@ class BatchPlace(NamedTuple):
 
 
 def measure(record_set: memoryview, at: int, end: int) -> int | Remainder:
-    """Returns the size in bytes of the batch at ``at``, or the kind of tail there. ``end``: where the record set ends.
+    """Returns the size in bytes of the whole batch at byte ``at``, or the kind of tail that begins there. ``end``: the
+    byte at which the record set ends.
 
     Raises:
         CorruptBatch: a length, a base offset or a magic that no broker writes.
@@ -68,8 +69,8 @@ def measure(record_set: memoryview, at: int, end: int) -> int | Remainder:
 
 
 def base_offset_at(record_set: memoryview, at: int, end: int) -> int:
-    """Returns the base offset of the batch at ``at``, also of one that is cut off. ``NOT_SEEN`` if the base offset
-    itself is cut off, or that is KIP-283's filler."""
+    """Returns the base offset of the batch at byte ``at``, also of one that is cut off. ``NOT_SEEN`` if the base offset
+    itself is cut off, or if it is KIP-283's filler."""
     if end - at < _BASE_OFFSET.size:
         return NOT_SEEN
     base_offset: int = _BASE_OFFSET.unpack_from(record_set, at)[0]

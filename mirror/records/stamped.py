@@ -1,9 +1,9 @@
 """Batches into which a broker has put the time of their append (``message.timestamp.type=LogAppendTime``).
 
-The broker marks the batch (attribute bit 3), sets its max timestamp to its own clock, and computes the checksum anew.
-The records keep the timestamps with which they were sent, and no consumer sees them any more. All else of the batch
-stays as it was sent (docs/BROKERS.md). So a batch that was stamped at the destination can still be compared with the
-one that was sent, but for its max timestamp.
+The broker marks the batch (attribute bit 3), sets its max timestamp to its own clock, and recomputes the checksum. The
+records keep the timestamps with which they were sent, but consumers no longer see them. Everything else stays as it was
+sent (docs/BROKERS.md). So a batch that was stamped at the destination can still be compared with the one that was sent,
+except for its max timestamp.
 """
 
 from mirror.records.header import LOG_APPEND_TIME, BatchHeader
@@ -11,7 +11,7 @@ from mirror.records.restamp import CHECKED, OWNER_END, carry
 
 
 def is_stamped(header: BatchHeader) -> bool:
-    """Returns True if the batch has the time of its append."""
+    """Returns True if a broker has put the time of the append into the batch."""
     return bool(header.attributes & LOG_APPEND_TIME)
 
 
@@ -20,8 +20,8 @@ def unstamped(header: BatchHeader, max_timestamp: int) -> BatchHeader:
     read: the checksum is right if that of the stamped batch is.
 
     Args:
-        header: that of the stamped batch.
-        max_timestamp: the one that was sent, in ms since 1970.
+        header: the header of the stamped batch.
+        max_timestamp: the max timestamp that was sent, in ms since 1970.
     """
     attributes = header.attributes & ~LOG_APPEND_TIME
     change = CHECKED.pack(header.attributes ^ attributes, 0, 0, header.max_timestamp ^ max_timestamp, 0, 0, 0)

@@ -1,8 +1,8 @@
 """Finds the batches that a read_committed consumer skips. Whole batches only: no batch mixes transactions.
 
-A Fetch answer lists the aborted transactions within its offsets, as (producer id, first offset). A batch is aborted if
-it is one of such a producer, from the first offset on, until that producer's ABORT marker. The list of each answer is
-complete for the offsets in it, so that nothing is carried from one fetch to the next (KIP-98).
+A Fetch response lists the aborted transactions within its offsets, as (producer id, first offset). A batch is aborted
+if it has such a producer id and lies between the first offset and that producer's ABORT marker. The list in each
+response is complete for the offsets in it, so nothing is carried from one fetch to the next (KIP-98).
 """
 
 import struct
@@ -31,16 +31,16 @@ class Aborted:
         self._active: set[int] = set()
 
     def drops(self, header: BatchHeader) -> bool:
-        """Returns True if the data batch belongs to an aborted transaction. Ask for every transactional batch, in
-        order."""
+        """Returns True if the data batch belongs to an aborted transaction. To be called for every transactional batch,
+        in order."""
         coming = self._coming
         while coming and coming[-1][1] <= header.last_offset:
             self._active.add(coming.pop()[0])
         return header.is_transactional and header.producer_id in self._active
 
     def follow(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
-        """Returns True if the batch is data of an aborted transaction; takes note of it if it is a marker. For every
-        batch of magic 2, in order; the second time in a row changes nothing."""
+        """Returns True if the batch is data of an aborted transaction; takes note of it if it is a marker. To be called
+        for every batch of magic 2, in order; a second call for the same batch changes nothing."""
         if not header.is_transactional:
             return False
         if header.is_control:
@@ -49,15 +49,15 @@ class Aborted:
         return self.drops(header)
 
     def ends(self, header: BatchHeader, kind: int) -> None:
-        """Takes note of a marker. An ABORT ends its producer's aborted transaction: what that producer writes next
-        belongs to another one."""
+        """Takes note of a marker. ``kind``: ABORT or COMMIT. An ABORT ends its producer's aborted transaction: that
+        producer's next batches belong to another one."""
         self.drops(header)
         if kind == ABORT:
             self._active.discard(header.producer_id)
 
 
 def marker_kind(batch: bytes | memoryview) -> int:
-    """Returns ABORT or COMMIT for a whole control batch, NOT_A_MARKER for one that the cleaner emptied or that is cut.
+    """Returns ABORT or COMMIT for a control batch, NOT_A_MARKER for one that the cleaner emptied or that is cut off.
 
     A control batch holds one record, never compressed: length, attributes, timestamp delta, offset delta and key
     length, all but the attributes as varints, then the key.

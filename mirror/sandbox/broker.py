@@ -27,9 +27,9 @@ class Broker:
     Attributes:
         node_id: its number in the cluster, from 1.
         host: the loopback address on which it serves clients.
-        port: likewise, the port.
-        proxied_port: likewise, for connections through a proxy; None without such a listener.
-        ports: likewise, of further listeners, by their names.
+        port: the port on which it serves clients.
+        proxied_port: the port for connections through a proxy; None without such a listener.
+        ports: name -> port of further listeners.
         data_dir: its log directory (``log.dirs``).
         log_path: the file with its output.
         properties: its configuration; a change takes effect at the next ``start``.
@@ -59,7 +59,7 @@ class Broker:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def move(self, port: int) -> None:
-        """Have it serve its clients on another port of its address from the next start on."""
+        """Make the broker serve its clients on another port, from the next start on."""
         before, self.port = self.address, port
         for name in ("listeners", "advertised.listeners"):
             self.properties[name] = self.properties[name].replace(
@@ -68,15 +68,15 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """True while its process lives (paused or not)."""
+        """True while the broker's process lives (paused or not)."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process id.
+        """The broker's process id.
 
         Raises:
-            SandboxError: it is not running.
+            SandboxError: the broker is not running.
         """
         return self._running().pid
 
@@ -86,10 +86,10 @@ class Broker:
         return self._config_path
 
     def start(self, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start it, with the data and the port that it had.
+        """Start the broker, with the data and the port that it had.
 
         Args:
-            wait: return when it is ready; otherwise at once.
+            wait: True to return when it is ready; False to return at once.
             timeout_s: how long to wait.
 
         Raises:
@@ -104,7 +104,7 @@ class Broker:
     def wait_ready(
         self, *, others: frozenset[int] = frozenset(), timeout_s: float = START_TIMEOUT_S
     ) -> probe.ClusterView:
-        """Wait until it serves clients: it answers a Metadata request and names itself and ``others`` as up.
+        """Wait until the broker serves clients: it answers a Metadata request that lists itself and ``others`` as up.
 
         Raises:
             SandboxError: it ended, or was not ready in time; with an excerpt of its log.
@@ -131,7 +131,7 @@ class Broker:
         raise self._failure(f"was not ready after {timeout_s:.0f} s ({last})")
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop it cleanly, as an operator would (SIGTERM); its data stay.
+        """Stop the broker cleanly, as an operator would (SIGTERM); its data stay.
 
         The last broker of a KRaft cluster of three cannot stop cleanly: that needs a controller, and one is no quorum.
 
@@ -149,7 +149,7 @@ class Broker:
             )
 
     def kill(self) -> None:
-        """End it at once (kill -9); its data stay as they are.
+        """End the broker at once (kill -9); its data stay as they are.
 
         Raises:
             SandboxError: it was not running.
@@ -160,7 +160,7 @@ class Broker:
             raise self._failure("did not end after kill -9")
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): its connections stay open and nothing answers.
+        """Freeze the broker (SIGSTOP): its connections stay open, but it does not answer.
 
         Raises:
             SandboxError: it was not running.
@@ -168,7 +168,7 @@ class Broker:
         self._running().signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after ``pause``.
+        """Let the broker go on after ``pause``.
 
         Raises:
             SandboxError: it was not running.
@@ -176,7 +176,7 @@ class Broker:
         self._running().signal(signal.SIGCONT)
 
     def port_was_taken(self) -> bool:
-        """Returns True if it ended because another process listens on its port."""
+        """Returns True if the broker ended because another process listens on its port."""
         return not self.running and logs.mentions(self.log_path, _PORT_TAKEN, start=self._log_from)
 
     def _launch(self) -> Process:

@@ -35,9 +35,9 @@ class SandboxCluster:
     Args:
         name: the cluster's name in messages.
         version: Apache Kafka's version, from 0.10.1.0.
-        brokers: how many.
+        brokers: number of brokers.
         properties: broker properties; they override the sandbox's, but those that place the brokers cannot be set.
-        heap_mb: heap of each broker.
+        heap_mb: heap of each broker, in MiB.
         quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
         jvm_options: further options for the brokers' ``java``.
         proxied: ports of 127.0.0.1, one for each broker, that the brokers advertise on a second listener, for clients
@@ -46,8 +46,8 @@ class SandboxCluster:
         listeners: names (capital letters) and security protocols of further listeners of each broker, on
             ``Broker.ports``; ``properties`` has what they need (``listener.name.<name>...``).
         racks: ``broker.rack`` of each broker; none by default.
-        host: the loopback address on which the brokers serve clients, such as ``::1``: no other one. Further listeners
-            and controllers are on 127.0.0.1.
+        host: the only loopback address on which the brokers serve clients, such as ``::1``. Further listeners and
+            controllers are on 127.0.0.1.
 
     Raises:
         SandboxError: an argument is wrong; nothing has been started.
@@ -100,7 +100,7 @@ class SandboxCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every broker, joined by commas, as Kafka's clients take it."""
+        """``host:port`` of every broker, joined by commas, as for Kafka's clients."""
         return ",".join(broker.address for broker in self.brokers)
 
     def servers(self, listener: str) -> str:
@@ -116,7 +116,8 @@ class SandboxCluster:
         """Start all brokers and wait until each of them sees them all.
 
         Raises:
-            SandboxError: it is started already; a broker ended or was not ready in time; jars could not be fetched.
+            SandboxError: the cluster is started already; a broker ended or was not ready in time; jars could not be
+                fetched.
         """
         if self._processes is not None:
             raise SandboxError(f"cluster {self.name} is started already", "close it first")
@@ -190,7 +191,8 @@ class SandboxCluster:
     def _make_brokers(
         self, processes: Processes, classpath: str, ports: list[int], placed: Callable[..., dict[str, str]]
     ) -> None:
-        """``placed``: the properties that place a broker, by node_id, address and data_dir; the caller's go first."""
+        """Makes the brokers. ``placed``: returns the properties that place a broker, for its node_id, address and
+        data_dir. The caller's own properties override the sandbox's."""
         self.brokers = [
             self._broker(processes, classpath, node_id, port) for node_id, port in enumerate(ports, start=1)
         ]

@@ -13,10 +13,10 @@ __all__ = ["Jvm"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Jvm:
-    """How the brokers' JVMs are run.
+    """The options with which JVMs are run.
 
     Attributes:
-        heap_mb: the heap's largest size.
+        heap_mb: largest size of a broker's heap, in MiB.
         quick: compile lightly: starts sooner, serves slower. For tests; never for measurements.
         options: further options of the brokers' ``java``.
         shared: further options of every ``java``, helpers included.
@@ -36,7 +36,7 @@ class Jvm:
             classpath: jars, joined as ``java -cp`` takes them.
             main: the class.
             arguments: its arguments.
-            folder: an existing folder, where it may leave files of its own.
+            folder: an existing folder, in which the JVM may leave files.
             small: a helper that lives briefly or does little: a small heap, compiled lightly.
         """
         light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

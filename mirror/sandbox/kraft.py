@@ -21,10 +21,10 @@ def properties(*, node_id: int, address: str, controller_ports: list[int], data_
     """Returns the properties that place one node in its cluster.
 
     Args:
-        node_id: from 1.
-        address: its ``host:port`` for clients.
+        node_id: the node's id, from 1.
+        address: the node's ``host:port`` for clients.
         controller_ports: quorum ports of all nodes, in the order of their ids.
-        data_dir: of this node.
+        data_dir: the node's log directory.
     """
     controller_port = controller_ports[node_id - 1]
     voters = ",".join(f"{voter}@127.0.0.1:{at}" for voter, at in enumerate(controller_ports, start=1))
@@ -44,7 +44,7 @@ def properties(*, node_id: int, address: str, controller_ports: list[int], data_
 def new_cluster_id() -> str:
     """Returns a random cluster id in Kafka's format: 16 bytes in URL-safe base64, 22 characters.
 
-    It never begins with a dash (one in 64 would): Kafka's tools take that for an option, so Kafka avoids it as well.
+    It never begins with a dash (one in 64 would): Kafka's tools would read it as an option, so Kafka avoids it as well.
     """
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass

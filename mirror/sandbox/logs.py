@@ -1,4 +1,4 @@
-"""Finds in a JVM's log why it failed."""
+"""Finds the cause of a failure in a JVM's log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def backend_options(classpath: str, folder: Path) -> list[str]:
     """Returns the JVM options that write the log, with times, to standard output or error.
 
     Args:
-        classpath: shows which logging backend there is.
-        folder: for a configuration file, if the backend needs one.
+        classpath: the class path; it shows which logging backend is used.
+        folder: folder for a configuration file, if the backend needs one.
     """
     if "slf4j-log4j12-" not in classpath:
         simple = "-Dorg.slf4j.simpleLogger."

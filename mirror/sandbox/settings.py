@@ -16,7 +16,7 @@ _OURS = frozenset({
 
 
 def check(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns a copy of a caller's broker properties if they may be set.
+    """Checks a caller's broker properties, and returns a copy.
 
     Raises:
         SandboxError: a name or value is not valid, or a property places the broker, which only the sandbox may do.
@@ -32,7 +32,7 @@ def check(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def small_cluster(brokers: int) -> dict[str, str]:
-    """Properties for a cluster of 1 to 3 brokers: internal topics that fit it, groups that form at once.
+    """Returns properties for a cluster of 1 to 3 brokers: internal topics that fit it, groups that form at once.
 
     A version that does not know one of these ignores it with a warning in its log.
     """
@@ -67,13 +67,13 @@ def proxied_listener(properties: Mapping[str, str], *, port: int, advertised_por
 
 
 def listener(properties: Mapping[str, str], name: str, protocol: str, *, port: int) -> dict[str, str]:
-    """Returns the properties that add a listener of this name (capital letters) and security protocol on ``port``. What
-    it needs beyond that (certificates, mechanisms) is the caller's, as ``listener.name.<name in small letters>...``."""
+    """Returns the properties that add a listener of this name (capital letters) and security protocol on ``port``. The
+    caller adds what the protocol needs (certificates, mechanisms), as ``listener.name.<name in small letters>...``."""
     return _another(properties, name, protocol, port, port)
 
 
 def _another(properties: Mapping[str, str], name: str, protocol: str, port: int, advertised: int) -> dict[str, str]:
-    """Returns the properties that add this listener to the broker's present ones."""
+    """Returns the properties that add this listener to those in ``properties``."""
     protocols = properties.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {
         "listeners": f"{properties['listeners']},{name}://127.0.0.1:{port}",

@@ -22,7 +22,7 @@ def properties(*, node_id: int, address: str, zookeeper_port: int, data_dir: Pat
         "broker.id": str(node_id),
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
         "zookeeper.connection.timeout.ms": "30000",
-        "zookeeper.session.timeout.ms": "5000",  # a killed broker's id is free again after this long
+        "zookeeper.session.timeout.ms": "5000",  # after this, a killed broker's id is free again
         "listeners": f"PLAINTEXT://{address}",
         "advertised.listeners": f"PLAINTEXT://{address}",
         "log.dirs": str(data_dir),

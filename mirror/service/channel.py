@@ -1,8 +1,8 @@
 """The channel between the supervisor and a worker: JSON messages, one per line, both ways over a pair of sockets.
 
-Almost every message is about one flow, and says which (``flow``).
+Almost every message is about one flow, and names it (``flow``).
 
-Neither side ever waits for the other. Beyond a bound, log lines to a stuck reader, and messages that are said again
+Neither side ever waits for the other. If too much waits for a stuck reader, log lines, and messages that are repeated
 anyway, are dropped and counted. Snapshots are not made before there is room (``full``). The end of the stream means
 that the other process ends.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 LINE_MAX: Final = 256 << 20
 """Most bytes of a message: enough for a snapshot of a million partitions."""
 UNSENT_MAX: Final = 16 << 20
-"""Most bytes that may wait for a reader; beyond that, what ``MAY_BE_LOST`` is dropped."""
+"""Most bytes that may wait for a reader; beyond that, messages in ``MAY_BE_LOST`` are dropped."""
 
 # From the supervisor.
 HANDOVER: Final = "handover"
@@ -42,7 +42,7 @@ FAILED: Final = "failed"
 STOPPED: Final = "stopped"
 
 MAY_BE_LOST: Final = frozenset({LOG, ALIVE, WAITING, TRACE, TRACED})
-"""Kinds that are said again soon, or are only for people. What the others say would be lost for good."""
+"""Kinds of messages that are repeated soon, or are only for people. Messages of other kinds must not be lost."""
 
 Message = dict[str, Any]
 
@@ -54,21 +54,22 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.dropped = 0
-        """Messages that were not sent because the other side did not read."""
+        """Number of messages that were not sent because the other side did not read."""
 
     @classmethod
     async def open(cls, sock: socket.socket) -> "Channel":
-        """Takes over one of the two sockets."""
+        """Opens a channel on one of the two sockets, and takes the socket over."""
         reader, writer = await asyncio.open_connection(sock=sock, limit=LINE_MAX)
         return cls(reader, writer)
 
     @property
     def full(self) -> bool:
-        """True while the other side does not read, and so much waits for it that more has to."""
+        """True while the other side does not read, and so much waits for it that further messages should not be
+        made."""
         return self._writer.transport.get_write_buffer_size() > UNSENT_MAX
 
     def send(self, kind: str, **fields: object) -> None:
-        """Sends a message without waiting; values that JSON does not know become text."""
+        """Sends a message without waiting; values of types that JSON does not have become text."""
         if self._writer.transport.is_closing():
             return
         if kind in MAY_BE_LOST and self.full:
@@ -77,7 +78,7 @@ class Channel:
         self._writer.write(json.dumps({"kind": kind, **fields}, separators=(",", ":"), default=str).encode() + b"\n")
 
     async def receive(self) -> Message | None:
-        """Returns the next message; None when there will be no more."""
+        """Returns the next message; None at the end of the stream."""
         try:
             line = await self._reader.readline()
         except (OSError, ValueError):
@@ -88,7 +89,7 @@ class Channel:
         return message
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Closes the channel once everything is sent; each of the two steps takes ``timeout_s`` at most."""
+        """Closes the channel once everything is sent. Sending and closing take at most ``timeout_s`` each."""
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.drain(), timeout_s)
         self._writer.close()
@@ -109,12 +110,12 @@ class FlowChannel:
 
     @property
     def full(self) -> bool:
-        """True while there is no room for what can wait."""
+        """See ``Channel``."""
         return self._channel.full
 
     @property
     def dropped(self) -> int:
-        """Messages of the whole process that were not sent."""
+        """Number of messages of the whole process that were dropped."""
         return self._channel.dropped
 
 
@@ -129,7 +130,7 @@ class ChannelLog:
         self._channel.send(LOG, level="info", event=event, fields=fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Logs an event that needs a look."""
+        """Logs an event that needs attention."""
         self._channel.send(LOG, level="warning", event=event, fields=fields)
 
     def error(self, event: str, **fields: object) -> None:

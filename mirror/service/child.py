@@ -1,5 +1,6 @@
-"""One side of a worker: its process, its channel, its end, and when it may start again. The supervisor has it of each
-worker, and a worker of the process that keeps groups in step (``sync.keeper``)."""
+"""The parent's side of a child process: starts it, opens its channel, waits for its end, and decides when to restart
+it. The supervisor has one for each worker, and a worker has one for the process that keeps groups in step
+(``sync.keeper``)."""
 
 import asyncio
 import os
@@ -18,21 +19,21 @@ from mirror.service.worker_settings import Handover
 RESTART_LEAST_MS = 200
 RESTART_MOST_MS = 30_000
 GOOD_LIFE_S = 10.0
-"""A worker that ran for this long after it was ready has started well: its next restart is quick again."""
+"""After a worker has run for this long since it was ready, the pause before its next restart is short again."""
 END_S = 10.0
-"""Time that a worker has to end after it has closed its channel."""
+"""Time that a worker has to end after it has closed its channel; then it is killed."""
 
 
 def program(module: str, *numbers: int, name: str) -> list[str]:
-    """Returns the command that runs ``main`` of one of our modules in an interpreter of its own.
+    """Returns the command that runs ``main`` of a module of the mirror in a new interpreter.
 
-    It has the import paths of this process, so that both run the same code, and -P, so that no other comes before. If
-    it crashes in compiled code, every thread's stack is among the log's lines.
+    The interpreter gets the import paths of this process, so that both run the same code, and -P, so that no other path
+    precedes them. If it crashes in compiled code, the stack of every thread is written to the log.
 
     Args:
         module: the module with ``main``.
         numbers: the arguments of ``main``.
-        name: the name by which `ps` and `pgrep` find the process.
+        name: the name of the process for `ps` and `pgrep`.
     """
     start = (
         f"import sys; sys.path[:] = sys.argv[1].split(chr(10)); from {module} import main; "
@@ -42,11 +43,11 @@ def program(module: str, *numbers: int, name: str) -> list[str]:
 
 
 class NotStarted(Exception):
-    """The machine can start no process now; the message says why."""
+    """The machine cannot start a process now; the message says why."""
 
 
 class Child:
-    """A worker's process, restarted again and again. Everything happens in the event loop's thread."""
+    """A worker's process, which may be started again and again. All methods are called in the event loop's thread."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class Child:
         module: str = "mirror.service.worker",
         name: str = "mirror-worker",
     ) -> None:
-        """``module``: with the process's ``main``. ``name``: by which `ps` finds it, with the worker's number."""
+        """``hear``: called with each message of the process. ``module``: the module with the process's ``main``.
+        ``name``: name of the process for `ps`, to which the worker's number is added."""
         self._module, self._name = module, name
         self.number = number
         self.flows: dict[str, Handover] = {}
@@ -67,12 +69,12 @@ class Child:
         self.killed = False
         """True if the last process was killed by ``kill``."""
         self._stopped: set[str] = set()
-        """Flows of the last process that have reported that they stopped as told."""
+        """Flows of the last process that have reported that they stopped as requested."""
         self.ready_at: float | None = None
         self._hear = hear
         self._channel: Channel | None = None
         self.stop_asked = asyncio.Event()
-        """Set once a stop was sent: whoever waits until the next process may start need not wait any more."""
+        """Set once a stop was sent: the pause before the next process ends then."""
         self._process: subprocess.Popen[bytes] | None = None
         self._backoff = Backoff(least_ms=RESTART_LEAST_MS, most_ms=RESTART_MOST_MS)
 
@@ -80,7 +82,7 @@ class Child:
         """Runs one process from its start to its end. Returns its exit code. ``on_start``: called once it has a pid.
 
         Raises:
-            NotStarted: there is no process. What is known of the last one stays, but for its good life.
+            NotStarted: no process could be started. The attributes still describe the last one, except ``ready_at``.
         """
         self.ready_at = None
         process, mine = self._start()
@@ -101,8 +103,8 @@ class Child:
                 if message["kind"] == say.READY:
                     self.ready_at = asyncio.get_running_loop().time()
                 self._hear(self, message)
-            # Its end of the channel is closed: it has ended, or is about to. If not, or if the machine has no thread
-            # left to wait in, it is killed below.
+            # The process has closed its end of the channel: it has ended, or is about to. If it does not end, or if no
+            # thread can be started to wait for it, it is killed below.
             with suppress(subprocess.TimeoutExpired, RuntimeError):
                 await asyncio.to_thread(process.wait, END_S)
         finally:
@@ -117,7 +119,7 @@ class Child:
         return self.code
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], socket.socket]":
-        """Starts a process. Returns it, and our end of its channel. Raises NotStarted, as ``run``."""
+        """Starts a process. Returns it, and this side's socket of its channel. Raises NotStarted."""
         with ExitStack() as on_failure:
             try:
                 mine, theirs = socket.socketpair()
@@ -126,10 +128,10 @@ class Child:
                     process = subprocess.Popen(
                         program(self._module, theirs.fileno(), os.getpid(), name=f"{self._name}-{self.number}"),
                         stdin=subprocess.DEVNULL,
-                        # A worker's output must not get among the log's lines.
+                        # A worker's output must not be mixed with the log on stdout.
                         stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
-                        # A terminal's signals are for the supervisor, which tells its workers to stop.
+                        # Signals of a terminal must only reach the supervisor, which tells its workers to stop.
                         process_group=0,
                     )  # fmt: skip
             except OSError as error:  # too many processes or files, or no memory
@@ -139,17 +141,17 @@ class Child:
 
     @property
     def stopped(self) -> bool:
-        """True if the last process has reported of each of its flows that it stopped as told."""
+        """True if the last process has reported for each of its flows that it stopped as requested."""
         return self.flows.keys() <= self._stopped
 
     def add(self, handover: Handover) -> None:
-        """Has the process run this flow as well, and each that follows it."""
+        """Makes the process, and each later one, run this flow as well."""
         self.flows[handover.flow] = handover
         if self._channel is not None:
             self._channel.send(say.HANDOVER, settings=handover.pack())
 
     def limit(self, told: Handover) -> None:
-        """Has the process, and each that follows it, run a flow within the limits of these settings."""
+        """Makes the process, and each later one, run a flow with the limits in these settings."""
         handover = self.flows[told.flow] = self.flows[told.flow].limited_as(told)
         relay = handover.relay
         self.send(
@@ -157,12 +159,13 @@ class Child:
         )
 
     def remove(self, flow: str) -> bool:
-        """Has the process stop this flow, and run its others on. Returns False if no process runs."""
+        """Makes the process stop this flow, and go on with its others. Returns False if no process runs."""
         self.flows.pop(flow, None)
         return self.send(say.REMOVE, flow=flow)
 
     def send(self, kind: str, **fields: object) -> bool:
-        """Sends a message. Returns False if no worker runs. A stop also reaches one that is just being started."""
+        """Sends a message. Returns False if no process runs. A stop also reaches a process that is just being
+        started."""
         if kind == say.STOP:
             self.stop_asked.set()
         if self._channel is None:
@@ -178,14 +181,15 @@ class Child:
                 self._process.send_signal(signal.SIGKILL)
 
     def pause_s(self) -> float:
-        """Returns the seconds until it may start again: longer each time, unless the last process had a good life."""
+        """Returns the seconds until the next process may start: longer each time, but short again after a process that
+        ran for ``GOOD_LIFE_S``."""
         if self.ready_at is not None and asyncio.get_running_loop().time() - self.ready_at > GOOD_LIFE_S:
             self._backoff.reset()
         return self._backoff.next_s()
 
 
 def ending(code: int) -> str:
-    """Returns in words how a process of this exit code ended. Negative: by a signal."""
+    """Returns in words how a process ended. ``code``: its exit code; negative: the signal that ended it."""
     if code >= 0:
         return f"ended with exit code {code}"
     with suppress(ValueError):

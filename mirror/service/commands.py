@@ -1,8 +1,8 @@
 """Completes the commands in messages as they have to be typed here: program, configuration file, topic, partition.
 
-None of that is known where halts are found and kept in the internal topic: their remedies say ``mirror resume
-TOPIC PARTITION``. Another machine, started with another file, may show them. So the supervisor renders them when they
-are shown, here and nowhere else.
+These are not known where halts are detected and written to the internal topic: their remedies say ``mirror resume
+TOPIC PARTITION``, and another machine, started with another file, may show them. So the supervisor completes the
+commands when a message is shown. This is the only place that does it.
 """
 
 import re
@@ -22,7 +22,8 @@ from mirror.service.selection import Selection
 _COMMAND = re.compile(
     r"\bmirror (pause|resume|status|audit|plan|run|start|sync|cutover)\b(?! -c )( TOPIC\b)?( PARTITION\b)?( --all\b)?"
 )
-"""A command that has its options already is left as it is: a text may be rendered twice."""
+"""Matches a command without its options. A command that has them already does not match: a text may be rendered
+twice."""
 _RESUME = "resume"
 _ONCE_DONE = f"; once that is done, run `mirror {_RESUME} TOPIC PARTITION`"
 _BY_ITSELF = (
@@ -30,9 +31,9 @@ _BY_ITSELF = (
     f"`mirror {_RESUME} TOPIC PARTITION`"
 )
 _CUTOVER = "cutover"
-"""Takes its flow without an option."""
+"""The command that takes its flow as an argument, not as an option."""
 _ASKS = frozenset({_RESUME, "pause", "status", _CUTOVER})
-"""Commands that ask the running mirror, and have to know its address."""
+"""Commands that connect to the running mirror, and need its address."""
 
 _ABOUT_ONE = frozenset({_RESUME, "pause", "audit"})
 """Commands about one flow."""
@@ -45,9 +46,9 @@ class Commands:
     Attributes:
         program: the program, as it is typed.
         config: the configuration file that this mirror was started with; empty: not known.
-        at: HOST:PORT of the mirror, if the file does not say it; empty if it does.
-        flow: the flow that the messages are about, if the file has several that run; empty if it has one.
-        destination: the options with which Kafka's own tools reach the flow's destination; empty: not known.
+        at: HOST:PORT of the mirror, if it is not in the file; otherwise empty.
+        flow: the flow that the messages are about, if several flows of the file run; empty if there is only one.
+        destination: the options with which Kafka's command-line tools reach the flow's destination; empty: not known.
         selection: the flow's topics, and their names at the destination; None if that is not known.
     """
 
@@ -60,7 +61,7 @@ class Commands:
 
     @classmethod
     def of(cls, config: Path) -> Self:
-        """Returns the commands for the program that this process was started with, and a configuration file."""
+        """Returns the commands for the program with which this process was started, and a configuration file."""
         return cls(program=_program(), config=str(config.absolute()))
 
     def towards(self, destination: ClusterOptions, selection: Selection) -> Self:
@@ -69,7 +70,8 @@ class Commands:
         return replace(self, destination=reached, selection=selection)
 
     def rendered(self, text: str, topic: str = "", partition: int | None = None) -> str:
-        """Returns the text with its commands as they have to be typed. ``topic``, ``partition``: its subject."""
+        """Returns the text with its commands as they have to be typed. ``topic``, ``partition``: what the text is
+        about, if anything."""
 
         def typed(found: re.Match[str]) -> str:
             command, of_topic, of_partition, every = found.groups()
@@ -82,7 +84,7 @@ class Commands:
                 words.append("--all")
             elif command == _RESUME and topic:
                 words.append(shlex.quote(topic))
-                # A remedy that names neither is about this partition, and one that names the topic is about all of it.
+                # A command without TOPIC and PARTITION is about this partition; one with TOPIC only, about the topic.
                 if partition is not None and (of_partition or not of_topic):
                     words.append(str(partition))
             return " ".join(words)
@@ -93,8 +95,8 @@ class Commands:
         return _COMMAND.sub(typed, text)
 
     def remedy(self, text: str, reason: str, topic: str, partition: int) -> str:
-        """Returns a halt's remedy. It has the command that resumes the partition, and names the line of `mirror plan`
-        that tells of such halts beforehand."""
+        """Returns the remedy of a halt, with the command that resumes the partition, and the check of `mirror plan`
+        that predicts such halts."""
         if text and f"mirror {_RESUME}" not in text:
             by_itself = heals(reason) in (Heals.TOPICS, Heals.TERMS, Heals.RIGHTS)
             text += _BY_ITSELF if by_itself else _ONCE_DONE
@@ -116,7 +118,7 @@ class Commands:
 
 
 def _program() -> str:
-    """Returns what was typed to start this process, in a form that works in every directory."""
+    """Returns the program as it was typed to start this process, in a form that works in every directory."""
     started = Path(sys.argv[0])
     if started.name != "mirror":
         return f"{shlex.quote(sys.executable)} -m mirror"

@@ -1,9 +1,9 @@
-"""Exit codes of the command line: the one table of them. The README has it, too, and the help of each command says
-which of them it ends with, and why."""
+"""The exit codes of the command line. The README has the same table, and the help of each command lists those that it
+uses."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""The command could not do it, or the mirror does not: none answers, or it is not ready."""
+"""The command has failed; or no mirror answers, or it is not ready."""
 EXIT_HALTED = 2
 """The audit found a difference, or a partition is halted."""
 EXIT_UNPROVED = 3
@@ -25,5 +25,5 @@ MEANINGS = {
 
 
 def in_words() -> str:
-    """Returns all of them in a sentence."""
+    """Returns all exit codes and their meanings in a sentence."""
     return f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in MEANINGS.items())}."

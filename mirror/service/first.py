@@ -1,8 +1,8 @@
-"""What falls to the supervisor where it is the first process: in a container, it is PID 1.
+"""The additional duties of the supervisor if it is PID 1, as in a container.
 
-The kernel drops a signal to PID 1 that has no handler yet, so one that comes while the program starts would be lost.
-And PID 1 inherits the children of processes that die, such as those of a killed worker or of a command that somebody
-runs in the container. They stay as zombies until it has asked for their ends.
+The kernel drops a signal to PID 1 that has no handler yet, so a signal that comes while the program starts would be
+lost. And PID 1 inherits the children of processes that die, such as those of a killed worker or of a command that was
+run in the container. They stay as zombies until PID 1 reaps them (waitpid).
 """
 
 import os
@@ -13,29 +13,29 @@ from contextlib import suppress
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 PID = 1
 MOST = 1_000
-"""Most ends that are asked for at once."""
+"""Most children that are reaped in one call."""
 
 
 def hold_signals() -> None:
-    """As PID 1, has the signals that stop the service wait until ``let_signals``, also across exec: blocked ones
-    are not dropped."""
+    """If this process is PID 1, blocks the signals that stop the service until ``let_signals``, also across exec:
+    blocked signals are not dropped."""
     if os.getpid() == PID:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
 def let_signals() -> None:
-    """Lets signals through that are held. Call it once there are handlers, and before another process is started, which
-    would inherit that they are blocked."""
+    """Unblocks these signals. To be called once there are handlers, and before another process is started, which would
+    inherit the blocked signals."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def reap(own: Collection[int]) -> int:
-    """Asks for the ends of children that this program has not started. Returns how many have ended.
+    """Reaps children that have ended and that this program has not started. Returns their number.
 
-    It stops at the first of its own that has ended: whoever waits for that one will ask for its end.
+    It stops at the first of this program's own children that has ended: the code that waits for that child reaps it.
 
     Args:
-        own: pids of the children that it has started.
+        own: pids of the children that this program has started.
     """
     for count in range(MOST):
         with suppress(ChildProcessError):

@@ -1,7 +1,8 @@
-"""Tells the service manager (systemd) how the service does, as sd_notify(3) has it. Loaded only if one wants to know.
+"""Reports the service's state to the service manager (systemd), as in sd_notify(3). It is imported only if there is
+one.
 
-Nothing here waits or raises. A message that the manager does not take is sent again before the next one. Signs of life
-and the status are not: the next one says the same.
+Nothing here waits or raises. A message that the manager does not accept is sent again before the next one. Watchdog
+messages and the status line are not: the next one has the same purpose.
 """
 
 import asyncio
@@ -25,20 +26,21 @@ SOCKET = "NOTIFY_SOCKET"
 WATCHDOG = "WATCHDOG_USEC"
 WATCHDOG_OF = "WATCHDOG_PID"
 STATUS_EVERY_S = 5.0
-"""How often the status line is looked at; more often if the watchdog wants to hear of us more often."""
+"""How often the status line is updated; more often if the watchdog needs messages more often."""
 STATUS_MAX = 500
 """Most characters of the status line: systemd drops a message of more than 4096 bytes as a whole."""
 END_S = 5.0
-"""Time for our own end once every worker has ended or was killed: only then may the manager kill us."""
+"""Time for the end of the supervisor itself once every worker has ended or was killed. The manager must not kill it
+before."""
 UNSENT_MAX = 8
-"""Most messages that wait for the manager to take them."""
+"""Most messages that wait to be accepted by the manager."""
 
 
 class NotifySocket:
     """The datagram socket of the manager.
 
     Attributes:
-        failed: the reason why the last message was not taken; empty: it was.
+        failed: the reason why the last message was not accepted; empty if it was.
     """
 
     def __init__(self, address: str) -> None:
@@ -49,8 +51,8 @@ class NotifySocket:
         self.failed = ""
 
     def send(self, *assignments: str, lasting: bool = True) -> None:
-        """Sends what waits, and then one message, such as ``"READY=1"``, if there is one. ``lasting``: if that is not
-        taken now, it waits."""
+        """Sends the messages that wait, and then one with these assignments, such as ``"READY=1"``, if there are any.
+        ``lasting``: True if the message waits if it is not accepted now."""
         message = "\n".join(assignments).encode(errors="replace")
         self.failed = ""
         try:
@@ -70,7 +72,7 @@ class NotifySocket:
 
 
 class Served(Protocol):
-    """The supervisor, as far as the manager hears of it."""
+    """The parts of the supervisor that are needed here."""
 
     flows: dict[str, RunningFlow]
     processes: WorkerProcesses
@@ -82,10 +84,10 @@ class Served(Protocol):
 
 
 class ServiceManager:
-    """What the service manager is told: one service's start, reloads, status, life and end."""
+    """Reports the start, reloads, status, signs of life and the end of a service to the service manager."""
 
     def __init__(self, to: NotifySocket, *, watchdog_s: float = 0.0) -> None:
-        """``watchdog_s``: the manager ends a service that it has not heard of for this long; 0: it does not."""
+        """``watchdog_s``: the manager ends a service from which it has had no message for this long; 0: it does not."""
         self._to = to
         self._watchdog_s = watchdog_s
         self._every_s = min(watchdog_s / 2, STATUS_EVERY_S) if watchdog_s else STATUS_EVERY_S
@@ -93,40 +95,41 @@ class ServiceManager:
         self._stopping = False
         self._status = ""
         self._report_failed = ""
-        """What was told last of why there is no status."""
+        """The error that was last logged because the status line could not be made."""
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Self:
-        """Returns the manager that these variables name, and removes them: it is this process's alone, and processes
-        that it starts have nothing to tell it."""
+        """Returns the manager that the environment variables name, and removes the variables: only this process reports
+        to it, not the processes that it starts."""
         to = NotifySocket(environment.pop(SOCKET))
         watchdog_us, of = environment.pop(WATCHDOG, ""), environment.pop(WATCHDOG_OF, "")
         ours = watchdog_us.isdecimal() and of in ("", str(os.getpid()))
         return cls(to, watchdog_s=int(watchdog_us) / 1e6 if ours else 0.0)
 
     def ready(self) -> None:
-        """Tells that the service has started. May be called again."""
+        """Reports that the service has started. May be called again."""
         if not self._is_ready:
             self._is_ready = True
             self._to.send("READY=1")
 
     def reloading(self) -> None:
-        """Tells that a reload begins."""
-        # The manager compares this time with that of its signal (Type=notify-reload).
+        """Reports that a reload begins."""
+        # The manager compares this time with the time of its signal (Type=notify-reload).
         self._to.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def reloaded(self) -> None:
-        """Tells that the reload is over, whether or not it succeeded."""
+        """Reports that the reload is over, whether or not it succeeded."""
         self._to.send("READY=1")
 
     def stopping(self, within_s: float) -> None:
-        """Tells in how many seconds every worker ends, so that none is killed while it drains."""
+        """Reports that the service stops, and within how many seconds every worker ends, so that the manager does not
+        kill one while it drains."""
         self._stopping = True
         self._status = f"stopping, within {within_s:.0f} s"
         self._to.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round((within_s + END_S) * 1e6)}", f"STATUS={self._status}")
 
     async def keep(self, served: Served) -> None:
-        """Tells that the service lives, and how it does, until cancelled: then nobody is told any more."""
+        """Regularly sends signs of life and the status line, until cancelled; then the socket is closed."""
         failed = ""
         try:
             while True:
@@ -141,7 +144,7 @@ class ServiceManager:
 
     def _look(self, served: Served) -> None:
         assignments = []
-        # While it stops, workers end one by one, and those that are late are killed by the supervisor itself.
+        # While the service stops, workers end one by one, and the supervisor itself kills late ones.
         late = [] if self._stopping else late_workers(served.processes.workers, time.time())
         if self._watchdog_s and not late:
             assignments.append("WATCHDOG=1")
@@ -152,8 +155,7 @@ class ServiceManager:
         self._status = self._status if self._to.failed else status
 
     def _present(self, served: Served, late: list[int]) -> str:
-        """Returns the status line. A mistake in the mirror that keeps it from being made is no reason to be
-        restarted."""
+        """Returns the status line. If it cannot be made, because of a bug, the service must not be restarted for it."""
         try:
             return _status(served, late)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The supervisor's program: how ``mirror run`` becomes it, and how it starts."""
+"""The supervisor's program: ``mirror run`` replaces itself by it (exec); and its start."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from mirror.service.worker_settings import Supervision
 
 
 def become(told: Supervision, *, commands: Commands, control: str = "") -> NoReturn:
-    """Replaces this program by the supervisor, in the same process. The new program has not read the configuration: the
-    memory that this takes (YAML, pydantic) would stay for as long as the service runs.
+    """Replaces this program by the supervisor, in the same process (exec). The new program does not read the
+    configuration: the memory that this takes (YAML, pydantic) would stay in use for as long as the service runs.
 
     Args:
         told: the supervisor's settings.
         commands: the mirror's commands as they are typed here.
-        control: the folder in which it has a control socket; empty: it has none.
+        control: the folder of its control socket; empty: it has none.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an event loop that can log it
     descriptor = os.memfd_create("supervision", 0)
@@ -34,7 +34,7 @@ def become(told: Supervision, *, commands: Commands, control: str = "") -> NoRet
 
 
 def main(descriptor: int) -> NoReturn:
-    """Runs the supervisor. ``descriptor``: of the file with its settings, inherited."""
+    """Runs the supervisor. ``descriptor``: that of an inherited file with its settings."""
     with os.fdopen(descriptor, encoding="utf-8") as file:
         file.seek(0)
         data = json.load(file)

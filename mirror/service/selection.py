@@ -1,6 +1,6 @@
 """Selects the topics that a flow mirrors: matches its entries, names or regular expressions, against whole names.
 
-Imports nothing of the configuration: a worker, which gets its settings as data, has to select as well.
+It imports nothing from the configuration, because workers, which get their settings as data, use it as well.
 """
 
 import re
@@ -12,8 +12,8 @@ from functools import lru_cache
 from mirror.offsetmap.fields import INTERNAL_PREFIXES
 
 GROUP_REFERENCE = re.compile(r"\\([1-9])")
-"""In the name that `topic.rename` gives, backslash and 1 stand for what the expression's first group matched, and so
-on."""
+"""A reference to a group in a new name of `topic.rename`: ``\\1`` stands for the text that the expression's first group
+matched, and so on."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -34,14 +34,14 @@ def topic_pattern(entry: str) -> re.Pattern[str]:
         return re.compile(re.escape(entry))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # "possible nested set": it would match something else than it seems to
+            warnings.simplefilter("error")  # such as "possible nested set": it would not match what it seems to
             return re.compile(entry, re.DOTALL)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(str(error)) from error
 
 
 def is_internal(topic: str) -> bool:
-    """Returns True if a topic belongs to Kafka or to us."""
+    """Returns True if a topic is an internal topic of Kafka or of the mirror."""
     return topic.startswith(INTERNAL_PREFIXES)
 
 
@@ -50,9 +50,10 @@ class Selection:
     """The entries of `topics`, `exclude` and `topic.rename`, and the prefixes of `replication.policy`.
 
     Attributes:
-        prefix: what is put before the names of topics that ``renames`` does not name; empty: nothing.
-        back: the prefix of topics that came from the destination cluster.
-        others: the prefixes of topics that came from other clusters.
+        renames: (entry, new name): the first entry that matches counts.
+        prefix: prefix for the names of topics that match no entry of ``renames``; empty: none.
+        back: prefix of topics that came from the destination cluster.
+        others: prefixes of topics that came from other clusters.
     """
 
     topics: tuple[str, ...]
@@ -73,8 +74,8 @@ class Selection:
         )
 
     def came_from_destination(self, topic: str) -> bool:
-        """Returns True if the topic's prefixes say that it was at the destination before: copied back, it would get
-        another prefix with each round. Of prefixes of which one begins with another, the longest counts."""
+        """Returns True if the topic's prefixes show that it was at the destination before: copied back, it would get
+        another prefix with each round. If several prefixes match, the longest counts."""
         while self.back:
             passed = max((each for each in (self.back, *self.others) if topic.startswith(each)), key=len, default="")
             if not passed:
@@ -90,8 +91,8 @@ class Selection:
         return tuple(entry for entry in self.topics if is_topic_name(entry) and self.selects(entry))
 
     def destination_of(self, topic: str) -> str:
-        """Returns the topic that a source topic is copied into: by the first of `renames` that matches, or by its own
-        name with the prefix."""
+        """Returns the destination topic of a source topic: by the first entry of `renames` that matches, otherwise its
+        own name with the prefix."""
         for entry, name in self.renames:
             match = topic_pattern(entry).fullmatch(topic)
             if match is not None:

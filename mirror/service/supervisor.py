@@ -1,10 +1,10 @@
 """``mirror run``: starts the workers, restarts them when they die, stops them, and reports on all of them.
 
-The supervisor has the settings, the signals, the log and the HTTP server, and copies nothing. What concerns one flow is
-in ``service.flows.flow``. Flows share the workers of the pool, unless they have workers of their own. The supervisor
-gives up only if waiting cannot help (that is so for every flow, and none has begun), or, with ``fail_fast``, at the
-first problem that keeps a flow from starting. The first signal drains, the second does not wait. SIGHUP reloads the
-configuration. No worker outlives it (``service.worker``).
+The supervisor has the settings, the signals, the log and the HTTP server, and copies nothing. Everything about a single
+flow is in ``service.flows.flow``. Flows share the workers of the pool, unless they have workers of their own. The
+supervisor gives up only if waiting does not help any flow, and none has begun; or, with ``fail_fast``, at the first
+problem that keeps a flow from starting. The first signal drains, the second does not wait. SIGHUP reloads the
+configuration. No worker outlives the supervisor (``service.worker``).
 """
 
 import asyncio
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 
 WATCH_S = 0.5
 STOP_MARGIN_S = 25.0
-"""Time beyond the drain for a worker to leave its group and report its end; after that it is killed."""
+"""Time that a worker has after the drain to leave its group and report its end; then it is killed."""
 MISCONFIGURED = frozenset({"SameCluster"})
 """Failures that only another configuration can fix."""
 
 
 class Supervisor:
-    """Runs the flows until a signal, or until none can start and none ever will.
+    """Runs the flows until a signal, or until it is certain that no flow can ever start.
 
-    With ``fail_fast``, for scripts, it also ends if one cannot start for now, or if every partition has halted.
+    With ``fail_fast``, for scripts, it also ends if a flow cannot start now, or if every partition has halted.
     """
 
     def __init__(
@@ -65,9 +65,14 @@ class Supervisor:
         control: "Control | None" = None,
         alone: bool = False,
     ) -> None:
-        """``commands``: the mirror's commands as they are typed here. ``manager``: the service manager, if it wants to
-        be told how the service does. ``control``: the socket by which ``mirror stop`` asks it to stop, if it has one.
-        ``alone``: nothing else runs in this process."""
+        """
+        Args:
+            told: the settings.
+            commands: the mirror's commands as they are typed here.
+            manager: the service manager, if there is one that wants reports.
+            control: the socket for ``mirror stop``, if there is one.
+            alone: True if nothing else runs in this process.
+        """
         self.settings = told
         self._manager = manager
         self._control = control
@@ -78,7 +83,7 @@ class Supervisor:
         self.processes = WorkerProcesses()
         self._children: dict[int, Child] = {}
         self._pool: list[Child] = []
-        """The workers that flows share; none if each flow has its own."""
+        """The workers that flows share; empty if each flow has its own."""
         self._retired: set[int] = set()
         """Numbers of workers that no flow needs any more: they stop for good."""
         self._keeping: dict[int, asyncio.Task[None]] = {}
@@ -88,11 +93,11 @@ class Supervisor:
         self.address = ""
         self._failed: Message | None = None
         self._has_begun = False
-        """True once any flow has started: from then on, the service ends only if it is told to."""
+        """True once any flow has started: from then on, the service ends only when it is asked to stop."""
         self._digests = False
         self._drained = True
         self._report_failed = ""
-        """The failure of a report that was told last."""
+        """The failure of a report that was logged last."""
         self._draining = Draining(())
         self.reloading = Reloading(self, manager)
         self._exporting = Exporting(self)
@@ -103,15 +108,15 @@ class Supervisor:
 
     @property
     def log(self) -> "FilteringBoundLogger":
-        """The log for lines about the service. If it has one flow, they name it."""
+        """The log for lines about the service. If there is only one flow, the lines name it."""
         names = list(self.flows)
         return logs.get_logger(flow=names[0]) if len(names) == 1 else logs.get_logger()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Runs the flows. Returns the exit code: 0 stopped cleanly, 1 could not run, or not drain everything, 2 stopped
-        with halted partitions, 78 misconfigured."""
+        """Runs the flows. Returns the exit code: 0: stopped cleanly; 1: could not run, or not drain everything; 2:
+        stopped with halted partitions; 78: misconfigured."""
         loop = asyncio.get_running_loop()
         for number in first.STOPPING:
             loop.add_signal_handler(number, self._signalled, number)
@@ -140,12 +145,12 @@ class Supervisor:
 
     @property
     def _watchers(self) -> "list[ServiceManager | Control]":
-        """Those who are told that it is ready, and that it stops."""
+        """The recipients of notices that the service is ready, or stops."""
         return [each for each in (self._manager, self._control) if each is not None]
 
     def _show_commands(self) -> None:
-        """Shares the commands with the flows: with the address if the port is any free one, and with the flow if there
-        are several."""
+        """Passes the commands to the flows, with the address if the port was chosen at the start, and with the flow's
+        name if there are several."""
         if self.address and not self.settings.http_listen[1]:
             self.commands = replace(self.commands, at=self.address)
         for name, flow in self.flows.items():
@@ -201,8 +206,8 @@ class Supervisor:
         return EXIT_HALTED if result.halted else EXIT_OK
 
     async def _watch(self, *tasks: "asyncio.Task[None]") -> None:
-        """Waits until there is a reason to stop; logs reports meanwhile. Raises what one of the tasks, or of those that
-        keep workers, has raised."""
+        """Waits until there is a reason to stop; logs reports meanwhile. Raises the exception of one of the tasks, or
+        of the tasks that run workers."""
         report_at = time.monotonic() + self.settings.progress_interval_ms / 1000
         while not self._stop.is_set() and self._failed is None:
             interval_s = self.settings.progress_interval_ms / 1000
@@ -226,7 +231,7 @@ class Supervisor:
                 await asyncio.wait_for(self._stop.wait(), min(WATCH_S, interval_s))
 
     def _report(self, report: Callable[[], None]) -> None:
-        """Makes a report. What fails there is a mistake in the mirror: it is told, once, and copying goes on."""
+        """Makes a report. A failure is a bug in the mirror: it is logged once, and copying goes on."""
         try:
             report()
         except Exception as error:
@@ -236,7 +241,7 @@ class Supervisor:
                 self.log.error("report_failed", detail=detail, exception=traceback.format_exc())
 
     async def _wait_ended(self) -> None:
-        """Waits until every worker has ended by itself; kills those that do not."""
+        """Waits until every worker has ended by itself; kills those that have not after ``_stop_s``."""
         self._stop.set()
         if not self._keeping:
             return
@@ -261,7 +266,7 @@ class Supervisor:
     # -- flows -------------------------------------------------------------------------------------------------------
 
     def _add(self, told: Handover) -> None:
-        """Has workers run a flow: those of the pool, or new ones."""
+        """Makes workers run a flow: those of the pool, or new ones."""
         if told.flow in self.flows:
             self.processes.part(self.flows[told.flow].fleet)
         flow = self.flows[told.flow] = RunningFlow(told, commands=self.commands, fail_fast=self._fail_fast)
@@ -279,7 +284,7 @@ class Supervisor:
                 self._start(child)
 
     def _new_children(self, count: int) -> list[Child]:
-        """Returns new workers, with the lowest numbers that are free."""
+        """Makes new workers, with the lowest free numbers."""
         free = (number for number in range(1, len(self._children) + count + 1) if number not in self._children)
         made = [Child(number, self._hear) for number, _ in zip(free, range(count), strict=False)]
         self._children.update({child.number: child for child in made})
@@ -305,7 +310,7 @@ class Supervisor:
             self._retire(pool)
 
     async def _part(self, flow: RunningFlow) -> None:
-        """Stops a flow, and no other one. Until it is removed or added anew, it is shown as one that is not ready."""
+        """Stops one flow. Until it is removed or added again, it is shown as not ready."""
         own = list(flow.children.values()) if flow.told.own_workers else []
         flow.leave()
         with suppress(TimeoutError):
@@ -315,7 +320,7 @@ class Supervisor:
         await flow.left.wait()
         self._retire(own)
         ending = [self._keeping[child.number] for child in own if child.number in self._keeping]
-        if ending:  # so that their numbers are free again
+        if ending:  # wait, so that their numbers are free again
             await asyncio.wait(ending, timeout=self._stop_s)
         flow.close()
         flow.log.info("flow_stopped", drained=flow.drained, pending=flow.pending)
@@ -328,13 +333,13 @@ class Supervisor:
             self._keeping[child.number] = asyncio.get_running_loop().create_task(self._keep(child))
 
     def _retire(self, children: Iterable[Child]) -> None:
-        """Has workers stop for good, which run no flow any more."""
+        """Stops workers for good: they run no flow any more."""
         for child in children:
             self._retired.add(child.number)
             child.send(say.STOP)
 
     async def _keep(self, child: Child) -> None:
-        """Runs one worker, process after process, until the supervisor stops or nobody needs it any more."""
+        """Runs one worker, process after process, until the supervisor stops or no flow needs the worker any more."""
         while True:
             not_started = ""
             try:
@@ -345,7 +350,7 @@ class Supervisor:
                 if self._stop.is_set() or self._failed is not None:
                     if code and not child.killed and self._failed is None:
                         self.log.warning("worker_died", worker=child.number, pid=child.pid, detail=ending(code))
-                    # Its last report, from after the drain, stays in the fleets: it is the final one on its partitions.
+                    # Its last report, from after the drain, stays in the fleets: it is final.
                     self._drained = self._drained and child.stopped
                     return
                 self.processes.ended(child.number)
@@ -388,7 +393,7 @@ class Supervisor:
 
     def _hear(self, child: Child, message: Message) -> None:
         self.processes.heard(child.number, message)
-        # Whatever it says, its event loop runs, and with it all of its flows.
+        # Any message shows that the worker's event loop runs, and so all of its flows.
         for each in self.flows.values():
             if child.number in each.fleet.workers:
                 each.fleet.heard_of(child.number)
@@ -405,7 +410,8 @@ class Supervisor:
             flow.failure(child, message)
 
     def _fails(self, flow: RunningFlow) -> bool:
-        """Ends the run if a flow cannot start: with ``fail_fast`` at once, otherwise if no flow ever can."""
+        """Ends the run if a flow cannot start: with ``fail_fast`` at once, otherwise if no flow ever can. Returns True
+        if the run ends."""
         if flow.impatient is not None:
             return self._fail(flow, flow.impatient)
         self._has_begun = self._has_begun or flow.started
@@ -414,7 +420,7 @@ class Supervisor:
         return self._fail(flow, flow.refused)
 
     def _fail(self, flow: RunningFlow, message: Message) -> bool:
-        """Ends the run with this failure."""
+        """Ends the run with this failure. Returns True."""
         if self._failed is None and not self._stop.is_set():
             self._failed = message
             flow.log.error("failed", **self.commands.line(told_of(message)))
@@ -423,7 +429,7 @@ class Supervisor:
     # -- signals -----------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: signal.Signals) -> None:
-        """Handles a signal: the first asks for a clean stop, the second kills the workers and does not wait."""
+        """Handles a signal: the first one asks for a clean stop; the second kills the workers and ends at once."""
         if self._stop.is_set():
             self.log.warning("killed", signal=number.name, detail="second signal: not drained")
             for child in self._children.values():
@@ -439,6 +445,6 @@ class Supervisor:
             self._stop.set()
 
     def _hung_up(self) -> None:
-        """Handles SIGHUP, from an operator who wants a reload, or from a terminal that is closed: with the same
-        configuration as before, that changes nothing."""
+        """Handles SIGHUP: reloads. It may also come from a terminal that is closed; with an unchanged configuration,
+        the reload changes nothing."""
         self.reloading.ask()

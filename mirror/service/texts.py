@@ -10,12 +10,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def many(count: int, what: str) -> str:
-    """Returns a number of things in words. ``what``: one of them."""
+    """Returns a number with its noun. ``what``: the noun in the singular."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def some(texts: Sequence[str], most: int = 10, *, between: str = ", ") -> str:
-    """Returns texts for a message, at most ``most`` of them, and the number of those that are left out."""
+    """Returns at most ``most`` of the texts, joined, and the number of those that are left out."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more
 

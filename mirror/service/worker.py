@@ -1,10 +1,11 @@
 """A worker process: it runs one flow, or several on its one event loop, and reports to the supervisor.
 
 A flow that fails is tried again in the process, with a growing pause, while the others go on. If it is the only one,
-the process ends, and a new one is started for it.
+the process ends, and the supervisor starts a new one.
 
-Small on purpose: no configuration model, no metrics, no terminal. Settings come over its channel, log lines and
-snapshots go over it. The end of the channel ends the process: a worker does not outlive its supervisor.
+The process is small on purpose: no configuration model, no metrics library, no terminal. Settings come over the
+channel, log lines and snapshots go over it. The end of the channel ends the process: a worker does not outlive its
+supervisor.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from mirror.service.worker_settings import Handover
 AGAIN_LEAST_MS = 200
 AGAIN_MOST_MS = 30_000
 GOOD_LIFE_S = 10.0
-"""A flow that ran for this long after it was ready has started well: its next attempt is quick again."""
+"""After a flow has run for this long since it was ready, the pause before its next attempt is short again."""
 
 
 class Worker:
-    """Runs until it is told to stop, or cannot go on."""
+    """Runs flows until it has to stop, or cannot go on."""
 
     def __init__(self, channel: Channel, *, join: Join = join_group) -> None:
         self._channel = channel
@@ -45,13 +46,13 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._unsafe = False
-        """True after a bug that cannot be attributed to a flow: any of them may hang."""
+        """True after a bug that cannot be attributed to a flow: any flow may hang."""
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pauses = Pauses()
         self._stints = itertools.count(1)
 
     async def run(self) -> int:
-        """Runs the worker. Returns the exit code: 0 stopped as told, 1 could not go on."""
+        """Runs the worker. Returns the exit code: 0: stopped as requested; 1: could not go on."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._broken)
         obeying = loop.create_task(self._obey())
@@ -85,7 +86,7 @@ class Worker:
         task.add_done_callback(self._done)
 
     async def _keep(self, run: FlowRun) -> None:
-        """Runs a flow, attempt after attempt, until it is told to stop."""
+        """Runs a flow, attempt after attempt, until it has to stop."""
         backoff = Backoff(least_ms=AGAIN_LEAST_MS, most_ms=AGAIN_MOST_MS)
         while (failed := await run.attempt()) is not None:
             if self._is_last(failed):
@@ -103,7 +104,8 @@ class Worker:
         self._end_if_stopped()
 
     def _is_last(self, failed: FlowFailure) -> bool:
-        """Returns True if a failure ends the process: a new one has new everything, and no other flow is held up."""
+        """Returns True if a failure ends the process. It does if this is the only flow, because a new process starts
+        clean; or if the failure leaves something behind in this process."""
         return self._unsafe or failed.stuck or len(self._runs) == 1
 
     def _end_if_stopped(self) -> None:
@@ -114,13 +116,13 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._ended.done():
             self._ended.set_exception(error)
-        if not self._stopping:  # soon: until this has returned, the task still holds its flow
+        if not self._stopping:  # soon: until this callback has returned, the task still refers to its flow
             asyncio.get_running_loop().call_soon(sweep)
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
     async def _obey(self) -> None:
-        """Obeys the supervisor's messages. When the supervisor is gone, this process ends too."""
+        """Carries out the supervisor's messages. When the supervisor is gone, this process ends, too."""
         while (message := await self._channel.receive()) is not None:
             kind = message["kind"]
             if kind == say.HANDOVER:
@@ -128,7 +130,7 @@ class Worker:
             elif kind == say.STOP:
                 self.stop()
             elif (run := self._runs.get(message["flow"])) is None:
-                continue  # it has just ended
+                continue  # the flow has just ended
             elif kind == say.REMOVE:
                 run.stop()
             else:
@@ -136,7 +138,8 @@ class Worker:
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends the process at once, as the supervisor is gone. Nothing is lost: the position is at the destination."""
+        """Ends the process at once, because the supervisor is gone. Nothing is lost: the destination's log is the
+        position."""
         os._exit(EXIT_FAILED)
 
     def stop(self) -> None:
@@ -147,12 +150,12 @@ class Worker:
         self._end_if_stopped()
 
     def hung_up(self) -> None:
-        """Handles SIGHUP, which is the supervisor's and changes nothing here."""
+        """Handles SIGHUP by doing nothing: it is meant for the supervisor."""
         self._log.info("not_reloaded", signal="SIGHUP", detail="a worker reads no configuration; nothing stops")
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Gives an exception from a callback, which nobody awaits, to the flow that asked for the callback; to all of
-        them if that is not known."""
+        """Passes an exception from a callback, which nothing awaits, to the flow that scheduled the callback; to all
+        flows if that is not known."""
         error = context.get("exception")
         found = error if isinstance(error, Exception) else RuntimeError(context["message"])
         variables = getattr(context.get("handle"), "_context", None)
@@ -163,26 +166,27 @@ class Worker:
 
 
 async def _serve(sock: socket.socket) -> NoReturn:
-    """Runs the worker, and ends the process. It does not return, since the event loop's end would wait for its threads,
-    and one of them may wait for a name server that never answers."""
+    """Runs the worker, and ends the process. It does not return: the end of the event loop would wait for its threads,
+    one of which may wait for a name server that never answers."""
     code = EXIT_FAILED
     try:
         worker = Worker(await Channel.open(sock))
-        # SIGINT from a terminal goes to the supervisor, which tells us; SIGTERM may go to all of a service's processes.
+        # SIGINT from a terminal only reaches the supervisor, which sends a message; SIGTERM may reach all processes.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, worker.hung_up)
         code = await worker.run()
     except Exception:
         traceback.print_exc()
     finally:
-        # Everything is reported and closed; whatever librdkafka still waits for is not worth waiting for.
+        # Everything is reported and closed; there is no need to wait for threads of librdkafka.
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(code)
 
 
 def main(descriptor: int, parent_pid: int) -> None:
-    """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the supervisor's."""
+    """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the supervisor's process
+    id."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with(parent_pid, exit_code=EXIT_FAILED)

@@ -1,7 +1,7 @@
 """The settings that the service's processes get at their start: resolved, as plain data.
 
-Neither a worker nor the supervisor loads the configuration's model or its file (``service.config`` ends with the
-program that read it). So they stay small, and run with exactly what was checked.
+Neither a worker nor the supervisor imports the configuration's model or reads its file: the program that did so has
+ended. So they stay small, and run with exactly the settings that were checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,13 @@ from mirror.service.sync.settings import SyncSettings
 from mirror.service.telemetry.otlp.settings import OtlpSettings
 
 _MADE_HERE = ("selects", "wanted", "destination_of", "topic_rate")
-"""Fields of the relay's settings that are functions: the process that unpacks makes them from the selection."""
+"""Fields of the relay's settings that are functions. They are not packed: ``unpack`` makes them from the selection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """The consumer group at the source. ``instance_id``: empty for dynamic membership. ``flow``: the flow's id."""
+    """The settings of the consumer group at the source. ``instance_id``: empty for dynamic membership. ``flow``: the
+    flow's id."""
 
     group_id: str
     protocol: str = "classic"
@@ -33,7 +34,8 @@ class GroupSettings:
 
     @property
     def mark(self) -> str:
-        """The suffix of the client ids of the flow's members and of nobody else's: only they copy what they get."""
+        """Suffix of the client ids of the flow's workers. It distinguishes them from other members of the group, which
+        do not copy their partitions."""
         return f"-group-of-{self.flow}"
 
 
@@ -42,9 +44,9 @@ class Handover:
     """A flow's settings for a worker.
 
     Attributes:
-        number: the worker's number; 0: the settings are for any worker (``of_worker``).
+        number: the worker's number; 0: the settings are not for a particular worker yet (``of_worker``).
         flow: the flow's name.
-        own_workers: number of processes that the flow has to itself; 0: it shares those of the pool.
+        own_workers: number of workers for this flow only; 0: it shares those of the pool.
     """
 
     number: int
@@ -65,7 +67,7 @@ class Handover:
 
     @property
     def sides(self) -> FlowSides:
-        """The flow as those take it who translate its offsets."""
+        """The flow in the form for the translation of offsets."""
         return FlowSides(
             name=self.flow,
             id=self.relay.flow,
@@ -77,17 +79,18 @@ class Handover:
         )
 
     def of_worker(self, number: int, seat: int) -> "Handover":
-        """Returns the settings for the worker of this number. ``seat``: its number among the flow's workers, from 1 on:
-        with static membership, that of its seat in the group."""
+        """Returns the settings for the worker of this number. ``seat``: its number among the flow's workers, from 1;
+        with static membership, it becomes part of the ``group.instance.id``."""
         instance_id = f"{self.group.instance_id}-{seat}" if self.group.instance_id else ""
         return replace(self, number=number, group=replace(self.group, instance_id=instance_id))
 
     def limited_as(self, other: "Handover") -> "Handover":
-        """Returns these settings with the limits of others."""
+        """Returns these settings with the limits of ``other``."""
         return self.limited(other.relay.max_bytes_per_second, other.relay.topic_max_bytes_per_second)
 
     def limited(self, flow: int, topics: Mapping[str, int]) -> "Handover":
-        """Returns these settings with other limits. ``flow``: bytes per second; ``topics``: those of topics."""
+        """Returns these settings with other limits. ``flow``: bytes per second of the flow; ``topics``: entry for
+        topics -> bytes per second of each."""
         relay = replace(
             self.relay,
             max_bytes_per_second=flow,
@@ -144,18 +147,18 @@ class Supervision:
     """The supervisor's settings.
 
     Attributes:
-        flows: the settings of each flow, for any worker.
-        pool: number of processes that flows without workers of their own share.
+        flows: the settings of each flow, not for a particular worker.
+        pool: number of worker processes that are shared by the flows without workers of their own.
         http_listen: host and port of the HTTP server.
-        http_token: what its clients have to show to change something; empty: see ``service.http.guard``.
-        audit_files: flow -> the file of its last audit, for flows that have one.
-        otlp: where metrics are sent; None: nowhere.
-        metrics_granularity: whether metrics have the label partition: partition or topic.
-        log_level: least level that is logged.
-        progress_interval_ms: time between two lines about progress.
+        http_token: token that clients need for changes; empty: see ``service.http.guard``.
+        audit_files: flow -> path of the file of its last audit, for flows that have one.
+        otlp: settings of the export to OpenTelemetry; None: no export.
+        metrics_granularity: "partition" or "topic": with or without the label partition.
+        log_level: lowest level that is logged.
+        progress_interval_ms: time between two log lines about progress.
         drain_timeout_ms: time that workers have to drain.
-        workers_option: what ``--workers`` said; None: it was not given.
-        fail_fast: give up even if waiting might help.
+        workers_option: value of ``--workers``; None: it was not given.
+        fail_fast: True to give up even if waiting might help.
     """
 
     flows: tuple[Handover, ...]
@@ -187,7 +190,7 @@ class Supervision:
 
 
 def selecting(selection: Selection) -> dict[str, Any]:
-    """Returns the fields of the relay's settings that follow from the selection."""
+    """Returns the fields of the relay's settings that follow from the selection: name -> value."""
     return {
         "selects": selection.selects,
         "wanted": {entry: topic_pattern(entry).fullmatch for entry in selection.topics},
@@ -197,7 +200,7 @@ def selecting(selection: Selection) -> dict[str, Any]:
 
 def topic_rate(rates: Mapping[str, int]) -> Callable[[str], int] | None:
     """Returns the function topic -> bytes per second for the entries of `topic.max.bytes.per.second`, or None if there
-    are none. Of several entries that match, the least counts; 0: none matches."""
+    are none. If several entries match, the lowest rate counts; if none does, the function returns 0."""
 
     def rate(topic: str) -> int:
         return min((most for entry, most in rates.items() if topic_pattern(entry).fullmatch(topic)), default=0)

@@ -1,5 +1,5 @@
-"""The PySpark data source ``kafka-raw-batches``, for other programs (docs/SPARK.md): record batches as brokers store
-them, a row each, never decompressed. It needs PySpark, which the extra ``audit`` brings.
+"""The PySpark data source ``kafka-raw-batches``, for other programs (docs/SPARK.md). Each row is a record batch as
+brokers store it, never decompressed. It needs PySpark, which the extra ``audit`` installs.
 """
 
 from mirror.spark.schema import FORMAT, SCHEMA

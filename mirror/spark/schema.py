@@ -6,7 +6,7 @@ A row is one entry of a partition's log: a record batch of magic 2, or a message
 import pyarrow as pa
 
 FORMAT = "kafka-raw-batches"
-"""The name that Spark knows the data source by."""
+"""The name of the data source in Spark."""
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -43,9 +43,10 @@ _DDL = {
     pa.binary(): "binary",
 }
 SCHEMA = ", ".join(f"{field.name} {_DDL[field.type]}" for field in ARROW_SCHEMA)
-"""The same, in Spark's syntax."""
+"""The columns of ``ARROW_SCHEMA`` in Spark's syntax (DDL)."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Values of ``codec``, by the low three attribute bits. No broker writes others: those would be ``unknown 5`` to 7."""
+"""Values of the column ``codec``, by the low three attribute bits. No broker writes other bits: these would be shown as
+``unknown 5`` to ``unknown 7``."""
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
-"""Values of ``timestamp_type``."""
+"""Values of the column ``timestamp_type``."""

@@ -19,11 +19,11 @@ LOG = logging.getLogger("mirror.spark")
 
 
 def in_order(frame: DataFrame, partitions: int | None = None) -> DataFrame:
-    """Returns the rows as the sink wants them: those of a partition in one task, in the order of their offsets.
+    """Returns the rows in the order that the sink requires: those of a partition in one task, by ascending offsets.
 
     Args:
-        frame: rows of the source. Not of a stream: Spark sorts none (use it in ``foreachBatch``).
-        partitions: number of tasks; None: as Spark decides.
+        frame: rows of the source. A stream must use it inside ``foreachBatch``, because Spark does not sort streams.
+        partitions: number of tasks; None: Spark decides.
     """
     keys = [name for name in (TOPIC, PARTITION) if name in frame.columns]
     gathered = frame.repartition(*keys) if partitions is None else frame.repartition(partitions, *keys)
@@ -31,10 +31,10 @@ def in_order(frame: DataFrame, partitions: int | None = None) -> DataFrame:
 
 
 def checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
-    """Returns the options of a writer.
+    """Returns the checked options of a writer. ``overwrite``: True if the mode is overwrite.
 
     Raises:
-        SinkError: they are wrong; columns are missing; the mode is not append.
+        SinkError: an option is wrong, a column is missing, or the mode is not append.
     """
     read = SinkOptions.read(options)
     if overwrite:
@@ -45,16 +45,16 @@ def checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task reports to the driver."""
+    """The message with which a task reports to the driver what it has written."""
 
     written: Written
 
 
 def committed(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """Returns what all tasks have done, in words.
+    """Returns a summary of all tasks' reports for the log.
 
     Raises:
-        SinkError: rows of a partition were in more than one task, so that nobody has kept their order.
+        SinkError: rows of a partition were in more than one task, so their order was not guaranteed.
     """
     seen: dict[TopicPartition, int] = {}
     written = [each.written for each in messages if isinstance(each, Message)]
@@ -74,7 +74,7 @@ def committed(messages: Sequence[WriterCommitMessage | None]) -> str:
 
 
 class RawBatchWriter(DataSourceArrowWriter):
-    """``df.write``. Holds options only: it is pickled for every task."""
+    """The writer of ``df.write``. It holds only options, because Spark pickles it for every task."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -84,15 +84,16 @@ class RawBatchWriter(DataSourceArrowWriter):
         return Message(write_rows(self._options, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All is in the log by now. Checks that tasks did not share a partition."""
+        """Checks that no two tasks had rows of the same partition. All rows are in the log already."""
         LOG.info("%s", committed(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What was written stays: nobody can take it out of a log. The next try leaves it as it is."""
+        """Does nothing: written batches cannot be removed from a log. The next try recognises them and leaves them
+        out."""
 
 
 class RawBatchStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``. Likewise."""
+    """The writer of ``df.writeStream``. It holds only options, because Spark pickles it for every task."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class KafkaRawBatches(DataSource):
-    """See the module's docstring. Spark makes one for each use, in workers of its own."""
+    """See the module's docstring. Spark makes an instance for each use, in its own worker processes."""
 
     @classmethod
     def name(cls) -> str:
@@ -25,7 +25,7 @@ class KafkaRawBatches(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Returns the columns. Spark asks at ``load()``, so that wrong options are told of there.
+        """Returns the columns. Spark calls this in ``load()``, so that wrong options raise there already.
 
         Raises:
             InvalidConfig: an option is wrong.
@@ -46,7 +46,8 @@ class KafkaRawBatches(DataSource):
         return RawBatchWriter(checked(self.options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RawBatchStreamWriter:
-        """Returns the writer of ``df.writeStream``; likewise. (Output mode ``complete`` overwrites.)"""
+        """Returns the writer of ``df.writeStream``. Raises as ``writer``. (``overwrite`` is True in output mode
+        ``complete``.)"""
         return RawBatchStreamWriter(checked(self.options, schema, overwrite))
 
 

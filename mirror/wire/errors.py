@@ -1,7 +1,7 @@
-"""Kafka's error codes: their names, and what each means for the partition that gets it.
+"""Kafka's error codes: their names, and the reaction of a partition that gets one.
 
-One table decides between three outcomes: look again (the position is recomputed from the destination), refresh the
-metadata first, or halt because looking again cannot help.
+One table decides between three reactions: look again (the position is read from the destination again), refresh the
+metadata first, or halt, because looking again cannot help.
 """
 
 from enum import Enum, IntEnum
@@ -133,7 +133,8 @@ HALTING: dict[int, HaltReason] = {
 
 
 def outcome_of(code: int) -> Reaction:
-    """Returns the outcome for the partition that got the error. Codes in no table are looked at again, with backoff."""
+    """Returns the reaction of the partition that got the error. After a code that is in no table, it looks again, with
+    backoff."""
     if code in HALTING:
         return Reaction.HALT
     return Reaction.FIND_LEADER if code in _FIND_LEADER else Reaction.LOOK_AGAIN

@@ -1,7 +1,7 @@
 """Fetch, versions 3 to 17: writes the request, and reads the response in place.
 
-The records of a response are neither copied nor looked at: each partition has the positions in the frame at which they
-begin and end.
+The records of a response are neither copied nor read: for each partition, the positions in the frame are given at which
+its records begin and end.
 
 Sources: FetchRequest.json and FetchResponse.json of Apache Kafka; KIP-74 (order, limits), KIP-227 (sessions), KIP-320
 (leader epochs), KIP-392 (rack), KIP-516 (topic ids), KIP-595 (tagged fields), KIP-951 (new leader in the answer).
@@ -78,9 +78,10 @@ class Fetched(NamedTuple):
     aborted: list[tuple[int, int]]
     """(producer id, first offset) of each aborted transaction that the broker lists for these records."""
     diverging: tuple[int, int] | None
-    """(epoch, end offset): the log was truncated there since we read it (KIP-595)."""
+    """(epoch, end offset) at which the source's log now diverges from what was fetched: it was truncated there since
+    (KIP-595). None: no divergence."""
     leader: tuple[int, int] | None
-    """(node id, epoch) of the current leader, with NOT_LEADER (KIP-951)."""
+    """(node id, epoch) of the current leader, given with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
     preferred_replica: int
     start: int
     end: int
@@ -96,12 +97,13 @@ class Node(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponse:
-    """A whole response. ``throttle_ms``: time to wait before the next request on this connection."""
+    """A whole response. ``throttle_ms``: time to wait before the next request on this connection. ``error``: of the
+    whole request. ``nodes``: addresses of the leaders that the partitions name (KIP-951)."""
 
     throttle_ms: int
     error: int
     session_id: int = 0
-    """Of the fetch session that the broker keeps from now on (KIP-227); 0: none."""
+    """Id of the fetch session that the broker keeps from now on (KIP-227); 0: none."""
     partitions: list[Fetched] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
@@ -118,20 +120,21 @@ def fetch_request(
     session: tuple[int, int] = NO_SESSION,
     forgotten: Sequence[tuple[TopicKey, int]] = (),
 ) -> bytes:
-    """Returns the request's body. The broker fills the answer in the order of the partitions (KIP-74).
+    """Returns the request's body. The broker fills the response in the order of the partitions (KIP-74).
 
-    Neighbours of one topic share its entry; a topic may have several, as the Java consumer does.
+    Consecutive partitions of one topic share an entry. A topic may have several entries, as in requests of the Java
+    consumer.
 
     Args:
         version: of the API, 3 to 17.
-        partitions: what to fetch; in a fetch session, what has changed since the request before.
+        partitions: the partitions to fetch; in a fetch session, those that have changed since the previous request.
         max_wait_ms: how long the broker may wait for ``min_bytes``.
         min_bytes: least bytes of records to wait for.
         max_bytes: most bytes of records; the first batch comes whole, whatever its size.
         isolation_level: READ_UNCOMMITTED or READ_COMMITTED (v4; brokers that know only v3 have no transactions).
         rack: the rack of the client (v11).
         session: id and epoch of the fetch session (v7).
-        forgotten: (topic, partition) of those that leave the session (v7).
+        forgotten: (topic, partition) of each partition that leaves the session (v7).
     """
     compact = version >= FETCH_FLEXIBLE
     tags = NO_TAGS if compact else b""
@@ -163,7 +166,7 @@ def fetch_request(
 
 
 def _runs(entries: Iterable[tuple[TopicKey, bytes]]) -> list[tuple[TopicKey, list[bytes]]]:
-    """Puts neighbours of one topic together, and keeps the order."""
+    """Groups consecutive entries of one topic, and keeps the order."""
     runs: list[tuple[TopicKey, list[bytes]]] = []
     run: list[bytes] = []
     last: TopicKey | None = None
@@ -254,7 +257,8 @@ records' size as most answers need."""
 
 def _read_plain(frame: memoryview, at: int, topic: TopicKey) -> tuple[Fetched, int] | None:
     """Reads a partition of v12+ with no aborted transactions, up to 2 MiB of records and no tags: one unpack instead of
-    ten reads. None if it is not like that, or the frame ends first: ``_read_partition`` decides then."""
+    ten reads. Returns None if the partition is of another kind, or the frame ends first: ``_read_partition`` reads it
+    then."""
     if at + _PLAIN_V12.size > len(frame):
         return None
     fields = _PLAIN_V12.unpack_from(frame, at)
@@ -352,14 +356,14 @@ def _read_divergence(tags: dict[int, memoryview]) -> tuple[tuple[int, int] | Non
 
 
 def read_leader(span: memoryview) -> tuple[int, int] | None:
-    """Reads LeaderIdAndEpoch (KIP-951). None if the broker does not know the leader."""
+    """Reads LeaderIdAndEpoch (KIP-951). Returns (node id, epoch), or None if the broker does not know the leader."""
     fields, _ = read_span(span, 0, _LEADER.size)
     node_id, epoch = _LEADER.unpack(fields)
     return (node_id, epoch) if node_id >= 0 else None
 
 
 def read_nodes(span: memoryview) -> list[Node]:
-    """Reads NodeEndpoints (KIP-951): the addresses of the leaders that the answer names."""
+    """Reads NodeEndpoints (KIP-951): the addresses of the leaders that the response names."""
     count, at = read_array_size(span, 0, compact=True)
     nodes: list[Node] = []
     for _ in range(count):

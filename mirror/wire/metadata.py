@@ -1,7 +1,7 @@
-"""The names of all topics of a cluster: Metadata, versions 1 to 13, with the partitions passed over.
+"""Reads the names of all topics from a Metadata response, versions 1 to 13, without the partitions.
 
-A cluster has tens of thousands of partitions, and Kafka has no request for topics without them. To build an object for
-each, as kafka-python does, takes a quarter of a second for 10,000.
+A cluster may have tens of thousands of partitions, and Kafka has no request for topics without them. Building an object
+for each, as kafka-python does, takes a quarter of a second for 10,000.
 
 Sources: MetadataRequest.json and MetadataResponse.json of Apache Kafka.
 """
@@ -31,7 +31,7 @@ _ONE_BYTE = 0x80
 
 
 def all_topics_request(version: int) -> bytes:
-    """Returns the body of a request for all topics, which creates none."""
+    """Returns the body of a request for all topics. Brokers create no topic for it."""
     flexible = version >= METADATA_FLEXIBLE
     body = array_size(-1, compact=flexible)
     if version >= 4:
@@ -44,7 +44,7 @@ def all_topics_request(version: int) -> bytes:
 
 
 def read_topic_codes(version: int, frame: memoryview) -> dict[str, int]:
-    """Reads the response, from its header on. Returns topic -> its error code.
+    """Reads the response frame, header included (without its size). Returns topic name -> error code.
 
     Raises:
         MalformedFrame: the frame does not follow the schema.

@@ -69,7 +69,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_span(buf: memoryview, at: int, size: int) -> tuple[memoryview, int]:
-    """Returns ``size`` bytes, borrowed, and the next position."""
+    """Returns ``size`` bytes as a view of the buffer, and the next position."""
     if size < 0:
         raise MalformedFrame(f"negative size {size} at byte {at}")
     if size > len(buf) - at:
@@ -78,10 +78,11 @@ def read_span(buf: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 
 
 def read_size(buf: memoryview, at: int, *, compact: bool, wide: bool = True) -> tuple[int, int]:
-    """Returns a length in front of bytes or of an array (-1: null), and the next position.
+    """Returns the length of bytes or of an array (-1: null), and the next position.
 
     Compact: varint of length + 1. Otherwise INT32, or INT16 when not ``wide`` (strings). A length that the rest of the
-    frame cannot hold is refused here, so that no caller loops or allocates by it: an element has at least one byte.
+    frame cannot hold raises ``MalformedFrame`` (an element has at least one byte), so that no caller loops or allocates
+    by it.
     """
     if compact:
         plus_one, after = read_uvarint(buf, at)
@@ -128,7 +129,7 @@ def array_size(count: int, *, compact: bool) -> bytes:
 
 
 def read_tags(buf: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
-    """TAGGED_FIELDS (KIP-482): tag -> its bytes, borrowed. The caller has to ignore unknown tags."""
+    """TAGGED_FIELDS (KIP-482): tag -> its bytes, as a view of the buffer. The caller has to ignore unknown tags."""
     count, at = read_uvarint(buf, at)
     if count > len(buf) - at:
         raise MalformedFrame(f"{count} tagged fields at byte {at} in a frame of {len(buf)}")

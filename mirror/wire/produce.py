@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13: writes a request as a list of buffers, and reads the response in place.
 
-A broker takes exactly one batch per partition in a request. If a partition is named twice, it silently keeps only the
-last batch: the caller packs each partition once (``mirror.relay``).
+A broker accepts exactly one batch per partition in a request. If a request names a partition twice, it silently keeps
+only the last batch. So the caller (``mirror.relay``) packs each partition once.
 
 Sources: ProduceRequest.json and ProduceResponse.json of Apache Kafka; KIP-98, KIP-467 (record errors), KIP-516 (topic
 ids), KIP-951 (new leader in the answer).
@@ -75,7 +75,7 @@ def _packer(prefix_size: int) -> HeadPacker:
 
 
 def pack_head(head: Head, partition: int, header: BatchHeader) -> bytes:
-    """Packs the head of one batch. The header's length must be the one that ``head`` was made for."""
+    """Returns the packed head of one batch. The header's length must be the one that ``head`` was made for."""
     return head.pack(
         partition,
         head.prefix,
@@ -97,7 +97,7 @@ def checksum_of(head: bytes) -> int:
 
 
 def max_timestamp_of(head: bytes) -> int:
-    """Returns the timestamp of the batch's newest record from its packed head, as ``checksum_of``."""
+    """Returns the timestamp of the batch's newest record (ms since 1970) from its packed head."""
     return int(_TIME.unpack_from(head, len(head) - HEADER_SIZE + MAX_TIMESTAMP_AT)[0])
 
 
@@ -142,7 +142,8 @@ class Framing(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def framing(version: int, client_id: str, timeout_ms: int) -> Framing:
-    """Returns the framing for the connections with this client id."""
+    """Returns the framing for connections with this client id. ``timeout_ms``: how long a broker waits for its
+    replicas."""
     flexible = version >= PRODUCE_FLEXIBLE
     start = header_end(client_id, flexible=flexible) + request_head(version, timeout_ms=timeout_ms)
     return Framing(version, start, after_batch(version), NO_TAGS if flexible else b"", flexible)
@@ -154,7 +155,8 @@ def topics_size(version: int, count: int) -> bytes:
 
 
 class Produced(NamedTuple):
-    """The answer for one partition. ``base_offset`` means something only when ``error`` is 0."""
+    """The answer for one partition. ``base_offset`` is valid only if ``error`` is 0. ``log_append_time``: ms since
+    1970, or -1. ``leader``: (node id, epoch) of the current leader, if the broker names one (KIP-951)."""
 
     topic: TopicKey
     partition: int
@@ -182,16 +184,17 @@ _NODES_TAG = 0
 
 
 class PlainAnswer(NamedTuple):
-    """An answer in which nothing failed, as unread bytes. ``base_offsets`` reads it."""
+    """The unread bytes of an answer in which nothing failed. ``base_offsets`` reads them."""
 
     row_size: int
     """Bytes of one partition's answer: index (4), error (2), base offset (8), and others."""
     topics: list[tuple[bytes, bytes]]
-    """Each ``topic_head`` with the rows of its partitions."""
+    """(``topic_head``, the rows of its partitions) of each topic."""
 
 
 class _Clean(NamedTuple):
-    """One partition in an answer without errors: its size in bytes, and the bytes that prove that it is plain."""
+    """The layout of one partition in an answer without errors: its size in bytes, and the bytes that prove that it is
+    plain."""
 
     size: int
     constants: tuple[tuple[int, int], ...]
@@ -255,7 +258,7 @@ def expected(version: int, topic: bytes, partitions: int) -> Expected | None:
 
 
 def as_expected(frame: memoryview, likely: Expected) -> PlainAnswer | None:
-    """Returns the answer if it is the expected one, else None."""
+    """Returns the answer if it is the expected one, otherwise None."""
     topic, partitions, row_size, rows_at, mask, plain = likely
     number = int.from_bytes(frame, "big")
     if len(frame) != len(mask) or number & int.from_bytes(mask, "big") != int.from_bytes(plain, "big"):
@@ -264,11 +267,11 @@ def as_expected(frame: memoryview, likely: Expected) -> PlainAnswer | None:
 
 
 def plain_answer(version: int, frame: memoryview) -> PlainAnswer | None:
-    """Returns the answer if nothing failed, else None.
+    """Returns the answer if nothing failed, otherwise None.
 
     It takes a few C calls per topic instead of several calls per partition: with requests for several topics, this is
-    on the path of every batch. None if anything is not plain (an error, a message, a throttle, a tag, a frame that does
-    not add up, a version before 5): then ``read_produce_response`` decides.
+    on the path of every batch. It returns None if anything is not plain (an error, a message, a throttle, a tag, a
+    frame that does not add up, a version before 5): ``read_produce_response`` reads it then.
     """
     if version < LEAST_PLAIN:
         return None
@@ -297,7 +300,7 @@ def plain_answer(version: int, frame: memoryview) -> PlainAnswer | None:
 
 
 def base_offsets(answer: PlainAnswer) -> list[tuple[bytes, list[tuple[int, int]]]]:
-    """Returns the ``topic_head`` and the (partition, base offset) pairs of each topic."""
+    """Returns (``topic_head``, [(partition, base offset), …]) of each topic."""
     row = _row(answer.row_size)
     return [(topic, list(row.iter_unpack(rows))) for topic, rows in answer.topics]
 
@@ -322,7 +325,7 @@ def _clean_rows(plain: _Clean, frame: memoryview, at: int, count: int) -> tuple[
 
 
 def _ends_plainly(frame: memoryview, at: int, *, flexible: bool) -> bool:
-    """Returns True if only the throttle time and in flexible versions the tags are left, all zero."""
+    """Returns True if only the throttle time is left (and in flexible versions the tags), all zero."""
     rest = frame[at:]
     return len(rest) == _end_size(flexible=flexible) and not any(rest)
 
@@ -394,7 +397,7 @@ def least_answer(version: int, partitions: int) -> int:
 
 
 def _read_errors(frame: memoryview, at: int, *, compact: bool) -> tuple[str | None, int]:
-    """Reads the record errors and the message (KIP-467) as one text: the message, or else the first record's."""
+    """Reads the record errors and the message (KIP-467). Returns the message, or else that of the first record."""
     count, at = read_array_size(frame, at, compact=compact)
     first: str | None = None
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Where share groups begin (KIP-932): DescribeShareGroupOffsets, versions 0 and 1, and
+"""The start offsets of share groups (KIP-932): DescribeShareGroupOffsets, versions 0 and 1, and
 AlterShareGroupOffsets, version 0. kafka-python has neither.
 
 Sources: DescribeShareGroupOffsetsRequest.json, AlterShareGroupOffsetsRequest.json and their responses, of Apache Kafka;
@@ -33,15 +33,16 @@ Key = tuple[str, int]
 
 
 class ShareStart(NamedTuple):
-    """Where a partition begins for a group. ``offset``: -1 if that is not set yet. ``lag``: the number of records that
-    it has not finished with; -1: not known."""
+    """A partition's start offset for a group. ``offset``: -1 if it is not set yet. ``lag``: number of records that the
+    group has not finished with; -1: not known."""
 
     offset: int
     lag: int
 
 
 class ShareOffsets(NamedTuple):
-    """A group of the answer: its error code and message, and its partitions. Those with an error are left out."""
+    """One group of the answer: its error code and message, and its partitions. Partitions with an error are left
+    out."""
 
     group: str
     error: int
@@ -56,7 +57,7 @@ def describe_request(groups: Sequence[str]) -> bytes:
 
 
 def read_described(version: int, frame: memoryview) -> list[ShareOffsets]:
-    """Reads the response, from its header on.
+    """Reads the response frame, header included (without its size).
 
     Raises:
         MalformedFrame: it does not follow the protocol.
@@ -91,7 +92,7 @@ def read_described(version: int, frame: memoryview) -> list[ShareOffsets]:
 
 
 def alter_request(group: str, starts: Mapping[Key, int]) -> bytes:
-    """Returns the body of a request that sets where these partitions begin for the group."""
+    """Returns the body of a request that sets the group's start offsets. ``starts``: (topic, partition) -> offset."""
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), offset in sorted(starts.items()):
         topics.setdefault(topic, []).append(_I32.pack(partition) + _I64.pack(offset) + NO_TAGS)
@@ -103,7 +104,8 @@ def alter_request(group: str, starts: Mapping[Key, int]) -> bytes:
 
 
 def read_altered(frame: memoryview) -> tuple[int, str | None, dict[Key, int]]:
-    """Reads the response, from its header on. Returns the group's error code and message, and each partition's code.
+    """Reads the response frame, header included (without its size). Returns the group's error code and message, and
+    (topic, partition) -> error code.
 
     Raises:
         MalformedFrame: it does not follow the protocol.

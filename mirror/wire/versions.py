@@ -1,7 +1,7 @@
 """The versions of Fetch and Produce that the mirror speaks, and those from which their format changes.
 
-Brokers from 0.10.1 take Fetch v3 (KIP-74), and from 0.11 Fetch v4 and Produce v3; 4.x brokers take nothing older than
-these two (KIP-896). Every broker in between offers at least one version of both ranges here.
+Brokers from 0.10.1 on accept Fetch v3 (KIP-74), and from 0.11 on Fetch v4 and Produce v3. Brokers of 4.x accept nothing
+older than these two (KIP-896). Every broker in between offers at least one version of both ranges here.
 """
 
 from typing import NamedTuple

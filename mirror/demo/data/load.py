@@ -39,8 +39,8 @@ _CHUNK = 250
 
 _STREAM_TICK_S = 0.1
 _TRANSACTION_TICK_S = 1.0
-"""One transaction per second and topic goes on being written. Each leaves a hole in every partition that it touches,
-and a hole costs four round trips: a mirror on an overloaded machine does not keep up with ten per second."""
+"""The stream has one transaction per second and topic. Each leaves a hole in every partition that it touches, and a
+hole costs the mirror four round trips: on an overloaded machine, it could not keep up with ten per second."""
 
 _JOIN_S = 0.2
 
@@ -76,7 +76,7 @@ class Load:
     If the context is left without ``finish``, everything is ended at once.
 
     Args:
-        bootstrap_servers: of the cluster to write to.
+        bootstrap_servers: addresses of the cluster to write to.
         topics: the topics, each with the client that writes it.
         folder: for the logs of the JVMs.
         stream_per_s: records per second and topic, after the bulk.
@@ -95,7 +95,7 @@ class Load:
 
     @property
     def record_bytes(self) -> float:
-        """Key, value and headers of an average record."""
+        """Average size of a record's key, value and headers, in bytes."""
         return sum(record.size for record in self._records) / len(self._records)
 
     @property
@@ -133,7 +133,7 @@ class Load:
             threading.Thread(target=self._feed, args=(lane, at), name=f"load {plan.name}", daemon=True).start()
 
     def bulk_done(self) -> bool:
-        """Returns True if every producer has its bulk and streams now.
+        """Returns True if every producer has written its bulk and streams now.
 
         Raises:
             DemoError: the error of the first producer that failed.
@@ -199,7 +199,7 @@ class Load:
         return {lane.plan.name: lane.sent.records for lane in self._lanes}
 
     def close(self) -> None:
-        """End what still runs, at once. May be called twice."""
+        """End all producers that still run, at once. May be called twice."""
         self._stop.set()
         for lane in self._lanes:
             lane.writer.abort()
@@ -235,7 +235,7 @@ class Load:
                 self._send(lane, [next(records) for _ in range(per_tick)])
             lane.writer.close()
         except BaseException as error:
-            lane.done.set_exception(error)  # raised by check, finish
+            lane.done.set_exception(error)  # raised by check and finish
         else:
             lane.done.set_result(None)
 

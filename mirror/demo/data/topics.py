@@ -30,10 +30,10 @@ class TopicPlan:
     Attributes:
         client: the client whose producer writes it.
         codec: compression of its batches.
-        partitions: how many.
+        partitions: number of partitions.
         batch_bytes: largest size of a batch, as its producer counts.
-        share: of the bytes that the demo stores, in percent.
-        prefix: in front of the topic's name, if the cluster is shared.
+        share: share of the bytes that the demo stores, in percent.
+        prefix: prefix of the topic's name, if the cluster is shared with others.
         transactional: True if it is written in transactions, one in five aborted.
         trimmed: True if the first half of its records is deleted before the mirror starts: it then starts above 0.
     """
@@ -78,7 +78,7 @@ _HARDER = (
     replace(_topic("librdkafka", "zstd", 2, 100_000, 2), transactional=True),
     replace(_topic("librdkafka", "none", 2, 16_000, 2), trimmed=True),
 )
-"""In addition to the 100 percent: topics whose offsets a plain copy would not keep."""
+"""Topics whose offsets a plain copy would not keep. Their shares are in addition to the 100 percent of ``TOPICS``."""
 ALL_TOPICS = TOPICS + _HARDER
 
 
@@ -87,18 +87,18 @@ def records_for(plan: TopicPlan, *, total_bytes: int, record_bytes: float) -> in
 
     Args:
         plan: the topic.
-        total_bytes: to be stored in all topics together.
-        record_bytes: an average record's key, value and headers.
+        total_bytes: bytes to store in all topics together.
+        record_bytes: average size of a record's key, value and headers, in bytes.
     """
     payload_bytes = total_bytes * plan.share / 100 / _STORED_PER_PAYLOAD[plan.codec]
     return max(40, round(payload_bytes / record_bytes))
 
 
 def parse_size(text: str) -> int:
-    """Returns the bytes that a text such as ``300MB`` or ``1.5G`` means (powers of ten).
+    """Returns the number of bytes for a text such as ``300MB`` or ``1.5G`` (powers of ten).
 
     Raises:
-        DemoError: it is no size, or one outside the demo's range.
+        DemoError: the text is not a size, or the size is outside the demo's range.
     """
     found = _SIZE.match(text.strip())
     if not found:

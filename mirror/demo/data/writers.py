@@ -170,9 +170,9 @@ class JavaWriter:
     It ends with the thread that made it, so that thread must live as long as the producer is needed.
 
     Args:
-        bootstrap_servers: of the cluster.
+        bootstrap_servers: addresses of the cluster.
         plan: the topic.
-        folder: for the JVM's log.
+        folder: folder for the JVM's log.
     """
 
     def __init__(self, bootstrap_servers: str, plan: TopicPlan, folder: Path) -> None:

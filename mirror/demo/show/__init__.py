@@ -1,1 +1,1 @@
-"""What the demo shows. Pure, but for the screen."""
+"""The output of the demo. Pure, except for the screen."""

@@ -28,7 +28,7 @@ class DashboardView:
     Attributes:
         progress: the mirror's last progress event.
         rates: bytes per second in the latest progress events, oldest first.
-        cpu_percent: of one core.
+        cpu_percent: CPU use of the mirror's workers, in percent of one core.
         pid: process id of the mirror.
         written_records: number written by the producers so far.
         producing: how many producers are writing now.

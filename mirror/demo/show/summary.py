@@ -44,10 +44,10 @@ class Cost:
 
     Attributes:
         cpu_s: user and system time of the whole run.
-        start_cpu_s: the part of it before the first batch was copied: imports, metadata, positions.
-        peak_rss_bytes: the most memory it held.
-        forwarded_bytes: bytes that it copied.
-        opened: number of batches that it had to open.
+        start_cpu_s: the part of ``cpu_s`` before the first batch was copied: imports, metadata, positions.
+        peak_rss_bytes: the most memory that the worker held.
+        forwarded_bytes: bytes that the worker copied.
+        opened: number of batches that the worker had to open.
     """
 
     cpu_s: float

@@ -1,1 +1,1 @@
-"""The programs that the demo starts, and what it reads of them."""
+"""The programs that the demo starts, and their output."""

@@ -24,7 +24,7 @@ def write_config(path: Path, clusters: Mapping[str, str], topics: list[str]) -> 
 
     Args:
         path: the file.
-        clusters: names, source first, and their bootstrap servers.
+        clusters: name -> bootstrap servers, the source first.
         topics: names or regular expressions.
     """
     source, destination = clusters
@@ -40,13 +40,13 @@ class Daemon:
     """One run of `mirror run`.
 
     Attributes:
-        pid: its process id, which is the supervisor's.
-        workers: the process ids of its workers, by number: they copy.
+        pid: process id of the supervisor.
+        workers: worker number -> process id. The workers do the copying.
         progress: the last progress event; None before the first.
-        halts: partitions that stopped.
+        halts: partitions that halted.
         caught_up: True once it has reported that nothing was left to copy.
         peak_rss_bytes: the most memory that its workers held so far (VmHWM).
-        cpu_percent: of one core, by its workers, between the last two progress events.
+        cpu_percent: CPU use of its workers between the last two progress events, in percent of one core.
         start_cpu_s: CPU time in the last progress event without a copied batch.
     """
 
@@ -68,10 +68,10 @@ class Daemon:
         self.start_cpu_s = 0.0
 
     def look(self) -> None:
-        """Read its output since the last look, and its memory.
+        """Read the daemon's output since the last call, and its memory use.
 
         Raises:
-            DemoError: it has ended, or a partition halted.
+            DemoError: the daemon has ended, or a partition halted.
         """
         self._read()
         self.peak_rss_bytes = max(self.peak_rss_bytes, sum(map(_peak_rss_bytes, self.workers.values())))
@@ -85,7 +85,7 @@ class Daemon:
         """Send SIGTERM and wait for the end; the exit code must be 0.
 
         Raises:
-            DemoError: the exit code was another, or it did not end.
+            DemoError: the exit code was not 0, or the daemon did not end.
         """
         self.look()
         self._process.signal(signal.SIGTERM)

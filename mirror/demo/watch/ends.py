@@ -1,4 +1,4 @@
-"""End offsets, asked of the brokers themselves: a mirror's own log is no proof that it is done."""
+"""Reads end offsets from the brokers themselves: a mirror's own log is no proof that it has copied everything."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ Ends = Mapping[tuple[str, int], int]
 
 
 class EndsOf:
-    """One cluster's end offsets."""
+    """Reads the end offsets of one cluster."""
 
     def __init__(self, name: str, bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
         self._name = name
@@ -46,10 +46,10 @@ class EndsOf:
 
 
 def records(ends: Ends, topic: str) -> int:
-    """Returns the number of records of one topic whose logs begin at 0 and have no holes."""
+    """Returns the number of records in a topic. Its logs must begin at 0 and have no holes."""
     return sum(end for (name, _), end in ends.items() if name == topic)
 
 
 def behind(source: Ends, destination: Ends) -> int:
-    """Returns the number of records that the destination lacks, by its end offsets."""
+    """Returns the number of records that the destination lacks, according to the end offsets."""
     return sum(max(0, end - destination.get(partition, 0)) for partition, end in source.items())

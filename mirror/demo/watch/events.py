@@ -14,10 +14,11 @@ class ProgressEvent:
     """One progress event, as `mirror run` writes it.
 
     Attributes:
-        lag_records: at the source and not yet acknowledged by the destination, as far as known; None if none is known.
-        lag_unknown: partitions whose lag is not known; they are not in ``lag_records``.
-        bytes: forwarded so far.
-        bytes_per_s: since the previous event.
+        lag_records: records at the source that the destination has not acknowledged yet, in partitions whose lag is
+            known; None if none is known.
+        lag_unknown: number of partitions whose lag is not known; they are not in ``lag_records``.
+        bytes: bytes forwarded so far.
+        bytes_per_s: bytes forwarded per second since the previous event.
         batches_forwarded: number copied as they were.
         batches_opened: number copied on the deep path.
         partitions: state -> number of partitions.
@@ -93,10 +94,8 @@ def halt(event: Mapping[str, Any]) -> HaltEvent | None:
 
 
 def warning(event: Mapping[str, Any]) -> str | None:
-    """Returns a warning or an error as one readable line; None for everything else.
-
-    ``repeats_suppressed`` says nothing new, so it gives None as well.
-    """
+    """Returns a warning or an error as one readable line; None for other events, and for ``repeats_suppressed``, which
+    has no news."""
     if event.get("level") not in ("warning", "error", "critical") or event["event"] == "repeats_suppressed":
         return None
     where = f" {event['topic']}-{event['partition']}" if "topic" in event and "partition" in event else ""

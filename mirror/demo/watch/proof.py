@@ -31,11 +31,11 @@ class Audit:
 
     Args:
         config: the configuration file.
-        out: where it writes its result.
-        folder: for its log and its temporary files.
+        out: folder for the audit's result.
+        folder: folder for its log and its temporary files.
 
     Attributes:
-        said: the lines that it printed so far.
+        said: the lines that the audit has printed so far.
     """
 
     def __init__(self, config: Path, *, out: Path, folder: Path) -> None:
@@ -50,12 +50,12 @@ class Audit:
         self.said: list[str] = []
 
     def wait(self, tick: Callable[[str], None], *, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Wait for its end; returns True if both sides proved identical.
+        """Wait until the audit has ended; returns True if both sides proved identical.
 
-        ``tick`` is called several times a second with what it is doing.
+        ``tick`` is called several times a second with a text about the audit's progress.
 
         Raises:
-            DemoError: it could not finish.
+            DemoError: the audit could not finish.
         """
         deadline_at = time.monotonic() + timeout_s
         try:
@@ -77,7 +77,8 @@ class Audit:
         return code == IDENTICAL
 
     def _interrupt(self) -> None:
-        """Send SIGINT, as Ctrl-C does: it then ends Spark. If it does not, kill it; Spark then sees its input end."""
+        """Send SIGINT, as Ctrl-C does: the audit then ends Spark. If it does not end, kill it; Spark then ends because
+        its standard input ends."""
         self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_INTERRUPT_S)

@@ -1,1 +1,1 @@
-"""Requests about what lies beside the logs: consumer groups and their offsets, ACLs."""
+"""Admin requests that do not concern a partition's log: consumer groups and their offsets, configs, ACLs."""

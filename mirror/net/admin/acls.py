@@ -19,7 +19,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import ConnectionLost, Refused
 
 PATTERNS_SINCE = 1
-"""The version of both requests from which they know prefixed patterns (Kafka 2.0)."""
+"""The first version of DescribeAcls and CreateAcls with prefixed patterns (Kafka 2.0)."""
 MOST_ACLS = 500
 """ACLs in one CreateAcls request."""
 EVERY_TOPIC = "*"
@@ -30,7 +30,8 @@ DENY, ALLOW = int(ACLPermissionType.DENY), int(ACLPermissionType.ALLOW)
 
 
 class TopicAcl(NamedTuple):
-    """One ACL of topics. ``operation``, ``permission`` and ``pattern`` are Kafka's numbers."""
+    """One topic ACL. ``operation``, ``permission`` and ``pattern`` are Kafka's numbers. ``name``: of the topic, or the
+    prefix, or ``EVERY_TOPIC``."""
 
     name: str
     pattern: int
@@ -62,7 +63,7 @@ async def describe_topic_acls(cluster: Cluster) -> set[TopicAcl]:
     Raises:
         Refused: SECURITY_DISABLED (54) if the cluster has no authorizer; CLUSTER_AUTHORIZATION_FAILED without Describe
             on the cluster.
-        NetworkError: it does not answer.
+        NetworkError: the cluster does not answer.
     """
     request = DescribeAclsRequest(
         resource_type_filter=TOPIC,
@@ -94,10 +95,10 @@ async def create_topic_acls(cluster: Cluster, acls: Collection[TopicAcl]) -> lis
     """Creates ACLs with literal patterns. One that exists is left as it is.
 
     Returns:
-        For each, None or why it was refused.
+        For each ACL, in their order: None, or the error for which it was refused.
 
     Raises:
-        NetworkError: the cluster does not answer; some may be created.
+        NetworkError: the cluster does not answer; some ACLs may have been created.
     """
     rows = list(acls)
     found: list[Refused | None] = []

@@ -15,7 +15,7 @@ _SET, _DELETE = 0, 1
 
 
 class Resource(IntEnum):
-    """What has configs, by DescribeConfigs' numbers."""
+    """Kinds of resources with configs; the values are Kafka's numbers for them."""
 
     TOPIC = 2
     BROKER = 4
@@ -33,15 +33,15 @@ async def describe_configs(
     """Returns resource name -> config name -> the broker's entry (``value``, ``config_source``, ``is_default``).
 
     Args:
-        cluster: which is asked.
-        kind: of the resources.
-        names: topics, or node ids as text. Nothing is asked if there are none.
-        keys: only these configs; None: all. Brokers may send others, too.
-        node_id: of the broker that is asked; by default any.
-        denied: gets the names of the resources that the mirror may not describe.
+        cluster: the cluster to ask.
+        kind: kind of the resources.
+        names: topics, or node ids as text. Without any, no request is sent.
+        keys: names of the configs; None: all. Brokers may answer with others, too.
+        node_id: the broker to ask; by default any.
+        denied: the names of the resources that the mirror may not describe are added to it.
 
-    A resource that the mirror may not describe is left out, and so are all of a broker from before Kafka 0.11, which
-    cannot be asked.
+    A resource that the mirror may not describe is left out. A broker from before Kafka 0.11 does not know the request:
+    all its resources count as such.
 
     Raises:
         NetworkError: the cluster does not answer.
@@ -79,10 +79,10 @@ async def alter_configs(cluster: Cluster, kind: Resource, name: str, values: Map
     """Sets configs of one resource, and leaves the others as they are (Kafka 2.3 and later).
 
     Args:
-        cluster: which is asked.
-        kind: of the resource.
-        name: of the resource.
-        values: config name -> value; None takes away the resource's own, so that the broker's counts.
+        cluster: the cluster.
+        kind: kind of the resource.
+        name: name of the resource.
+        values: config name -> value; None removes the resource's own value, so that the broker's default applies.
 
     Raises:
         Refused: the brokers do not allow it.

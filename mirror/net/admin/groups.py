@@ -1,7 +1,7 @@
-"""Consumer groups of a cluster: which there are, what state they are in, and their committed offsets.
+"""Consumer groups of a cluster: their names, states and committed offsets.
 
-Groups are asked many at a time, each at its coordinator. A coordinator that has just taken a group over still reads its
-state: it is asked again for a while.
+Requests go to the groups' coordinators, many groups in a request. A coordinator that has just taken a group over is
+still loading its state: it is asked again for a while.
 """
 
 import asyncio
@@ -17,28 +17,28 @@ from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable
 from mirror.wire.errors import ErrorCode, error_name
 
 PATIENCE_S = 30.0
-"""How long a coordinator that is not ready is asked again."""
+"""How long requests to a coordinator that is not ready are repeated."""
 PAUSE_S = 0.2
 LIST_PATIENCE_S = 10.0
-"""How long brokers may take to list their groups, if one of them has."""
+"""How long to wait for all brokers to list their groups, once one of them has answered."""
 READY_S = 5.0
-"""How long a broker that still loads groups is asked for its list again."""
+"""How long the request for a list is repeated to a broker that still loads groups."""
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Where the brokers keep groups. Who leads a partition of it lists the groups there."""
+"""The topic in which brokers store groups. The leader of each partition lists the groups in it."""
 MOST_GROUPS = 50
 """Groups in one OffsetFetch request."""
 BY_NAME = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; later ones have topic ids (KIP-848)."""
 STATE_SINCE, KIND_SINCE = 4, 5
-"""The ListGroups versions from which it has the groups' states (Kafka 2.6) and kinds (4.0)."""
+"""The first versions of ListGroups with the groups' states (Kafka 2.6) and kinds (4.0)."""
 MANY_GROUPS_SINCE = 8
-"""The OffsetFetch version from which it takes many groups at once."""
+"""The first version of OffsetFetch for many groups at once."""
 NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """Errors that pass by themselves."""
 EMPTY = frozenset({"Empty", "Dead", ""})
-"""States of a group that nobody is in; without a name, if there is no such group."""
+"""States of a group without members. The empty string: there is no such group."""
 CONSUMER, SHARE = "consumer", "share"
 
 Key = tuple[str, int]
@@ -48,9 +48,9 @@ class Listed(NamedTuple):
     """A group as a broker lists it.
 
     Attributes:
-        group_id: its name.
-        protocol_type: of its members; empty if it has only offsets.
-        state: Kafka's name of it; empty if not known (before Kafka 2.6).
+        group_id: name of the group.
+        protocol_type: protocol type of its members; empty if the group has only offsets.
+        state: Kafka's name of the group's state; empty if not known (before Kafka 2.6).
         kind: classic, consumer, share or streams; empty before Kafka 4.0, when all are classic.
     """
 
@@ -66,7 +66,7 @@ class Listed(NamedTuple):
 
     @property
     def has_offsets(self) -> bool:
-        """True if it is a group of consumers: Kafka Connect and others use the same protocol for other ends."""
+        """True for a group of consumers. Kafka Connect and others use the same protocol for groups without offsets."""
         return not self.is_share and (self.kind not in ("", "classic") or self.protocol_type in (CONSUMER, ""))
 
 
@@ -74,9 +74,9 @@ class Listing(NamedTuple):
     """The groups that the brokers list.
 
     Attributes:
-        groups: by name.
-        lacking: why groups may be missing, for each broker that has not listed all of its own, and for each partition
-            of ``OFFSETS_TOPIC`` that nobody leads; empty: they are all.
+        groups: group id -> group.
+        lacking: why groups may be missing: one text for each broker that has not listed all of its groups, and for each
+            partition of ``OFFSETS_TOPIC`` without a leader. Empty: the list is complete.
     """
 
     groups: dict[str, Listed]
@@ -84,7 +84,7 @@ class Listing(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset, and the text that was committed with it."""
+    """A committed offset, and the metadata that the consumer committed with it."""
 
     offset: int
     metadata: str = ""
@@ -94,15 +94,15 @@ Offsets = dict[Key, CommittedOffset]
 
 
 class Groups:
-    """The groups of one cluster. Remembers their coordinators, and forgets one that has moved."""
+    """The groups of one cluster. Caches their coordinators, until a coordinator has moved."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._nodes: dict[str, int] = {}
 
     async def listed(self) -> Listing:
-        """Returns the groups that the brokers list. Without the right to describe the cluster, they list those that may
-        be described.
+        """Returns the groups that the brokers list. Without Describe on the cluster, brokers list only the groups that
+        the mirror may describe.
 
         Raises:
             NetworkError: no broker answers.
@@ -145,16 +145,16 @@ class Groups:
         return Listing(listed, (*(why for _, why in sorted(lacking.items())), *self._leaderless()))
 
     def _leaderless(self) -> list[str]:
-        """Returns the partitions of ``OFFSETS_TOPIC`` without a leader, as far as the metadata tells: no broker lists
-        their groups, and none answers with an error for it."""
+        """Returns a text for each partition of ``OFFSETS_TOPIC`` that has no leader by the metadata: no broker lists
+        its groups, and none answers with an error for them."""
         known = self._cluster.topics.get(OFFSETS_TOPIC)
         leaders = known.leaders if known is not None else {}
         name = self._cluster.name
         return [f"{name}: {OFFSETS_TOPIC}-{index} has no leader" for index, at in leaders.items() if at.node_id < 0]
 
     async def states(self, listed: Mapping[str, Listed], groups: Collection[str]) -> dict[str, str]:
-        """Returns the state of each of these groups that is among the ``listed``. One in a state of ``EMPTY`` has no
-        members.
+        """Returns group id -> state for those of ``groups`` that are in ``listed``. A group whose state is in ``EMPTY``
+        has no members.
 
         Raises:
             NetworkError: a coordinator cannot be found, or does not answer.
@@ -162,7 +162,7 @@ class Groups:
         states = {name: listed[name].state for name in groups if name in listed}
         unknown = [name for name, state in states.items() if not state]
         if unknown:
-            # Before Kafka 2.6, the list does not say.
+            # Before Kafka 2.6, ListGroups has no states.
             states |= {name: state for name, (state, _) in (await self.described(unknown)).items()}
         return states
 
@@ -170,8 +170,7 @@ class Groups:
         """Returns those of the groups that have members.
 
         Raises:
-            NetworkError: as ``listed`` and ``states``; or one of the groups is not listed, and not all brokers have
-                listed theirs.
+            NetworkError: as ``listed`` and ``states``; or one of the groups is not listed, and the list is incomplete.
         """
         listed, lacking = await self.listed()
         absent = [name for name in groups if name not in listed]
@@ -184,8 +183,8 @@ class Groups:
         return {name for name, state in states.items() if state not in EMPTY}
 
     async def described(self, groups: Collection[str]) -> dict[str, tuple[str, int]]:
-        """Returns state and number of members of each group, as its coordinator describes it. Coordinators describe
-        classic groups only: one of another kind, or that does not exist, is in state Dead.
+        """Returns group id -> (state, number of members), as the coordinators describe the groups. Coordinators
+        describe only classic groups: a group of another kind, or one that does not exist, has the state Dead.
 
         Raises:
             NetworkError: a coordinator cannot be found, or does not answer.
@@ -206,8 +205,9 @@ class Groups:
     async def committed(
         self, groups: Collection[str], *, patience_s: float = PATIENCE_S
     ) -> dict[str, Offsets | NetworkError]:
-        """Returns what each group has committed, or why that is not known. A group that does not exist has nothing.
-        Topics that may not be described are left out by the broker.
+        """Returns for each group its committed offsets, or the error for which they are not known. A group that does
+        not exist has none. Brokers leave out topics that the mirror may not describe. ``patience_s``: how long
+        coordinators that are not ready are asked again.
 
         Raises:
             NetworkError: no broker answers.
@@ -221,15 +221,15 @@ class Groups:
         return found
 
     async def commit(self, group: str, offsets: Mapping[Key, CommittedOffset]) -> dict[Key, int]:
-        """Commits offsets for a group that nobody is in, without a leader epoch: with another cluster's, a consumer
-        would read nothing. One try.
+        """Commits offsets for a group without members. They have no leader epoch: with the epoch of another cluster, a
+        consumer would read nothing. There is one try.
 
         Returns:
-            The error code of each partition; 0: it is committed. While the group has members, UNKNOWN_MEMBER_ID.
+            The error code of each partition; 0: committed. If the group has members, it is UNKNOWN_MEMBER_ID.
 
         Raises:
             Refused: the coordinator cannot be found.
-            NetworkError: it does not answer; the offsets may be committed.
+            NetworkError: the coordinator does not answer; the offsets may have been committed.
         """
         failed: dict[str, NetworkError] = {}
         places = await self._places([group], failed)
@@ -270,7 +270,7 @@ class Groups:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     async def _places(self, groups: Collection[str], failed: dict[str, NetworkError]) -> dict[int, list[str]]:
-        """Returns coordinator -> the groups that it has. Puts the errors of the others into ``failed``."""
+        """Returns node id of a coordinator -> its groups. The error of each group without one goes into ``failed``."""
         unknown = [name for name in groups if name not in self._nodes]
         if unknown:
             answers = await find_coordinators(self._cluster, GROUP, unknown)
@@ -319,7 +319,7 @@ class Groups:
         return {group: self._offsets_of(group, rows[group]) if group in rows else lost for group in groups}
 
     async def _fetch_one(self, node_id: int, group: str) -> Offsets | NetworkError:
-        """Asks a broker from before Kafka 3.0."""
+        """As ``_fetch``, for a broker from before Kafka 3.0, which answers for one group at a time."""
         request = OffsetFetchRequest(group_id=group, topics=None, require_stable=False)
         return self._offsets_of(group, await self._cluster.call(request, node_id=node_id))
 

@@ -9,10 +9,11 @@ from mirror.wire.versions import METADATA_KEY
 
 
 async def topic_codes(cluster: Cluster, *, node_id: int = ANY_NODE) -> dict[str, int]:
-    """Returns all topics that a broker (or any) knows of and that may be described: topic -> its error code.
+    """Returns topic name -> error code for all topics that the broker (by default any) knows and that the mirror may
+    describe.
 
     Raises:
-        NetworkError: the broker does not answer, or answers with what is no response.
+        NetworkError: the broker does not answer, or its response is malformed.
     """
     connection = await (cluster.control_of_any() if node_id == ANY_NODE else cluster.control(node_id))
     version = connection.version_of(METADATA_KEY, METADATA_VERSIONS, "Metadata")

@@ -1,8 +1,8 @@
-"""Share groups (KIP-932): the offset at which each partition begins for them, and setting that.
+"""Share groups (KIP-932): reads and sets their start offset in each partition.
 
-A broker does not tell which records behind that start are acknowledged already, and it is slow to move the start. But
-it tells how many records a group has not finished with (KIP-1226): if there is none, the group is at the log's end,
-wherever it is said to begin.
+A broker does not tell which records behind the start offset are acknowledged already, and it moves the start offset
+late. But it tells how many records a group has not finished with (KIP-1226). If that is 0, the group is at the log's
+end, whatever its start offset.
 """
 
 import asyncio
@@ -26,16 +26,17 @@ from mirror.wire.versions import ALTER_SHARE_KEY, API_NAMES, DESCRIBE_SHARE_KEY
 
 
 class ShareGroups(Groups):
-    """The share groups of one cluster, with the start of a partition in the place of a committed offset."""
+    """The share groups of one cluster. Start offsets take the place of committed offsets."""
 
     async def commit(self, group: str, offsets: Mapping[Key, CommittedOffset]) -> dict[Key, int]:
-        """Sets where these partitions begin for a share group that nobody is in. One try.
+        """Sets the start offsets of a share group without members. There is one try.
 
         Returns:
-            The error code of each partition. While the group has members, NON_EMPTY_GROUP.
+            The error code of each partition; 0: set. If the group has members, it is NON_EMPTY_GROUP.
 
         Raises:
-            NetworkError: see ``Groups.commit``. Unsupported: the broker does not know the request.
+            Unsupported: the broker does not know the request.
+            NetworkError: as ``Groups.commit``.
         """
         failed: dict[str, NetworkError] = {}
         places = await self._places([group], failed)
@@ -55,7 +56,8 @@ class ShareGroups(Groups):
             first = await self._described(node_id, groups)
             done = {key for row in first for key, start in row.starts.items() if not start.lag}
             ends = await self._ends(done)
-            # Whoever has finished with everything by now has finished with all that was there before.
+            # The lag is asked for after the ends: a lag of 0 then means that all records before those ends are
+            # finished.
             rows = await self._described(node_id, groups) if ends else first
         except NetworkError as error:
             return dict.fromkeys(groups, error)
@@ -82,7 +84,7 @@ class ShareGroups(Groups):
             raise ConnectionLost(f"{self._cluster.name}: {API_NAMES[DESCRIBE_SHARE_KEY]}: {problem}") from problem
 
     async def _ends(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Returns the ends of these partitions' logs, of those that have a leader."""
+        """Returns the log ends of those of the partitions that have a leader."""
         known = [(key, leader) for key in keys if (leader := self._cluster.leader(*key)) is not None]
         asking = (list_offset(self._cluster, *key, leader, LATEST) for key, leader in known)
         return dict(zip((key for key, _ in known), await asyncio.gather(*asking), strict=True))

@@ -1,1 +1,1 @@
-"""Whether clusters and brokers answer."""
+"""Observes whether clusters and brokers answer, with which errors, and how fast."""

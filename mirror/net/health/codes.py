@@ -6,7 +6,11 @@ NAME = "error_code"
 
 
 class _Places(NamedTuple):
-    """Where a structure has error codes, by its schema: an answer with thousands of partitions is walked quickly."""
+    """The fields in which a structure has error codes, by its schema, so that an answer with thousands of partitions is
+    searched quickly.
+
+    ``own``: True if it has an error code itself. ``lists``, ``structs``: names of the fields whose items, or whose
+    value, have error codes, with the places in these."""
 
     own: bool
     lists: tuple[tuple[str, "_Places"], ...]
@@ -17,7 +21,7 @@ _KNOWN: dict[type[Any], _Places] = {}
 
 
 def error_codes(answer: Any) -> list[int]:
-    """Returns every error code but 0 of a ``kafka.protocol`` answer: its own, and those of everything listed in it."""
+    """Returns every error code other than 0 in a ``kafka.protocol`` answer, at any depth."""
     found: list[int] = []
     _collect(answer, _places_of(type(answer)), found)
     return found

@@ -1,4 +1,4 @@
-"""How long things took, as plain numbers: no library, no lock, cheap enough to be counted once a request."""
+"""Histograms of durations as plain numbers: no library, no lock, cheap enough to count every request."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ class Histogram:
     """Counts of values by bucket, and their sum.
 
     Attributes:
-        counts: values in each bucket, not cumulative; the last one has those above all bounds.
+        counts: number of values in each bucket, not cumulative; the last bucket is for values above all bounds.
         total: the sum of all values.
     """
 
     __slots__ = ("_bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """``bounds``: upper bounds of the buckets, rising; a value that equals one belongs to it."""
+        """``bounds``: upper bounds of the buckets, ascending and inclusive."""
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
@@ -29,7 +29,8 @@ class Histogram:
         self.total += value
 
     def counters(self, name: str) -> dict[str, float]:
-        """Returns "name/sum", and "name/bucket" for each bucket that has any; nothing before the first value."""
+        """Returns the counters "name/sum", and "name/<index>" for each bucket with values (see ``counts``). Empty
+        before the first value."""
         found: dict[str, float] = {f"{name}/{at}": count for at, count in enumerate(self.counts) if count}
         return found | {f"{name}/sum": self.total} if found else found
 
@@ -48,7 +49,7 @@ class RequestDurations:
         histogram.note(seconds)
 
     def counters(self, name: str) -> dict[str, float]:
-        """Returns the counters of every API: "name/api/bucket" and "name/api/sum"."""
+        """Returns the counters of every API: see ``Histogram.counters``, with "name/api" as the name."""
         found: dict[str, float] = {}
         for api, histogram in self._by_api.items():
             found |= histogram.counters(f"{name}/{api}")

@@ -1,4 +1,5 @@
-"""Tells if a cluster is up: something was received lately on any connection. A quiet cluster is asked."""
+"""Tells if a cluster is up: something was received on any connection within the last ``UP_FOR_S`` seconds. A quiet
+cluster is sent requests."""
 
 import asyncio
 import random
@@ -14,18 +15,19 @@ from mirror.net.errors import AuthenticationFailed, NetworkError
 from mirror.net.options import UP_FOR_S
 
 ASK_AFTER_S = 2.0
-"""A cluster from which nothing came for this long is asked."""
+"""A cluster from which nothing was received for this long is sent requests."""
 LOOK_EVERY_S = 0.5
 REFUSED_LEAST_MS, REFUSED_MOST_MS = 1_000, 30_000
-"""The pause after a cluster has refused to authenticate us; it grows."""
+"""The pause after a cluster has refused to authenticate us: it grows from the first value to the second."""
 STOOD_STILL_S = 2.0
-"""A process that has not looked for this long was stopped itself, and could not receive anything."""
+"""If this process has not looked for this long, it was stopped itself (SIGSTOP, a suspended machine) and could not
+receive anything. That time does not count."""
 MOST_ASKED = 3
-"""Brokers that are asked at the same time: one of them may be frozen while the cluster is up."""
+"""Number of brokers that are asked at the same time: one of them may hang while the cluster is up."""
 
 
 class Pulse:
-    """The pulse of one cluster. It asks nothing while data flows, so that watching costs the data path nothing."""
+    """Watches one cluster. It sends no requests while data flows, so that watching costs the data path nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -38,12 +40,12 @@ class Pulse:
 
     @property
     def up(self) -> bool:
-        """True if something was received from the cluster lately."""
+        """True if something was received from the cluster within the last ``UP_FOR_S`` seconds."""
         self._look()
         return time.monotonic() - self._heard_at <= UP_FOR_S
 
     async def keep(self) -> None:
-        """Looks regularly, until cancelled."""
+        """Watches the cluster until cancelled."""
         try:
             while True:
                 self._look()
@@ -66,8 +68,8 @@ class Pulse:
             self._received, self._heard_at = received, time.monotonic()
 
     async def _ask(self) -> None:
-        """Asks a few brokers. Only the fact of an answer matters. A request that hangs is dropped, and the next look
-        asks again."""
+        """Sends a request to a few brokers. It only matters whether anything is received. A request that hangs is
+        dropped, and the next look sends another."""
         nodes = list(self._cluster.nodes)
         asked = [self._ask_one(node_id) for node_id in random.sample(nodes, min(len(nodes), MOST_ASKED))]
         tasks = [asyncio.ensure_future(each) for each in (*asked, self._ask_any())]
@@ -87,13 +89,14 @@ class Pulse:
             await self._cluster.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), node_id=node_id)
 
     async def _ask_any(self) -> None:
-        """Asks at the bootstrap addresses as well, in case none of the known brokers answers."""
+        """Connects to a bootstrap address as well, in case none of the known brokers answers."""
         with self._unanswered():
             await self._cluster.control_of_any()
 
     @contextmanager
     def _unanswered(self) -> Iterator[None]:
-        """Who is refused asks less and less often: brokers log each try, and identity providers lock accounts."""
+        """Notes whether authentication was refused; other network errors are ignored. After refusals, requests become
+        rarer and rarer: brokers log each try, and identity providers lock accounts."""
         try:
             yield
         except AuthenticationFailed:

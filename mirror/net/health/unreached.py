@@ -1,11 +1,11 @@
-"""The brokers to which the last attempt to connect failed. The first failure is enough to be named."""
+"""The brokers to which the last attempt to connect failed. One failure is enough for a broker to be listed."""
 
 import time
 from collections.abc import Container
 from typing import NamedTuple
 
 FRESH_S = 45.0
-"""How long a failed attempt counts: longer than the pause before the next one and the timeout of that."""
+"""How long a failed attempt counts: longer than the pause before the next attempt and its timeout together."""
 
 
 class FailedAttempt(NamedTuple):
@@ -17,7 +17,8 @@ class FailedAttempt(NamedTuple):
 
 
 class Unreached:
-    """The unreached brokers of the clusters that share this object, by name."""
+    """The unreached brokers of all clusters that share this object. Brokers are identified by their names in
+    messages."""
 
     def __init__(self) -> None:
         self._failed: dict[str, FailedAttempt] = {}

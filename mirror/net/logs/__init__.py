@@ -1,1 +1,1 @@
-"""A partition's log off the data path."""
+"""Requests about a partition's log, off the data path."""

@@ -1,7 +1,7 @@
-"""Requests to a leader that cover many partitions: ends of logs and epochs, producers, and markers to write.
+"""Requests to a partition's leader: ends of logs and epochs, producers, and markers to write.
 
-Each function is for one partition. Calls that are made at the same time share requests (``mirror.net.batching``).
-Use them through ``mirror.net.logs.log.PartitionLog``.
+Each function is for one partition, but calls that are made at the same time share requests (``mirror.net.batching``).
+Other modules use ``mirror.net.logs.log.PartitionLog``.
 """
 
 import time
@@ -28,15 +28,16 @@ EARLIEST = -2
 EARLIEST_LOCAL = -4
 """The first offset on the leader's own disk; those before it are in tiered storage (KIP-405)."""
 LISTS_LOCAL_SINCE = 8
-"""The version of ListOffsets that knows EARLIEST_LOCAL."""
+"""The first version of ListOffsets with EARLIEST_LOCAL."""
 TRUE_END = (1 << 31) - 1
-"""A replica id >= 0 in ListOffsets makes the leader answer with its log end, not the high watermark."""
+"""Replica id for ListOffsets. With any replica id >= 0, the leader answers with its log end, not the high
+watermark."""
 MOST_PARTITIONS = 500
 """Partitions in one request."""
 MOST_MARKERS = 5_000
-"""Markers in one request: a third of a second at the broker, and 25 ms here to encode them."""
+"""Markers in one request. They take the broker a third of a second, and 25 ms to encode here."""
 MARKERS_WAIT_S = 5.0
-"""Markers are sent within this time, or not at all: a request that hangs before them would make them late."""
+"""Markers are sent within this time, or not at all: an earlier request that hangs could make them late."""
 MARKERS_GO_OVER = Use.MARKING
 _MARKERS_VERSION = 1
 """Version 2 (KIP-1228) only adds the transaction version, and its default of 0 is the right value here."""
@@ -51,16 +52,17 @@ class Producer(NamedTuple):
     epoch: int
     last_sequence: int
     coordinator_epoch: int = -1
-    """The highest coordinator epoch of the markers with its id; -1: there were none."""
+    """The highest coordinator epoch of the markers with this producer id; -1: there were none."""
 
 
 class Marker(NamedTuple):
-    """One ABORT marker, which takes one offset. With a higher epoch than that of the data, it also fences them."""
+    """One ABORT marker, which takes one offset. If its epoch is above that of the data, brokers refuse later data of
+    that epoch."""
 
     producer_id: int
     epoch: int
     coordinator_epoch: int = 0
-    """Brokers refuse a lower value than the last one that they saw for the id (TRANSACTION_COORDINATOR_FENCED)."""
+    """Brokers refuse a lower value than the last one they saw for the producer id (TRANSACTION_COORDINATOR_FENCED)."""
 
 
 class _Partition(NamedTuple):
@@ -107,7 +109,7 @@ class _Markers(NamedTuple):
     marker: Marker
     markers_n: int
     asked_at: float
-    """Monotonic clock, in s."""
+    """When the caller asked (monotonic, in s)."""
 
     @property
     def place(self) -> Place:
@@ -126,12 +128,21 @@ async def list_offset(
     replica_id: int = CONSUMER,
     committed: bool = False,
 ) -> int:
-    """Returns the offset for ``timestamp`` (LATEST, EARLIEST). Only the leader of this epoch answers. ``committed``:
-    LATEST is the last stable offset.
+    """Returns the offset for ``timestamp`` (ms since 1970, or LATEST, EARLIEST); -1: there is none. Only the leader of
+    this epoch answers.
+
+    Args:
+        cluster: the partition's cluster.
+        topic: the topic's name.
+        partition: the partition's number.
+        leader: the partition's leader and its epoch.
+        timestamp: ms since 1970, or one of the constants above.
+        replica_id: ``CONSUMER``, or ``TRUE_END``.
+        committed: True if LATEST means the last stable offset.
 
     Raises:
         Refused: the broker answered with an error code, or is not the leader any more.
-        NetworkError: it did not answer.
+        NetworkError: the broker did not answer.
     """
     batcher: Batcher[_Partition, int] = cluster.batcher(
         ("ListOffsets", leader.node_id, timestamp, replica_id, committed),
@@ -148,7 +159,7 @@ async def in_tiered_storage(cluster: Cluster, topic: str, partition: int, leader
 
     Raises:
         Refused: the broker answered with another error code, or is not the leader any more.
-        NetworkError: it did not answer.
+        NetworkError: the broker did not answer.
     """
     connection = await cluster.control(leader.node_id)
     speaks = connection.api_versions.get(ListOffsetsRequest.API_KEY)
@@ -199,12 +210,12 @@ async def _list_offsets(
 
 
 async def end_of_epoch(cluster: Cluster, topic: str, partition: int, leader: Leader, epoch: int) -> EpochEnd | None:
-    """Returns where the records of ``epoch`` end. If that is below an offset that was read in it, the log was truncated
-    since (KIP-101). None if we may not ask the broker (this needs ClusterAction before Kafka 2.3).
+    """Returns where the records of the leader epoch ``epoch`` end. If that is below an offset that was read in this
+    epoch, the log was truncated since (KIP-101). None if the mirror lacks the right (ClusterAction, before Kafka 2.3).
 
     Raises:
         Refused: the broker answered with an error code, or is not the leader any more.
-        NetworkError: it did not answer.
+        NetworkError: the broker did not answer.
     """
     connection = await cluster.control(leader.node_id)
     if OffsetForLeaderEpochRequest.API_KEY not in connection.api_versions:
@@ -248,10 +259,11 @@ def _end_of_epoch(cluster: Cluster, asked: _Epoch, row: Any, version: int) -> Ep
 
 
 async def describe_producers(cluster: Cluster, topic: str, partition: int, leader: Leader) -> list[Producer] | None:
-    """Returns the producers that the leader remembers (KIP-664); None if it cannot tell (before 2.8, or no right).
+    """Returns the producers that the leader remembers (KIP-664); None if it cannot tell (before Kafka 2.8, or the
+    mirror lacks the right).
 
     Raises:
-        NetworkError: it did not answer.
+        NetworkError: the leader did not answer.
     """
     connection = await cluster.control(leader.node_id)
     if DescribeProducersRequest.API_KEY not in connection.api_versions:
@@ -295,9 +307,9 @@ async def write_markers(
     Raises:
         Refused: an error code for this partition; CLUSTER_AUTHORIZATION_FAILED without the right to write markers
             (Alter or ClusterAction on the cluster; before Kafka 3.9, ClusterAction).
-        NetworkError: no answer; some, all or none of them may be in the log, or still get there. NotSent if
-            they were not sent within ``MARKERS_WAIT_S``, because others were under way or the broker throttles us: what
-            the caller knows of the log's end is too old by then.
+        NotSent: they were not sent within ``MARKERS_WAIT_S``, because other markers were under way or the broker
+            throttles us. What the caller knows of the log's end is too old by then.
+        NetworkError: no answer; some, all or none of the markers may be in the log, or still get there.
     """
     batcher: Batcher[_Markers, None] = cluster.batcher(
         ("WriteTxnMarkers", leader.node_id),

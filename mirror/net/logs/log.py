@@ -1,7 +1,8 @@
 """One partition's log, as the leader of one epoch sees it: its ends, its batches and its producers. Also the requests
-that add offsets to it or delete them other than by copying.
+that change the log other than by copying: markers, filler, deletions.
 
-Off the data path: control requests, which partitions that ask the same share (``mirror.net.logs.leader_requests``).
+All of it is off the data path. Partitions that ask the same question share a request
+(``mirror.net.logs.leader_requests``).
 """
 
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -25,20 +26,21 @@ __all__ = ["EpochEnd", "Marker", "PartitionLog", "Producer", "Segment", "SourceL
 
 ZSTD_SINCE = 7
 _TIMEOUT_SHARE = 0.9
-"""Brokers get a little less time than the connection, so that their own answer comes before its timeout."""
+"""The timeout in a request, as a part of the connection's request timeout: a broker's own answer has to come first."""
 
 
 class PartitionLog:
-    """One partition as the leader of one epoch sees it. Off the data path.
+    """One partition's log, as the leader of one epoch sees it.
 
     Every method raises:
-        Refused: an error code from the leader, FENCED or UNKNOWN_LEADER_EPOCH and NOT_LEADER among them.
+        Refused: an error code from the leader, such as FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
+            NOT_LEADER_OR_FOLLOWER.
         NetworkError: no answer. The request may have been executed all the same.
     """
 
     converts = False
-    """True if messages of magic 0 and 1 are shown as the batches that stand for them (``net.logs.reading.verified``).
-    Otherwise reading them is refused."""
+    """True if messages of magic 0 and 1 are returned as stand-ins (``net.logs.reading.verified``). Otherwise reading
+    them raises ``StoredInOldFormat``."""
 
     def __init__(self, cluster: Cluster, topic: Topic, index: int, leader: Leader) -> None:
         self.cluster = cluster
@@ -65,7 +67,7 @@ class PartitionLog:
         """Returns the high watermark: offsets before it are replicated and cannot vanish in a clean election.
 
         Raises:
-            Refused: OFFSET_NOT_AVAILABLE (78) right after an election, until the leader knows it.
+            Refused: OFFSET_NOT_AVAILABLE (78) right after an election, until the leader knows its high watermark.
         """
         return await self._list(LATEST)
 
@@ -83,7 +85,7 @@ class PartitionLog:
 
         Raises:
             Refused: OFFSET_OUT_OF_RANGE.
-            StoredInOldFormat: the log has magic 0 or 1 there, and they are not converted.
+            StoredInOldFormat: the log has magic 0 or 1 there, and not ``converts``.
         """
         return await reading.read_segment(
             self.cluster,
@@ -98,7 +100,8 @@ class PartitionLog:
         )
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """Returns the whole batch that holds ``offset`` (or the first behind it), or None if there is none."""
+        """Returns header and bytes of the whole batch that holds ``offset``, or of the first one behind it; None if
+        there is none."""
         segment = await self.read(offset)
         return (segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
 
@@ -149,10 +152,11 @@ class PartitionLog:
             raise Refused(what, rows[0].error_code, needs=self._needs(DELETE))
 
     async def produce(self, batch: bytes) -> int:
-        """Appends one record batch that carries its own identity, acknowledged by all replicas in sync.
+        """Appends one record batch, as it is, acknowledged by all replicas in sync. It carries its own producer id,
+        epoch and sequence.
 
         Returns:
-            The base offset that the broker assigned, now or when the batch came for the first time.
+            The base offset that the broker assigned, now or when it received the batch for the first time.
         """
         connection = await self.cluster.control(self.leader.node_id, use=Use.WRITING)
         most = PRODUCE_VERSIONS[1] if self.topic.topic_id else PRODUCE_TOPIC_IDS - 1
@@ -189,16 +193,17 @@ class PartitionLog:
 
 
 class SourceLog(PartitionLog):
-    """A log to be copied batch by batch, from messages of old formats as well if it ``converts``. If it begins inside a
-    batch (DeleteRecords can do that), the mirror's start is the beginning of that batch: the batch is copied whole, and
-    the copy's start is then moved to ``floor``, too.
+    """A log that is copied batch by batch; messages of old formats, too, if it ``converts``.
 
-    A copy that begins later than the log (``start.from``) sees it as if it began there. Inside a batch, the records
-    before that offset are left out of the copy (KIP-712: "mid-batch start").
+    If the log begins inside a batch (after DeleteRecords), its ``start`` is the beginning of that batch: the batch is
+    copied whole, and the start of the destination's log is then moved to ``floor``, too.
+
+    If the copy begins later than the log (``start.from``), the log looks as if it began there. If that is inside a
+    batch, the records before it are left out of the copy (KIP-712: "mid-batch start").
     """
 
     floor = 0
-    """The first offset that consumers find, and the least for which the broker answers a Fetch. Set by ``start``."""
+    """The first offset that consumers find, and the lowest for which the broker answers a Fetch. Set by ``start``."""
 
     def __init__(
         self, cluster: Cluster, topic: Topic, index: int, leader: Leader, *, converts: bool = False, begins: int = 0
@@ -224,12 +229,12 @@ class SourceLog(PartitionLog):
         return max(self.begins, min(floor, found[0].base_offset)) if found is not None else floor
 
     async def read(self, offset: int, *, max_bytes: int = ONE_BATCH, committed: bool = False) -> Segment:
-        """Reads as ``PartitionLog`` does, also from the offsets before ``floor`` that the first batch has."""
+        """As in ``PartitionLog``. ``offset`` may lie before ``floor``, inside the first batch."""
         return await super().read(max(offset, self.floor), max_bytes=max_bytes, committed=committed)
 
     async def first_since(self, at_ms: int) -> int | None:
-        """Returns the offset of the first record with this timestamp or a later one (ms since 1970), in the order of
-        offsets; None: there is none.
+        """Returns the lowest offset of a record with this timestamp (ms since 1970) or a later one; None: there is no
+        such record.
 
         Raises:
             Refused: UNSUPPORTED_FOR_MESSAGE_FORMAT if the log has messages of magic 0, which have no timestamps.

@@ -1,6 +1,6 @@
 """Reads a piece of a partition's log off the data path: one Fetch, whole batches, copied.
 
-All of it is verified here, so that callers need not: checksums, and offsets as far as they can be verified.
+Checksums are verified here, and offsets as far as possible, so that callers need not do it.
 """
 
 from typing import NamedTuple
@@ -34,11 +34,11 @@ ONE_BATCH = 1
 """A Fetch brings its first batch whole whatever the limit (KIP-74), so one byte asks for exactly one batch."""
 _WAIT_MS = 100
 _STORAGE_WAIT_MS = 2_000
-"""How long an offset in tiered storage is waited for, once nothing came within ``_WAIT_MS``."""
+"""How long a second Fetch waits for an offset in tiered storage, if the first one (``_WAIT_MS``) brought nothing."""
 
 
 class Segment(NamedTuple):
-    """A piece of a log as it was read. The batches lie in one buffer, which nothing else uses."""
+    """A piece of a log as it was read. The batches are views of a buffer that nothing else uses."""
 
     batches: list[tuple[BatchHeader, memoryview]]
     """Whole batches with their headers, from the one that holds the offset asked for (or the first behind it)."""
@@ -47,9 +47,9 @@ class Segment(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start: int
-    """-1 if the broker does not say (before Kafka 1.0)."""
+    """The log start offset; -1 if the broker does not tell it (before Kafka 1.0)."""
     next_base: int = NOT_SEEN
-    """Base offset of the batch behind the last one, of which only the beginning came; -1 if none of it came."""
+    """Base offset of the batch behind the last one, which was cut off; -1 if nothing of it was received."""
 
 
 async def read_segment(
@@ -64,19 +64,20 @@ async def read_segment(
     committed: bool = False,
     converts: bool = False,
 ) -> Segment:
-    """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch. Nothing
-    above the high watermark, or with ``committed`` above the last stable offset. ``converts``: see ``verified``.
+    """Reads the log from the batch that holds ``offset``: up to ``max_bytes``, but at least one whole batch. It ends at
+    the high watermark, or with ``committed`` at the last stable offset. ``topic_id``: None if it is not known.
+    ``converts``: see ``verified``.
 
     Raises:
         Refused: an error code from the broker.
         StoredInOldFormat: the log has magic 0 or 1 there, and not ``converts``.
         Unreadable: the broker fails to read its own log there.
-        StorageUnavailable: the offset is in tiered storage, which does not give it now.
+        StorageUnavailable: the offset is in tiered storage, which does not deliver it now.
         Damaged: a checksum is wrong, or offsets are impossible.
         NetworkError: the broker did not answer.
     """
     what = f"{topic}-{partition} at {offset}"
-    # A read of tiered storage that takes longer than the request waits is answered with nothing, before Kafka 3.8.
+    # Before Kafka 3.8, brokers answer without data if reading from tiered storage takes longer than the request waits.
     for wait_ms in (_WAIT_MS, _STORAGE_WAIT_MS):
         frame, found = await _fetch_one(
             cluster,
@@ -120,7 +121,7 @@ async def _fetch_one(
     max_bytes: int,
     committed: bool,
 ) -> tuple[memoryview, Fetched]:
-    """Returns the answer to one Fetch, and its only partition. Raises what ``read_segment`` does."""
+    """Returns the response frame of one Fetch, and its only partition. Raises as ``read_segment``."""
     connection = await cluster.control(leader.node_id)
     most = FETCH_VERSIONS[1] if topic_id else FETCH_TOPIC_IDS - 1
     version = connection.version_of(FETCH_KEY, (FETCH_VERSIONS[0], most), "Fetch")
@@ -142,7 +143,7 @@ async def _fetch_one(
             raise ConnectionLost(f"{connection.name}: {what}: {error}") from error
         connection.throttle(fetched.throttle_ms)
         if fetched.partitions or fetched.error or not fetched.throttle_ms:
-            break  # otherwise a quota on fetches: an answer without partitions, and the time that ``ask`` waits now
+            break  # otherwise a quota applies: the answer has no partitions, and the next ``ask`` waits first
     if len(fetched.partitions) != 1:
         count = len(fetched.partitions)
         raise ConnectionLost(f"{cluster.name}: Fetch of {what}: {count} partitions in the answer, asked for 1")
@@ -159,8 +160,8 @@ async def _fetch_one(
 
 
 def _unavailable(cluster: Cluster, said: str) -> StorageUnavailable:
-    """Returns the error for an answer without data that says nothing about the log. Tiered storage that is down makes
-    an error of it, and one that is slow, or over its quota (KIP-956), an answer with nothing."""
+    """Counts and returns the error for a Fetch that failed because of tiered storage. If the storage is down, brokers
+    answer with an error; if it is slow, or over its quota (KIP-956), without data."""
     cluster.failed("Fetch", StorageUnavailable.slug)
     return StorageUnavailable(f"{cluster.name}: {said}; the offset is in tiered storage")
 
@@ -176,16 +177,16 @@ async def check_end(
     """Checks that the last of the batches lies within the log: no checksum covers its base offset.
 
     Args:
-        cluster: from which they were fetched.
+        cluster: the cluster from which the batches were fetched.
         topic: the topic's name.
         partition: the partition's number.
         leader: the partition's leader.
         batches: whole batches with their headers, in order (``verified``).
-        visible_end: the end that their answer tells of. Only if they go past it, the leader is asked for its true end:
-            brokers take the ends before they read the log, so batches may lie behind them.
+        visible_end: the high watermark or last stable offset in the Fetch response. Brokers take it before they read
+            the log, so batches may go past it; only then the leader is asked for its true end.
 
     Raises:
-        Damaged: they end behind the log.
+        Damaged: the batches go past the end of the log.
         NetworkError: the leader does not answer.
     """
     if not batches or batches[-1][0].next_offset <= visible_end:
@@ -198,11 +199,11 @@ async def check_end(
 
 
 class OldFormat(Exception):
-    """The log has magic 0 or 1 at the offset."""
+    """The log has messages of magic 0 or 1 at the offset, and they are not converted."""
 
 
 class OutOfOrder(CorruptBatch):
-    """A base offset is not behind the batch before: one of the two is wrong."""
+    """A base offset is not above the offsets of the previous batch: one of the two is wrong."""
 
 
 class Intact(NamedTuple):
@@ -210,20 +211,21 @@ class Intact(NamedTuple):
 
     batches: list[tuple[BatchHeader, memoryview]]
     next_base: int
-    """Base offset of the batch that is cut off behind them; -1 if there is none, or it does not show."""
+    """Base offset of the batch behind them, which is cut off; -1 if there is none, or its base offset is cut off,
+    too."""
     wrong: CorruptBatch | None
-    """What is wrong behind them."""
+    """The error of the batch behind them; None if there is no error."""
 
 
 def verified(
     record_set: memoryview, offset: int, *, converts: bool = False
 ) -> tuple[list[tuple[BatchHeader, memoryview]], int]:
-    """Returns ``batches`` and ``next_base`` of ``intact``, if nothing is wrong.
+    """As ``intact``, but raises the error. Returns ``Intact.batches`` and ``Intact.next_base``.
 
     Raises:
         CorruptBatch: a batch is not intact, or is out of order; with ``converts``, the first one that is due is an old
             message that cannot be opened.
-        OldFormat: the first batch is not of magic 2, and not to be converted.
+        OldFormat: the first batch is not of magic 2, and not ``converts``.
     """
     found = intact(record_set, offset, converts=converts)
     if found.wrong is not None:
@@ -234,13 +236,13 @@ def verified(
 def intact(record_set: memoryview, offset: int, *, converts: bool = False) -> Intact:
     """Returns the whole batches from the one that holds ``offset``, up to the end or to the first that is wrong.
 
-    A broker may answer with batches before ``offset``; they are verified too, and left out. ``converts``: for messages
-    of magic 0 and 1, there are batches that stand for them, one for each (``legacy.stand_ins``).
+    A broker may answer with batches before ``offset``; they are verified, too, and left out. ``converts``: each message
+    of magic 0 or 1 is returned as a stand-in (``legacy.stand_ins``); otherwise the batches end before the first one.
 
     Of two batches that are out of order, either may have the wrong base offset: neither is returned.
 
     Raises:
-        OldFormat: the first batch is not of magic 2, and not to be converted.
+        OldFormat: the first batch is not of magic 2, and not ``converts``.
     """
     batches: list[tuple[BatchHeader, memoryview]] = []
     try:
@@ -292,12 +294,12 @@ def _gather(
         raise CorruptBatch(f"{end} bytes hold no whole batch")
     behind = base_offset_at(record_set, at, end)
     if behind != NOT_SEEN:
-        # Of a wrapper, it is the last offset: that must not lie before what is here, either.
+        # For a wrapper, this is its last offset, which must not lie before the batches here, either.
         _check_order(behind, reached)
     return first_offset_at(record_set, at, end, old=old)
 
 
 def _check_order(base_offset: int, reached: int) -> None:
-    """Raises OutOfOrder if offsets do not rise. The checksum does not cover base offsets, but in a log they rise."""
+    """Raises OutOfOrder if offsets do not ascend. Checksums do not cover base offsets, but in a log they ascend."""
     if base_offset < reached:
         raise OutOfOrder(f"base offset {base_offset} behind a batch that ends at {reached - 1}")

@@ -1,1 +1,1 @@
-"""How connections are protected: TLS, and authentication by SASL."""
+"""Protection of connections: TLS, and authentication by SASL."""

@@ -1,7 +1,7 @@
-"""When the certificates end that a cluster's settings name: our own, and those of the authorities that we trust.
+"""The expiry times of the certificates in a cluster's settings: our own, and those of the authorities that we trust.
 
-Python's ``ssl`` tells that of a peer's certificate and of authorities, but not of one's own. The few fields that are
-needed are read here from the certificate itself (X.509, RFC 5280, in DER).
+Python's ``ssl`` tells the expiry of a peer's certificate and of authorities, but not of one's own. So the few fields
+that are needed are read here from the certificate itself (X.509, RFC 5280, in DER).
 """
 
 import ssl
@@ -23,26 +23,26 @@ _NAMES = {
 
 
 class Certificate(NamedTuple):
-    """A certificate. ``ends_at``: in seconds since 1970; from then on nobody accepts it."""
+    """A certificate. ``ends_at``: when it expires, in seconds since 1970."""
 
     subject: str
     ends_at: float
 
 
 class NoCertificate(ValueError):
-    """The bytes are no certificate."""
+    """The bytes are not a certificate."""
 
 
 _read: dict[str, tuple[Stamp, list[Certificate]]] = {}
-"""File -> what it was when it was read, and its certificates."""
+"""File -> its stamp when it was read, and its certificates."""
 
 
 def certificates_of(options: TlsOptions) -> list[Certificate]:
     """Returns our certificate, without its chain, and those of the authorities, as their files are now. A file that
-    cannot be read has none: connections tell why. Nothing is known of the system's authorities.
+    cannot be read counts as empty: the errors of connections tell why. The system's authorities are not included.
 
     Args:
-        options: of the cluster.
+        options: the cluster's settings for TLS.
     """
     return [*_of_file(options.certificate_file)[:1], *_of_file(options.ca_file)]
 
@@ -63,7 +63,7 @@ def _of_file(file: str) -> list[Certificate]:
 
 
 def _in_pem(text: str) -> Iterator[Certificate]:
-    """Yields the certificates of a PEM text; what is none is left out."""
+    """Yields the certificates in a PEM text; everything else in it is skipped."""
     for part in text.split(_BEGIN)[1:]:
         try:
             yield read_certificate(ssl.PEM_cert_to_DER_cert(f"{_BEGIN}{part.partition(_END)[0]}{_END}\n"))
@@ -72,10 +72,10 @@ def _in_pem(text: str) -> Iterator[Certificate]:
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Reads subject and end of a certificate.
+    """Reads subject and expiry of a certificate.
 
     Raises:
-        NotRead: it is none.
+        NoCertificate: the bytes are not a certificate.
     """
     signed, _ = _value(der, 0, _SEQUENCE)
     fields, _ = _value(signed, 0, _SEQUENCE)
@@ -91,7 +91,8 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def _value(data: bytes, at: int, tag: int | None = None) -> tuple[bytes, int]:
-    """Returns the content of the element at ``at``, and where the next one begins."""
+    """Returns the content of the DER element at byte ``at``, and where the next one begins. ``tag``: the element must
+    have it. Raises NoCertificate."""
     if at + 2 > len(data) or (tag is not None and data[at] != tag):
         raise NoCertificate(f"element at byte {at} of {len(data)}")
     size, start = data[at + 1], at + 2
@@ -118,7 +119,7 @@ def _time(data: bytes, at: int) -> float:
 
 
 def _name(data: bytes) -> str:
-    """Returns a name as RFC 2253 writes it, and brokers' ACLs with it: the last part first."""
+    """Returns a name as RFC 2253 and the ACLs of brokers write it: the last part first."""
     parts = []
     at = 0
     while at < len(data):

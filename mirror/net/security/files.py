@@ -1,4 +1,4 @@
-"""Whether files of certificates and secrets have changed. They are replaced while the mirror runs."""
+"""Detects changes of the files of certificates and secrets, which are replaced while the mirror runs."""
 
 import os
 
@@ -9,7 +9,7 @@ Stamp = tuple[int, int, int] | None
 
 
 def stamp(file: str) -> Stamp:
-    """Returns the file's stamp. ``file``: empty for none."""
+    """Returns the file's stamp. ``file``: a path, or empty for no file."""
     if not file:
         return None
     try:
@@ -20,8 +20,8 @@ def stamp(file: str) -> Stamp:
 
 
 def stamps(security: SecurityOptions) -> tuple[Stamp, ...]:
-    """Returns the stamps of all files that these settings name. Tokens are left out: clients ask for them when they
-    need one."""
+    """Returns the stamps of all files that these settings name. Files of OAUTHBEARER tokens are left out: clients read
+    them whenever they need a token."""
     tls, sasl = security.tls, security.sasl
     files = [tls.ca_file, tls.certificate_file, tls.key_file, tls.key_password.file] if tls is not None else []
     if sasl is not None:

@@ -1,4 +1,5 @@
-"""The same settings for librdkafka: the group's consumer, and the tools for committed offsets."""
+"""Converts a cluster's settings to those of librdkafka, for the group's consumer and the tools for committed
+offsets."""
 
 from typing import Any
 
@@ -8,18 +9,18 @@ from mirror.net.security.tokens import tokens_of
 
 
 def servers(options: ClusterOptions) -> str:
-    """Returns ``bootstrap.servers`` for librdkafka. On a protected connection, a name has no dot at its end: librdkafka
-    would look for the dot in the certificate, and in Kerberos."""
+    """Returns ``bootstrap.servers`` for librdkafka. If connections are secured, the dot at the end of a name is
+    removed: librdkafka would expect it in the certificate, and in Kerberos."""
     if options.connection.security == PLAINTEXT:
         return options.bootstrap_servers
     return ",".join(address_text(certified(host), port) for host, port in options.bootstrap)
 
 
 def client_config(security: SecurityOptions) -> dict[str, Any]:
-    """Returns librdkafka's settings.
+    """Returns librdkafka's security settings. May wait for a token server.
 
     Raises:
-        AuthenticationFailed: a secret's file cannot be read, or there is no token. May wait for a server.
+        AuthenticationFailed: a secret's file cannot be read, or there is no token.
     """
     config: dict[str, Any] = {"security.protocol": security.protocol}
     tls, sasl = security.tls, security.sasl
@@ -44,7 +45,7 @@ def client_config(security: SecurityOptions) -> dict[str, Any]:
         elif sasl.mechanism == OAUTHBEARER:
             tokens = tokens_of(sasl.tokens)
             extensions = dict(sasl.tokens.extensions)
-            tokens.token()  # a client that is made without one ends in an error that names no cause
+            tokens.token()  # raises with the cause; a client that is made without a token fails without naming one
             config["oauth_cb"] = lambda _: (*tokens.token(), "", extensions) if extensions else tuple(tokens.token())
         elif sasl.mechanism == GSSAPI:
             config["sasl.kerberos.service.name"] = sasl.service

@@ -1,6 +1,7 @@
-"""The settings of protected connections. Plain data: they reach the workers over a socket pair, never in an argument.
+"""The settings of secured connections. They are plain data, and are passed to workers over a socket pair, never as
+command-line arguments.
 
-Secrets are never shown: neither ``repr`` nor a message has one.
+Secrets are never shown: neither ``repr`` nor a message contains one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,9 @@ class Secret:
     """A password or a token.
 
     Attributes:
-        value: as the configuration had it.
-        file: the file that it came from (``${file:…}``), and from which it is read again at each use, so that it can be
-            rotated while the mirror runs; empty if it came from elsewhere.
+        value: the secret, as it was when the configuration was read.
+        file: the file that it came from (``${file:…}``). It is read again at each use, so that the secret can be
+            rotated while the mirror runs. Empty if it came from elsewhere.
     """
 
     value: str = field(default="", repr=False)
@@ -55,11 +56,11 @@ class TlsOptions:
     Attributes:
         ca_file: the certificates of the authorities that are trusted (``ssl.ca.location``); empty: the system's.
         certificate_file: our own certificate and its chain (``ssl.certificate.location``); empty: none.
-        key_file: its private key (``ssl.key.location``); empty: it is in ``certificate_file``.
-        key_password: of the key, if it has one (``ssl.key.password``).
-        verify_hostname: the broker's certificate has to name the host that is connected to
+        key_file: its private key (``ssl.key.location``); empty: the key is in ``certificate_file``.
+        key_password: password of the key, if it has one (``ssl.key.password``).
+        verify_hostname: True if the broker's certificate has to name the host that is connected to
             (``ssl.endpoint.identification.algorithm``).
-        ciphers: OpenSSL's list for TLS 1.2 (``ssl.cipher.suites``); empty: OpenSSL's own.
+        ciphers: cipher list for TLS 1.2 in OpenSSL's syntax (``ssl.cipher.suites``); empty: OpenSSL's default.
     """
 
     ca_file: str = ""
@@ -76,12 +77,12 @@ class TokenOptions:
 
     Attributes:
         token: a token (``sasl.oauthbearer.token``).
-        provider: ``module:callable`` of a Python function without arguments that returns a token, or a token and the
-            time in seconds since 1970 when it ends (``sasl.oauthbearer.token.provider``).
-        endpoint: the URL that gives tokens for client credentials (``sasl.oauthbearer.token.endpoint.url``; OIDC).
+        provider: ``module:callable`` of a Python function without arguments that returns a token, or a token and its
+            expiry in seconds since 1970 (``sasl.oauthbearer.token.provider``).
+        endpoint: the URL that issues tokens for client credentials (``sasl.oauthbearer.token.endpoint.url``; OIDC).
         client_id, client_secret, scope: for ``endpoint``.
         ca_file: authorities that are trusted for ``endpoint`` (``https.ca.location``); empty: the system's.
-        extensions: names and values that the broker gets beside the token (``sasl.oauthbearer.extensions``).
+        extensions: names and values that are sent to the broker with the token (``sasl.oauthbearer.extensions``).
     """
 
     token: Secret = Secret()
@@ -96,7 +97,7 @@ class TokenOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslOptions:
-    """Authentication.
+    """The settings of SASL authentication.
 
     Attributes:
         mechanism: one of ``MECHANISMS``.
@@ -114,20 +115,20 @@ class SaslOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityOptions:
-    """``tls`` and ``sasl``: None without it."""
+    """The protection of a cluster's connections. ``tls``, ``sasl``: None if it is not used."""
 
     tls: TlsOptions | None = None
     sasl: SaslOptions | None = None
 
     @property
     def protocol(self) -> str:
-        """Kafka's name for it (``security.protocol``)."""
+        """The value of ``security.protocol`` for these settings."""
         channel = "SSL" if self.tls else "PLAINTEXT"
         return f"SASL_{channel}" if self.sasl else channel
 
     def for_other_machines(self) -> dict[str, Any]:
-        """Returns ``dataclasses.asdict``, but that a secret of a file is named by the file only. It is read there, so
-        that it need not go over the network."""
+        """Returns ``dataclasses.asdict``, without the values of secrets that come from files. The other machine reads
+        its own file of that name, so that the secret does not go over the network."""
         packed = asdict(self)
         for secret in _secrets_in(packed):
             if secret["file"]:
@@ -145,7 +146,7 @@ class SecurityOptions:
 
 
 def _secrets_in(packed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields each secret in what ``asdict`` returned."""
+    """Yields each secret (as a dict) in the result of ``asdict``."""
     for each in packed.values():
         if isinstance(each, dict) and each.keys() == {"value", "file"}:
             yield each

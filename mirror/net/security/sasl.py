@@ -1,6 +1,6 @@
-"""Authentication of a connection (KIP-43, KIP-152), and again before a session ends (KIP-368).
+"""Authenticates a connection (KIP-43, KIP-152), and again before its session ends (KIP-368).
 
-The mechanisms are kafka-python's; the requests go over our own connection.
+The mechanisms are those of kafka-python; the requests go over our own connection.
 """
 
 import asyncio
@@ -21,34 +21,35 @@ from mirror.net.security.tokens import tokens_of
 from mirror.wire.errors import ErrorCode, error_name
 
 AGAIN_AFTER = (0.80, 0.90)
-"""Between these parts of a session's life, it is renewed: not all connections at the same moment."""
+"""A session is renewed at a random point between these fractions of its lifetime, so that connections do not all renew
+at the same moment."""
 POLL_S = 0.01
 TOKEN_AGAIN_S = 10.0
-"""The longest pause after no token could be had, while the session still lasts."""
+"""The longest pause before another try to get a token, while the session still lasts."""
 LEAST_LEFT_S = 1.0
-"""With less left of its session, a connection is given up."""
+"""A connection whose session has less time left than this, and that cannot renew it, is closed."""
 LEAST_ITERATIONS = 4096
-"""Of SCRAM's hash: what Kafka's clients accept, and brokers use."""
+"""Least iterations of SCRAM's hash: the minimum that Kafka's clients accept, and what brokers use."""
 MOST_ITERATIONS = 1_000_000
-"""More than anybody advises (OWASP: 600,000), and what kafka-python takes at most: some seconds of hashes, where the 32
-bits of the field are an hour."""
+"""Most iterations of SCRAM's hash: more than is ever recommended (OWASP: 600,000), and kafka-python's own limit. They
+take some seconds; the largest number in the 32-bit field would take an hour."""
 THREADS = 4
-"""For the steps of one mechanism."""
+"""Number of threads for the steps of one mechanism."""
 MOST_ROUNDS = 16
 """More messages than any mechanism exchanges."""
 
 
 class Mechanism(Protocol):
-    """One exchange of a mechanism. See ``kafka.net.sasl.abc.SaslMechanism``."""
+    """The client's side of one SASL exchange. See ``kafka.net.sasl.abc.SaslMechanism``."""
 
     def auth_bytes(self) -> bytes:
-        """Returns what is to be sent next."""
+        """Returns the bytes to send next."""
 
     def receive(self, auth_bytes: bytes) -> object:
         """Takes the broker's answer."""
 
     def is_done(self) -> bool:
-        """Returns True if nothing is to be sent any more."""
+        """Returns True if the exchange has ended: there is nothing more to send."""
 
     def is_authenticated(self) -> bool:
         """Returns True if the exchange has succeeded."""
@@ -58,9 +59,9 @@ class Session:
     """Keeps one connection authenticated.
 
     Args:
-        connection: freshly connected; nothing but ApiVersions was sent on it.
-        security: with SASL.
-        host: the broker's, for GSSAPI.
+        connection: a new connection, on which only ApiVersions was sent.
+        security: settings with ``sasl``.
+        host: name of the broker's host, for GSSAPI.
     """
 
     def __init__(self, connection: Connection, security: SecurityOptions, host: str) -> None:
@@ -73,10 +74,10 @@ class Session:
         """When the session ends, by the loop's clock."""
 
     async def begin(self) -> None:
-        """Authenticates.
+        """Authenticates the connection, and schedules the renewal of its session.
 
         Raises:
-            AuthenticationFailed: the broker does not accept us, or no token or password can be had.
+            AuthenticationFailed: the broker does not accept us, or there is no token or password.
             Unsupported: the broker has no SaslAuthenticate (before Kafka 1.0).
             NetworkError: the connection failed.
         """
@@ -90,7 +91,7 @@ class Session:
             self._renew_after(after_s)
 
     def _renew_after(self, seconds: float) -> None:
-        # Not a reference: a session may last for hours, and connections that were closed have buffers.
+        # A weak reference: a session may last for hours, and a connection that was closed must not keep its buffers.
         asyncio.get_running_loop().call_later(seconds, _renew, weakref.ref(self))
 
     def _due(self) -> None:
@@ -98,12 +99,12 @@ class Session:
             self._task = asyncio.get_running_loop().create_task(self._again())
 
     async def _again(self) -> None:
-        """Authenticates again. Nothing else may be sent meanwhile, and answers under way have to come first."""
+        """Authenticates again. First all answers under way have to arrive, and nothing else may be sent meanwhile."""
         connection = self._connection
         try:
-            # Nobody waits for that.
+            # Before the connection is held: getting a token may take a while.
             begun = await self._begun()
-        except Exception as error:  # otherwise the connection would stay, and be used behind its session's end
+        except Exception as error:  # otherwise the connection would be used after the end of its session
             left_s = self._ends_at - asyncio.get_running_loop().time()
             if left_s > LEAST_LEFT_S:
                 self._renew_after(min(TOKEN_AGAIN_S, left_s / 2))
@@ -123,7 +124,8 @@ class Session:
             connection.go_on()
 
     async def _exchange(self, begun: Mechanism | None = None) -> int:
-        """Returns how long the session lasts, in ms; 0: as long as the connection. ``begun``: None for a new one."""
+        """Exchanges the messages of the mechanism. Returns the lifetime of the session in ms; 0: that of the
+        connection. ``begun``: an exchange that was prepared; None: a new one."""
         name, mechanism = self._connection.name, self._options.mechanism
         for kind in (SaslHandshakeRequest, SaslAuthenticateRequest):
             if kind.API_KEY not in self._connection.api_versions:
@@ -152,15 +154,16 @@ class Session:
         if self._options.mechanism != OAUTHBEARER:
             return cast(Mechanism, await self._step(_mechanism, self._options, self._host))
         try:
-            # A server may have to be asked for a token, or the operator's code.
+            # The token may come from a server, or from the operator's own code.
             token = await tokens_of(self._options.tokens).wait(self._connection.options.request_timeout_s)
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
         return _Bearer(token.value, self._options.tokens.extensions)
 
     async def _step(self, work: Any, *arguments: Any) -> Any:
-        """Runs a part of the mechanism. A thread does it: SCRAM computes thousands of hashes, GSSAPI asks a server. Not
-        one of those that resolve names: if that server hangs, each waits for it, and nothing else could be reached."""
+        """Runs a step of the mechanism in a thread: SCRAM computes thousands of hashes, and GSSAPI asks a server. These
+        threads are not those that resolve host names: otherwise a server that hangs would occupy them all, and no other
+        broker could be reached."""
         mechanism, within_s = self._options.mechanism, self._connection.options.setup_timeout_s
         loop = asyncio.get_running_loop()
         try:
@@ -175,7 +178,7 @@ class Session:
             ) from error
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{self._connection.name}: {error}") from error
-        except Exception as error:  # whatever a mechanism makes of an answer that it does not expect
+        except Exception as error:  # a mechanism may raise anything for an answer that it does not expect
             raise AuthenticationFailed(
                 f"{self._connection.name}: {self._options.mechanism} failed: {error or type(error).__name__}"
             ) from error
@@ -212,8 +215,8 @@ def _renew(session: "weakref.ref[Session]") -> None:
 
 
 class _Scram:
-    """SCRAM (RFC 5802), with the checks of the server's first message that kafka-python leaves out: an impostor that
-    asks for few iterations gets what the password can be guessed from."""
+    """SCRAM (RFC 5802), with the checks of the server's first message that kafka-python omits. From an answer with few
+    iterations, an impostor could guess the password."""
 
     def __init__(self, inner: Mechanism) -> None:
         self._inner = inner
@@ -251,7 +254,7 @@ class _Scram:
 
 
 class _Bearer:
-    """OAUTHBEARER (RFC 7628), with a token that is there already."""
+    """OAUTHBEARER (RFC 7628), with a given token."""
 
     def __init__(self, token: str, extensions: tuple[tuple[str, str], ...]) -> None:
         more = "".join(f"\x01{name}={value}" for name, value in extensions)
@@ -262,7 +265,7 @@ class _Bearer:
         return self._next
 
     def receive(self, auth_bytes: bytes) -> None:
-        # An answer describes an error. The broker says so in its error code, once it has got this byte.
+        # A non-empty answer describes an error. The broker sends the error code once it has received this byte.
         self._next, self._done = b"\x01", not auth_bytes
 
     def is_done(self) -> bool:
@@ -273,7 +276,7 @@ class _Bearer:
 
 
 def _mechanism(options: SaslOptions, host: str) -> Mechanism:
-    """Returns a new exchange."""
+    """Returns a new exchange of the configured mechanism (all but OAUTHBEARER)."""
     _stub("kafka.net")
     from kafka.net import sasl
 
@@ -286,8 +289,8 @@ def _mechanism(options: SaslOptions, host: str) -> Mechanism:
             ) from error
     username = options.username
     if options.mechanism in SCRAM:
-        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802; the library leaves it to us
-    # Without security_protocol: where it says that nothing is encrypted, the library prints a line for each connection.
+        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802; the library does not do it
+    # Without security_protocol: if it names a protocol without TLS, the library prints a line for each connection.
     config = {
         "sasl_mechanism": options.mechanism,
         "sasl_plain_username": username,
@@ -300,6 +303,7 @@ def _mechanism(options: SaslOptions, host: str) -> Mechanism:
 
 
 def _stub(package: str) -> None:
-    """Makes modules of a package importable without its own code, which would load all of kafka-python's client."""
+    """Makes a package's modules importable without running the package's own ``__init__``, which would load all of
+    kafka-python's client."""
     if package not in sys.modules and (found := importlib.util.find_spec(package)) is not None:
         sys.modules[package] = importlib.util.module_from_spec(found)

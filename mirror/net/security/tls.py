@@ -1,7 +1,7 @@
 """TLS on a connection's socket, without a transport or a thread: OpenSSL reads and writes the non-blocking socket.
 
-``TlsSocket`` has the few methods of a socket that ``net.stream`` uses. OpenSSL hands out one TLS record (16 KiB at
-most) at a time, so it reads and writes until the buffer is full or nothing is left.
+``TlsSocket`` has the few methods of a socket that ``net.stream`` uses. OpenSSL handles one TLS record (at most 16 KiB)
+per call, so its methods call OpenSSL until the buffer is full or nothing is left.
 """
 
 import asyncio
@@ -23,30 +23,32 @@ RECORD = 16 * 1024
 JOINED = 256 * 1024
 """Small pieces are joined up to this size: each record costs a system call and a cipher's set-up."""
 HELD_BACK = RECORD + 1024
-"""OpenSSL may hold a record of which not all has come: so much less may be left in the kernel than is missing."""
+"""OpenSSL may already hold the beginning of a record. So the kernel is asked to gather so many bytes less than are
+missing: otherwise it might wait for bytes that OpenSSL has."""
 
 _NO_ROOT, _SELF_SIGNED, _UNKNOWN_ISSUER, _EXPIRED, _NOT_YET, _WRONG_HOST, _WRONG_ADDRESS = (
     2, (18, 19), (20, 21), 10, 9, 62, 64,
 )  # fmt: skip
 """OpenSSL's codes for a certificate that was not accepted (X509_V_ERR_...)."""
 _BROKEN = ("INTERNAL_ERROR", "BAD_RECORD_MAC", "DECODE_ERROR", "USER_CANCELED")
-"""How OpenSSL's reasons end that say nothing against either side: damaged bytes, a broker in trouble."""
+"""Endings of OpenSSL's reasons that do not mean that one side refuses the other: damaged bytes, a broker in trouble."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 _contexts: dict[TlsOptions, tuple[tuple[Stamp, ...], ssl.SSLContext]] = {}
-"""Options -> what their files were, and the context that was made of them."""
+"""Options -> the stamps of their files, and the context that was made of these files."""
 _usable: dict[TlsOptions, tuple[Stamp, ...]] = {}
-"""Options -> what their files were when a context could be made of them."""
+"""Options -> the stamps of their files when a context could last be made of them."""
 
 
 def context_of(options: TlsOptions) -> ssl.SSLContext:
-    """Returns a context for these options, made anew if one of their files has changed.
+    """Returns the context for these options. It is cached, and made again when one of their files has changed.
 
-    While a certificate and its key are being replaced, they do not fit each other: until they do, the former ones are
-    used on.
+    While a certificate and its key are being replaced, they may not match each other. Until they do, the previous
+    context is returned.
 
     Raises:
-        TlsFailed: a file cannot be read, or is not what it should be; the message names it.
+        TlsFailed: a file cannot be read or has the wrong content, and there is no previous context; the message names
+            the file.
     """
     now = _stamps(options)
     known = _contexts.get(options)
@@ -72,8 +74,8 @@ def check_files(options: TlsOptions) -> None:
 
 
 def are_usable(options: TlsOptions) -> bool:
-    """Returns True if a context can be made of the files as they are now. They are read only if one has changed, or
-    could not be used: a stamp does not tell of permissions."""
+    """Returns True if a context can be made of the files as they are now. They are read only if one has changed since
+    they were last usable. Permissions are checked each time, because a stamp does not include them."""
     now = _stamps(options)
     if _usable.get(options) == now and all(os.access(file, os.R_OK) for file in _files(options)):
         return True
@@ -128,7 +130,7 @@ def _made(options: TlsOptions) -> ssl.SSLContext:
 
 def _of_a_file(error: ssl.SSLError) -> str:
     """Returns what is wrong with a PEM file, in words."""
-    if "PEM lib" in str(error):  # all that it says of a key that it cannot read
+    if "PEM lib" in str(error):  # OpenSSL says nothing else of a key that it cannot read
         return "ssl.key.password does not open the private key, or it is not PEM text"
     return {
         "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
@@ -138,13 +140,14 @@ def _of_a_file(error: ssl.SSLError) -> str:
 
 
 class TlsSocket:
-    """A connected socket with TLS on it. It raises BlockingIOError if nothing can be done, as the socket below does."""
+    """A connected socket with TLS on it. Like a plain non-blocking socket, it raises BlockingIOError if a call would
+    block."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
 
     def fileno(self) -> int:
-        """The descriptor of the socket below."""
+        """Returns the descriptor of the socket underneath."""
         return self._sock.fileno()
 
     def close(self) -> None:
@@ -152,19 +155,20 @@ class TlsSocket:
         self._sock.close()
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Sets an option of the socket below."""
+        """Sets an option of the socket underneath."""
         self._sock.setsockopt(level, option, value)
 
     def pending(self) -> int:
-        """Returns how many bytes are decrypted and not read: the kernel does not tell of them."""
+        """Returns the number of bytes that are decrypted but not read yet. The kernel does not know of them, and does
+        not report the socket as readable for them."""
         return self._sock.pending()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Reads as much as is there. Returns 0 at the end of the connection.
+        """Reads as much as there is and fits. Returns the number of bytes; 0 at the end of the connection.
 
         Raises:
-            BlockingIOError: nothing is there yet.
-            OSError: the connection is broken, or OpenSSL does not accept what came.
+            BlockingIOError: there is nothing to read yet.
+            OSError: the connection is broken, or OpenSSL does not accept the received bytes.
         """
         filled, size = 0, len(buffer)
         while filled < size:
@@ -176,23 +180,23 @@ class TlsSocket:
                 return filled
             filled += received
             if received < RECORD and not self._sock.pending():
-                break  # most likely all that has come: another try would cost a system call
+                break  # most likely nothing else was received: another try would cost a system call
         if not filled:
             raise BlockingIOError
         return filled
 
     def send(self, piece: Piece) -> int:
-        """As ``sendmsg``, with one piece."""
+        """As ``sendmsg``, for one piece."""
         return self.sendmsg((piece,))
 
     def sendmsg(self, pieces: Sequence[Piece]) -> int:
         """Writes as much as the kernel takes. Returns the number of bytes.
 
-        After a call that did not take everything, the next one has to begin with the rest, as ``Connection.write``
-        does: OpenSSL has made a record of its beginning already.
+        After a call that did not take everything, the next call has to begin with the rest, as ``Connection.write``
+        does: OpenSSL has already encrypted the beginning of the rest as a record.
 
         Raises:
-            BlockingIOError: the kernel takes nothing now.
+            BlockingIOError: the kernel's buffer is full.
             OSError: the connection is broken.
         """
         total = 0
@@ -211,7 +215,7 @@ class TlsSocket:
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Returns the pieces in runs of about ``JOINED`` bytes; larger ones are not copied."""
+    """Returns the pieces joined to about ``JOINED`` bytes each; larger pieces are not copied."""
     runs: list[Piece] = []
     some: list[Piece] = []
     size = 0
@@ -247,17 +251,17 @@ class TlsConnection(Connection):
 
 
 async def secured(sock: socket.socket, host: str, *, name: str, options: TlsOptions) -> TlsSocket:
-    """Makes the handshake.
+    """Makes the TLS handshake.
 
     Args:
-        sock: connected, non-blocking; it belongs to the result, and is closed if there is none.
-        host: the name or address that was connected to, as certificates have it (``certified``).
-        name: of the broker, for messages.
-        options: see there.
+        sock: a connected, non-blocking socket. The result owns it; it is closed if this raises.
+        host: the name or address that was connected to, as it stands in certificates (``certified``).
+        name: the broker's name in messages.
+        options: the settings for TLS.
 
     Raises:
-        TlsFailed: one side does not accept the other, or no TLS is spoken there.
-        ConnectionLost: the connection broke, as when the broker stops meanwhile.
+        TlsFailed: one side does not accept the other, or the port has no TLS.
+        ConnectionLost: the connection broke, for example because the broker was stopped.
     """
     try:
         context = context_of(options)
@@ -305,12 +309,13 @@ def _wake(ready: "asyncio.Future[None]") -> None:
 
 
 def failure_of(name: str, error: Exception, *, shaking: bool = False) -> NetworkError:
-    """Returns what an error of TLS means, in words, with what to do: ``TlsInterrupted`` if another try may heal it.
+    """Returns the error to raise for an error of OpenSSL or the socket, with a remedy in words. It is
+    ``TlsInterrupted`` if another try may succeed.
 
     Args:
-        name: of the broker.
-        error: what OpenSSL or the socket raised.
-        shaking: it came during the handshake.
+        name: the broker's name in messages.
+        error: the error of OpenSSL or the socket.
+        shaking: True if it occurred during the handshake.
     """
     kind: type[NetworkError]
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -334,7 +339,7 @@ def failure_of(name: str, error: Exception, *, shaking: bool = False) -> Network
                 f"{name}: the broker does not accept our side of TLS: {told}; see ssl.certificate.location and "
                 "ssl.key.location, and what the broker trusts (ssl.truststore.location there)"
             )
-        # Once both sides have accepted each other, only damage is left.
+        # After the handshake, both sides have accepted each other: the error can only be damaged bytes.
         kind = TlsFailed if shaking and not reason.endswith(_BROKEN) else TlsInterrupted
         return kind(f"{name}: TLS failed: {reason or error}")
     return ConnectionLost(f"{name}: {getattr(error, 'strerror', None) or error}")
@@ -344,7 +349,7 @@ def _unaccepted(error: ssl.SSLCertVerificationError) -> str:
     code, told = error.verify_code, error.verify_message.removesuffix(".")
     if code in (_WRONG_HOST, _WRONG_ADDRESS):
         remedy = "connect by a name that is in it, or set ssl.endpoint.identification.algorithm to none"
-    elif code == _NO_ROOT:  # librdkafka, which knows no partial chains either, does not say so
+    elif code == _NO_ROOT:  # librdkafka does not accept partial chains, either, but does not say so
         remedy = "ssl.ca.location has to name a file with the root, too: an intermediate authority alone is not enough"
     elif code in _SELF_SIGNED or code in _UNKNOWN_ISSUER:
         remedy = "ssl.ca.location has to name a file with the authority that issued it"

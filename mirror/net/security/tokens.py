@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER (KIP-255): from a setting, a file, an OIDC server (KIP-768) or an operator's own function.
 
-A token is asked for only when the one before has less than a fifth of its time left, and if there is none then, the one
-before is used as long as it is valid.
+A new token is requested only when the previous one has less than a fifth of its lifetime left. If that fails, the
+previous one is used as long as it is valid.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from mirror.net.security.options import TokenOptions
 
 TIMEOUT_S = 10.0
 LIFE_USED = 0.8
-"""The part of a token's life after which it is replaced."""
+"""The fraction of a token's lifetime after which it is replaced."""
 UNKNOWN_LIFE_S = 300.0
-"""A token of which nobody says when it ends is asked for again after this time."""
+"""A token with unknown expiry is replaced after this time."""
 MOST_LIFE_S = 366 * 86_400.0
 LEAST_LEFT_S = 10.0
-"""A token that ends sooner is not used any more."""
+"""A token that expires sooner than this is not used any more."""
 AGAIN_AFTER_S = 10.0
-"""The pause after no new token could be had, while the one before is valid."""
+"""The pause after a failed request for a new token, while the previous one is valid."""
 MOST_ANSWER = 1 << 20
 PIECE = 1 << 16
 
 
 class Token(NamedTuple):
-    """A token; ``ends_at_s``: seconds since 1970."""
+    """A token. ``ends_at_s``: its expiry in seconds since 1970."""
 
     value: str
     ends_at_s: float
 
 
 class Tokens:
-    """A source of tokens, shared by all connections of a cluster. Threads may call it."""
+    """A source of tokens, shared by all connections of a cluster. It is thread-safe."""
 
     def __init__(self, options: TokenOptions, *, clock: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -52,11 +52,11 @@ class Tokens:
         self._replace_at_s = 0.0
 
     async def wait(self, seconds: float) -> Token:
-        """Returns what ``token`` does, and waits at most so long. A thread of its own asks, one for all that wait: a
-        server or a function that hangs must not take the threads in which names are resolved.
+        """As ``token``, but waits at most ``seconds`` and does not block the event loop. All callers share one thread,
+        which requests the token: a server or a function that hangs must not occupy the threads that resolve host names.
 
         Raises:
-            AuthenticationFailed: as ``token``, or the time is over.
+            AuthenticationFailed: as ``token``, or there was no token in time.
         """
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self._in_a_thread()), seconds)
@@ -68,12 +68,12 @@ class Tokens:
         with self._asking:
             if self._asked is None or self._asked.done():
                 self._asked = asked = Future[Token]()
-                asked.set_running_or_notify_cancel()  # whoever waits no longer does not end it for the others
+                asked.set_running_or_notify_cancel()  # so that a caller that is cancelled does not cancel the others
 
                 def ask() -> None:
                     try:
                         asked.set_result(self.token())
-                    except BaseException as error:  # for those that wait
+                    except BaseException as error:  # raised in the callers that wait
                         asked.set_exception(error)
 
                 try:
@@ -83,14 +83,14 @@ class Tokens:
             return self._asked
 
     def token(self) -> Token:
-        """Returns a token that is valid for a while. May wait for a server.
+        """Returns the current token, or a new one if that is nearly used up. May block while a server answers.
 
         Raises:
-            AuthenticationFailed: there is none; the message says where it should have come from.
+            AuthenticationFailed: there is no token; the message names its source.
         """
         options = self._options
         if not options.endpoint and not options.provider:
-            # Nobody has to be asked, and a file may be replaced at any time.
+            # Reading it costs nothing, and a file may be replaced at any time: it is not cached.
             return _given(options.token.read().strip(), self._clock())
         with self._lock:
             now = self._clock()
@@ -108,11 +108,11 @@ class Tokens:
 
 
 _sources: dict[TokenOptions, Tokens] = {}
-"""One source for all connections of a cluster."""
+"""The token source of each cluster's settings."""
 
 
 def tokens_of(options: TokenOptions) -> Tokens:
-    """Returns the token source of these settings, always the same one."""
+    """Returns the token source for these settings: the same one for equal settings."""
     source = _sources.get(options)
     if source is None:
         source = _sources[options] = Tokens(options)
@@ -140,9 +140,9 @@ def _from_provider(name: str, now: float) -> Token:
 
 
 def _from_endpoint(options: TokenOptions, now: float) -> Token:
-    """Asks for a token with client credentials (RFC 6749, section 4.4). Redirects are not followed: whoever is named
-    there would get the secret."""
-    # Only where it is needed: with all that it imports, it is 3 MB in every worker.
+    """Requests a token with client credentials (RFC 6749, section 4.4). Redirects are not followed: the server that
+    they name would receive the secret."""
+    # Imported only here: with all that it imports, it takes 3 MB in every worker.
     import urllib.error
     import urllib.parse
     import urllib.request
@@ -185,7 +185,8 @@ def _from_endpoint(options: TokenOptions, now: float) -> Token:
 
 
 def _read(answer: Any) -> bytes:
-    """Returns an answer's body. A server that sends a byte now and then gets no more time than others."""
+    """Returns the body of a response. The time limit is for the whole body: a server that sends a byte now and then
+    gets no more."""
     parts: list[bytes] = []
     until, size = time.monotonic() + TIMEOUT_S, 0
     while size < MOST_ANSWER and (part := answer.read1(PIECE)):
@@ -197,12 +198,12 @@ def _read(answer: Any) -> bytes:
 
 
 def _is_token(value: object) -> bool:
-    """Returns True for text that can stand in a header (RFC 6750)."""
+    """Returns True for text that can be sent as a bearer token in a header (RFC 6750): printable ASCII."""
     return isinstance(value, str) and value.isascii() and value.isprintable() and bool(value)
 
 
 def _end_of(token: str) -> float | None:
-    """Returns when a JWT ends, by its ``exp``; None if it is no JWT, or does not say."""
+    """Returns the expiry of a JWT in seconds since 1970 (``exp``); None if it has none, or is no JWT."""
     parts = token.split(".")
     if len(parts) < 2:
         return None

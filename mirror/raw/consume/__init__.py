@@ -1,1 +1,1 @@
-"""What a raw consumer is made of."""
+"""The parts of a raw consumer."""

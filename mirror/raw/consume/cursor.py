@@ -1,4 +1,4 @@
-"""A partition that a raw consumer fetches, and what came of it."""
+"""A partition that a raw consumer fetches, and the records that were fetched."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -13,19 +13,20 @@ NO_EPOCH = -1
 
 
 class RawCursor:
-    """A partition that is fetched, from when it was put until it is put again or dropped. Assigned by ``Fetching``
-    only.
+    """A partition that is fetched. It is valid from one ``Fetching.put`` of the partition until the next, or until
+    ``Fetching.drop``. Only ``Fetching`` assigns its fields.
 
     Attributes:
         at: the partition.
-        offset: from where records are due.
-        fetch_offset: from where it is fetched. It is the last offset of the batch before where damage was seen behind
-            that: base offsets have no checksum, and only behind that batch does it show that one is out of order.
-        last_epoch: leader epoch of the batch before; -1: not known.
-        topic_id: of the topic, when it was first fetched; None: not known, or the cluster has none.
-        busy: it is in a request, or something of it waits to be taken.
-        lost: its leader has to be found again.
-        waits_until: not to be fetched before (the event loop's time).
+        offset: offset of the next record to return.
+        fetch_offset: offset of the next Fetch. It is ``offset``, or the last offset of the previous batch if damage was
+            seen behind that: base offsets have no checksum, and only together with the previous batch it shows that the
+            next one is out of order.
+        last_epoch: leader epoch of the previous batch; -1: not known.
+        topic_id: id of the topic when it was first fetched; None: not known, or the cluster has no ids.
+        busy: True if the partition is in a request, or has records or an error that wait for ``Fetching.take``.
+        lost: True if its leader has to be found again.
+        waits_until: it is not fetched before this time (the event loop's).
     """
 
     __slots__ = ("at", "backoff", "busy", "fetch_offset", "last_epoch", "lost", "offset", "topic_id", "waits_until")
@@ -41,21 +42,22 @@ class RawCursor:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The partition's name in messages."""
         return f"{self.at.topic}-{self.at.partition}"
 
     def wait(self, now: float) -> None:
-        """Takes note of a failure: a pause before the next try."""
+        """Takes note of a failure, and sets the pause before the next try. ``now``: the event loop's time."""
         self.waits_until = now + self.backoff.next_s()
 
     def error(self, kind: Callable[..., E], told: str) -> E:
-        """Returns an error of this partition."""
+        """Returns an error of this kind that names the partition and its offset."""
         message = f"{self.name} at offset {self.offset}: {told}"
         return kind(message, topic=self.at.topic, partition=self.at.partition, offset=self.offset)
 
 
 class FetchedRecords(NamedTuple):
-    """What came of one partition: ``records``, up to ``next_offset``; or ``error``."""
+    """The result of fetching one partition: ``records``, which end before ``next_offset``, or an ``error``.
+    ``leader_epoch``: of the last batch."""
 
     cursor: RawCursor
     records: list[ConsumerRecord]

@@ -1,10 +1,11 @@
 """Fetches partitions for a raw consumer: one request under way to each broker, and at most one answer of each kept.
 
-Runs in the consumer's event loop. Memory is bounded (KIP-74): each broker's answer has at most ``fetch.max.bytes``, or
-one larger batch, and the next one is asked for only when the program has taken it. A partition that gave data goes to
-the end of the next requests, so that each has its turn.
+It runs in the consumer's event loop. Memory is bounded (KIP-74): a broker's response has at most ``fetch.max.bytes``,
+or one larger batch, and the next request is sent only when the program has taken the response. A partition that had
+data goes to the end of the next requests, so that each partition has its turn.
 
-What was fetched for a ``RawCursor`` is thrown away, whenever it comes, once the partition was put again or dropped.
+Once a partition was put again or dropped, data that was fetched for its old ``RawCursor`` is thrown away, whenever it
+arrives.
 """
 
 import asyncio
@@ -34,11 +35,11 @@ from mirror.wire.fetch import Fetched, FetchResponse
 
 LOG = logging.getLogger("mirror.raw")
 UNREADABLE_TRIES = 3
-"""A broker that cannot read its log is asked this often: an error of its disk may be over the next time."""
+"""Number of tries if a broker cannot read its log: an error of its disk may be temporary."""
 
 
 class Fetching:
-    """See the module's docstring. All methods belong to the event loop's thread."""
+    """See the module's docstring. All methods are called in the event loop's thread."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
         self._cluster = cluster
@@ -48,18 +49,18 @@ class Fetching:
         size = settings.fetch_max_bytes + OVERHEAD
         self._pool = FramePool(budget=size, frame_size=size)
         self._cursors: dict[TopicPartition, RawCursor] = {}
-        """In the order of their turns."""
+        """The current cursors, in the order in which they are fetched next."""
         self._answers: deque[tuple[int | None, list[FetchedRecords]]] = deque()
-        """What was not taken yet, each with its broker; None: an error of one partition."""
+        """(broker, its data) of responses that were not taken yet; (None, …): an error of one partition."""
         self._unread: set[int] = set()
-        """Brokers of which an answer was not taken yet."""
+        """Brokers with a response that was not taken yet."""
         self._links: dict[int, RawFetchLink] = {}
         self._wakes: dict[int, asyncio.Event] = {}
-        """Broker -> set when there may be something to ask it for."""
+        """Broker -> event that is set when there may be a partition to fetch from it."""
         self._arrived = asyncio.Event()
-        """Set when something can be taken."""
+        """Set when there is data or an error to take."""
         self._leaderless = asyncio.Event()
-        """Set when a partition may have no leader that is known, or one whose broker is not asked yet."""
+        """Set when the leader of a partition may be unknown, or be a broker for which there is no task yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
         self._told: dict[str, str] = {}
@@ -67,7 +68,8 @@ class Fetching:
         self._go(self._find_leaders())
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
-        """Has work done for as long as the consumer lives. If it fails, by a bug, ``take`` raises its error."""
+        """Runs a coroutine as a task until the consumer is closed. If it fails, which is a bug, ``take`` raises its
+        error."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -80,7 +82,7 @@ class Fetching:
         task.add_done_callback(ended)
 
     async def close(self) -> None:
-        """Ends all requests. Nothing can be taken any more."""
+        """Ends all requests, and drops everything that was not taken."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -93,7 +95,7 @@ class Fetching:
     # -- for the consumer --------------------------------------------------------------------------------------------
 
     def put(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Fetches these partitions from these offsets on. What was fetched of them before is thrown away."""
+        """Begins to fetch these partitions at these offsets. Data fetched of them before is thrown away."""
         for at, offset in offsets.items():
             self._cursors.pop(at, None)
             self._cursors[at] = RawCursor(at, offset, backoff_of(self._cluster))
@@ -101,13 +103,13 @@ class Fetching:
         self._throw_away()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetches these partitions no more. What was fetched of them is thrown away."""
+        """Stops fetching these partitions. Data fetched of them is thrown away."""
         for at in partitions:
             self._cursors.pop(at, None)
         self._throw_away()
 
     def again(self, at: TopicPartition) -> None:
-        """Goes on with a partition whose error was taken."""
+        """Resumes fetching a partition whose error was taken."""
         cursor = self._cursors.get(at)
         if cursor is not None:
             cursor.busy = False
@@ -116,7 +118,7 @@ class Fetching:
             self._wake_all()
 
     def _throw_away(self) -> None:
-        """Throws away what nobody wants any more: its brokers may be asked again."""
+        """Throws away data of cursors that are not current any more. Their brokers may then be asked again."""
         kept = [(node_id, live) for node_id, chunks in self._answers if (live := self._live(chunks))]
         self._unread = {node_id for node_id, _ in kept if node_id is not None}
         self._answers = deque(kept)
@@ -129,7 +131,8 @@ class Fetching:
         return self._cursors.get(cursor.at) is cursor
 
     async def take(self, timeout_s: float) -> list[FetchedRecords]:
-        """Returns what came from one broker, or one partition's error; waits for it up to ``timeout_s``."""
+        """Returns the data of one broker's response, or one partition's error. Waits up to ``timeout_s`` for it; empty
+        if there is none in time."""
         until = self._now() + timeout_s
         while not self._answers:
             if self._broken is not None:
@@ -154,7 +157,7 @@ class Fetching:
         last stable offset.
 
         Raises:
-            BrokerError: some are not known in time.
+            BrokerError: some offsets could not be looked up in time.
         """
         until = self._now() + timeout_s
         wanted = list(partitions)
@@ -175,12 +178,12 @@ class Fetching:
     # -- news --------------------------------------------------------------------------------------------------------
 
     def _wake_all(self) -> None:
-        """There may be something to ask any broker for."""
+        """Makes the tasks of all brokers look again for partitions to fetch."""
         for wake in self._wakes.values():
             wake.set()
 
     def _tell(self, what: str, problem: object) -> None:
-        """Logs a trouble that the consumer gets over by itself, once."""
+        """Logs a problem that the consumer recovers from by itself, once. ``what``: the partition or broker."""
         if self._told.get(what) != str(problem):
             self._told[what] = str(problem)
             LOG.warning("%s; trying again", problem)
@@ -198,7 +201,7 @@ class Fetching:
         return None if cursor.lost else self._cluster.leader(*cursor.at)
 
     async def _find_leaders(self) -> None:
-        """Finds the leaders of partitions that have none that is known, and has their brokers asked."""
+        """Finds the leaders of partitions whose leader is not known, and starts a task for each new broker."""
         backoff = backoff_of(self._cluster)
         while True:
             self._leaderless.clear()
@@ -229,7 +232,8 @@ class Fetching:
             await asyncio.sleep(backoff.next_s())
 
     def _look(self, cursor: RawCursor, failed: dict[str, int]) -> None:
-        """Takes what the metadata say of a partition that had no leader."""
+        """Logs or reports why a partition still has no leader by the newest metadata. ``failed``: what
+        ``Cluster.refresh`` returned."""
         problem = self._leaders.lack(*cursor.at, failed)
         if isinstance(problem, errors.Unavailable):
             self._tell(cursor.name, problem)
@@ -239,7 +243,7 @@ class Fetching:
     # -- one broker --------------------------------------------------------------------------------------------------
 
     async def _serve(self, node_id: int, link: RawFetchLink) -> None:
-        """Fetches from one broker, whatever it leads, for as long as the consumer lives."""
+        """Fetches all partitions that this broker leads, until the consumer is closed."""
         backoff = backoff_of(self._cluster)
         wake = self._wakes[node_id]
         while True:
@@ -265,8 +269,8 @@ class Fetching:
                 frame.release()
 
     def _due(self, node_id: int) -> tuple[list[RawCursor], float | None]:
-        """Returns the partitions to fetch from the broker now, in the order of their turns; and how long to wait if
-        there are none (None: for news)."""
+        """Returns the partitions to fetch from the broker now, in the order of their turns, and the seconds to wait if
+        there are none (None: until it is woken)."""
         due: list[RawCursor] = []
         waits: list[float] = []
         now = self._now()
@@ -283,7 +287,7 @@ class Fetching:
         return due, min(waits, default=None)
 
     def _failed(self, node_id: int, due: list[RawCursor], error: NetworkError) -> None:
-        """The request for these partitions failed: they are fetched again, from whoever leads them then."""
+        """Handles a failed request: its partitions (``due``) are fetched again after their leaders were looked up."""
         self._tell(f"broker {node_id}", error)
         for cursor in due:
             cursor.busy = False
@@ -298,7 +302,7 @@ class Fetching:
         return known.topic_id if known is not None else None
 
     def _is_recreated(self, cursor: RawCursor) -> bool:
-        """Returns True, and has the program told, if another topic has the name now."""
+        """Returns True, and reports ``TopicRecreated``, if another topic has the name now."""
         now = self._topic_id(cursor.at.topic)
         if cursor.topic_id is None or now is None:
             cursor.topic_id = cursor.topic_id or now
@@ -317,7 +321,7 @@ class Fetching:
     async def _answered(
         self, node_id: int, due: list[RawCursor], answer: FetchResponse, frame: Frame, ids: Mapping[str, bytes | None]
     ) -> None:
-        """Takes an answer: what it has of each partition becomes a chunk."""
+        """Turns a response into one ``FetchedRecords`` for each partition with data."""
         asked = {
             (name, cursor.at.partition): cursor for cursor in due for name in (cursor.at.topic, ids[cursor.at.topic])
         }
@@ -329,7 +333,7 @@ class Fetching:
             chunk = None if self._refused(cursor, found, answer) else await self._chunk(cursor, found, frame)
             if chunk is not None and self._is_current(cursor):
                 chunks.append(chunk)
-                # To the end of the line.
+                # The partition goes to the end of the next requests.
                 self._cursors[cursor.at] = self._cursors.pop(cursor.at)
         waiting = {chunk.cursor for _, told in self._answers for chunk in told} | {chunk.cursor for chunk in chunks}
         for cursor in due:
@@ -340,7 +344,8 @@ class Fetching:
             self._arrived.set()
 
     def _refused(self, cursor: RawCursor, found: Fetched, answer: FetchResponse) -> bool:
-        """Returns True if the broker gave no data of the partition: the program is told, or it is tried again."""
+        """Returns True if the response has an error for the partition. The error is reported to the program, or the
+        partition will be fetched again."""
         code = found.error
         if found.diverging is not None:
             epoch, end = found.diverging
@@ -350,7 +355,7 @@ class Fetching:
             )
             self._report(cursor, cursor.error(errors.LogTruncated, told))
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE and cursor.fetch_offset < cursor.offset:
-            cursor.fetch_offset = cursor.offset  # the batch before was deleted, and given out already
+            cursor.fetch_offset = cursor.offset  # the previous batch was deleted; it was returned already
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             told = "the log does not have this offset; seek() to one that it has"
             self._report(cursor, cursor.error(errors.OffsetOutOfRange, told))
@@ -373,9 +378,9 @@ class Fetching:
         return True
 
     async def _chunk(self, cursor: RawCursor, found: Fetched, frame: Frame) -> FetchedRecords | None:
-        """Returns what the answer has of the partition, verified; None if that is nothing, or an error.
+        """Returns the partition's verified records in the response; None if there are none, or an error was reported.
 
-        Of an answer that is damaged behind good batches, they are returned; the damage is told with the next one.
+        If good batches precede damaged data, they are returned, and the damage is reported with the next response.
         """
         try:
             batches, _, wrong = intact(frame.body[found.start : found.end], cursor.offset)

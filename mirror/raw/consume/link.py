@@ -1,4 +1,4 @@
-"""A raw consumer's connection to one broker: one Fetch at a time, its answer received into one frame."""
+"""A raw consumer's connection to one broker: one Fetch at a time; its response is received into one frame."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,7 +24,7 @@ from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FET
 
 
 class RawFetchLink:
-    """See the module's docstring. ``allocate``: returns a frame of a size."""
+    """See the module's docstring. ``allocate``: returns a frame of the given size in bytes."""
 
     def __init__(
         self, cluster: Cluster, node_id: int, settings: ConsumerSettings, allocate: Callable[[int], Frame]
@@ -43,17 +43,17 @@ class RawFetchLink:
     async def fetch(
         self, wanted: Sequence[RawCursor], topic_ids: Mapping[str, bytes | None]
     ) -> tuple[FetchResponse, Frame]:
-        """Exchanges one Fetch. Topics are named by their ids (KIP-516) if all of them have one.
+        """Sends one Fetch, and waits for the response. Topics are identified by ids (KIP-516) if all of them have one.
 
         Args:
             wanted: the partitions, in the order in which the broker is to serve them.
-            topic_ids: the ids of their topics.
+            topic_ids: name -> id of their topics.
 
         Returns:
-            The answer, and the frame in which it lies, which the caller releases.
+            The response, and the frame that holds it; the caller has to release the frame.
 
         Raises:
-            NetworkError: there is no answer, or one that refuses the request as a whole.
+            NetworkError: there is no response, or the broker refuses the request as a whole.
         """
         connection = await self._connected()
         await connection.may_send()

@@ -1,4 +1,4 @@
-"""Where a program is in a partition that it reads, and where it begins."""
+"""A program's position in a partition that it reads, and the offset at which it begins."""
 
 from collections.abc import Mapping
 
@@ -8,17 +8,17 @@ from mirror.raw.model import TopicPartition
 from mirror.raw.settings import ConsumerSettings
 
 RESETS = {"earliest": EARLIEST, "latest": LATEST}
-"""``auto.offset.reset``, as ListOffsets asks for it."""
+"""Value of ``auto.offset.reset`` -> timestamp for ListOffsets."""
 
 
 class Position:
-    """The position in one partition. Assigned by ``RawConsumer`` only, in the program's thread.
+    """The position in one partition. Only ``RawConsumer`` assigns its fields, in the program's thread.
 
     Attributes:
-        offset: of the next record that ``poll`` returns; None: it has to be looked up.
-        begin: where to begin then: EARLIEST or LATEST; None: at the committed offset, if there is one.
-        leader_epoch: of the batch before; -1: not known.
-        paused: it is not fetched.
+        offset: offset of the next record that ``poll`` returns; None: it has to be looked up.
+        begin: how to look it up: EARLIEST or LATEST; None: the committed offset, or else by ``auto.offset.reset``.
+        leader_epoch: leader epoch of the previous batch; -1: not known.
+        paused: True if the partition is not fetched.
     """
 
     __slots__ = ("begin", "leader_epoch", "offset", "paused")
@@ -30,15 +30,15 @@ class Position:
         self.paused = False
 
     def move(self, offset: int | None, *, begin: int | None = None) -> None:
-        """Goes elsewhere than to the next record."""
+        """Sets the position to another offset than that of the next record. ``begin``: if ``offset`` is None."""
         self.offset, self.begin, self.leader_epoch = offset, begin, -1
 
 
 def begins(wanted: Mapping[TopicPartition, Position], settings: ConsumerSettings) -> dict[int, list[TopicPartition]]:
-    """Returns where partitions begin that have no committed offset: EARLIEST or LATEST -> those of them.
+    """Returns where to begin in partitions without a committed offset: EARLIEST or LATEST -> partitions.
 
     Raises:
-        NoOffset: nothing says it for one of them.
+        NoOffset: for one of them, neither its position nor ``auto.offset.reset`` says where to begin.
     """
     reset = RESETS.get(settings.auto_offset_reset)
     found: dict[int, list[TopicPartition]] = {}

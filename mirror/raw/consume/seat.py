@@ -1,9 +1,9 @@
-"""A raw consumer's seat in its group: a librdkafka consumer that fetches nothing, as the mirror's own
+"""A raw consumer's membership in its group: a librdkafka consumer that fetches nothing, like that of the mirror itself
 (``service.group.member``).
 
-Unlike that, it has no thread of its own: rebalances happen inside of ``poll`` and ``close``, in the program's thread,
-and a program that does not poll for ``max.poll.interval.ms`` loses its partitions (KIP-62). librdkafka sends heartbeats
-meanwhile.
+Unlike the mirror's, it has no thread of its own: rebalances happen inside ``poll`` and ``close``, in the program's
+thread, and a program that does not poll for ``max.poll.interval.ms`` loses its partitions (KIP-62). Between polls,
+librdkafka sends the heartbeats.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ from mirror.service.worker_settings import GroupSettings
 
 Callback = Callable[[list[TopicPartition]], None]
 REFRESH_TOPICS_MS = 60_000
-"""How often topics that match a pattern are looked for."""
+"""How often the group looks for new topics that match a pattern."""
 
 _NOT_ALLOWED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group {group}",
@@ -51,16 +51,17 @@ _OVERTAKEN = frozenset(
         KafkaError._ASSIGNMENT_LOST,
     }
 )
-"""Errors of a commit that a rebalance overtook."""
+"""Errors of a commit that came too late: a rebalance was faster."""
 
 
 class GroupSeat:
     """See the module's docstring. A seat that subscribes to nothing only looks up and commits offsets.
 
     Args:
-        settings: the consumer's.
+        settings: settings of the consumer.
         options: how to reach the cluster.
-        on_assign, on_revoke, on_lost: called inside of ``poll`` and ``close``. What they raise, ``poll`` raises.
+        on_assign, on_revoke, on_lost: called inside ``poll`` and ``close``, which raise the exceptions of these
+            callbacks.
 
     Raises:
         InvalidConfig: librdkafka refuses the settings.
@@ -93,11 +94,11 @@ class GroupSeat:
         self._client.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._were_lost)
 
     def poll(self, timeout_s: float) -> None:
-        """Takes part in the group, for up to ``timeout_s``.
+        """Handles events of the group, such as rebalances, for up to ``timeout_s``.
 
         Raises:
-            RawError: a right is missing, a topic does not exist, the seat is lost for good.
-            Exception: what a callback has raised.
+            RawError: a right is missing, a topic does not exist, or the seat is lost for good.
+            Exception: as raised by a callback.
         """
         message = self._client.poll(timeout_s)
         if message is not None and message.error() is not None:
@@ -105,7 +106,8 @@ class GroupSeat:
         self._raise()
 
     def close(self) -> None:
-        """Gives up the partitions, which calls ``on_revoke``, and leaves the group. Raises what that has raised."""
+        """Gives up the partitions, which calls ``on_revoke``, and leaves the group. Raises the exception of
+        ``on_revoke``, if there was one."""
         self._closing, self._failure = True, None
         self._client.close()
         self._raise()
@@ -118,7 +120,7 @@ class GroupSeat:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def committed(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        """Returns the group's offsets of these partitions; those without one are left out.
+        """Returns the group's committed offsets; partitions without one are left out.
 
         Raises:
             Unavailable: the coordinator did not answer in time.
@@ -138,7 +140,7 @@ class GroupSeat:
         coordinator has them.
 
         Raises:
-            CommitFailed: it does not take them.
+            CommitFailed: the coordinator refuses the offsets.
             NotAuthorized: a right is missing.
         """
         wanted = [Place(*at, offset, leader_epoch=epoch) for at, (offset, epoch) in offsets.items()]
@@ -183,13 +185,13 @@ class GroupSeat:
     def _call(self, callback: Callback, places: list[Place]) -> None:
         try:
             callback([TopicPartition(one.topic, one.partition) for one in places])
-        except BaseException as error:  # raised where Python can see it, not inside of librdkafka
+        except BaseException as error:  # raised later by poll() or close(), not through librdkafka's C code
             self._failure = self._failure or error
 
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def _on_error(self, error: KafkaError) -> None:
-        """Keeps what the program has to be told of. The others heal, or the fetches meet them as well."""
+        """Keeps an error that ``poll`` has to raise. Other errors are temporary, or fetches meet them as well."""
         code = error.code()
         if self._closing:
             return
@@ -216,7 +218,7 @@ class GroupSeat:
 
 
 def _config(settings: ConsumerSettings, options: ClusterOptions) -> dict[str, Any]:
-    """Returns librdkafka's settings, but for TLS and SASL."""
+    """Returns librdkafka's settings, except those for TLS and SASL."""
     group = GroupSettings(
         group_id=settings.group_id,
         protocol=settings.group_protocol,
@@ -230,5 +232,5 @@ def _config(settings: ConsumerSettings, options: ClusterOptions) -> dict[str, An
         drain_timeout_ms=0,
         refresh_topics_interval_ms=REFRESH_TOPICS_MS,
     )
-    # The mark in the client id is of a mirror's members.
+    # The group's client id has a mark that only the mirror's own members must have.
     return {**config, "client.id": settings.client_id, "max.poll.interval.ms": settings.max_poll_interval_ms}

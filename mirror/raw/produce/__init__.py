@@ -1,1 +1,1 @@
-"""What a raw producer is made of."""
+"""The parts of a raw producer."""

@@ -1,4 +1,4 @@
-"""One Produce request with a batch for each of several partitions of a broker."""
+"""One Produce request: a batch for each of several partitions of a broker."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -16,7 +16,7 @@ from mirror.wire.produce import Produced, after_batch, read_produce_response, re
 from mirror.wire.versions import PRODUCE_FLEXIBLE, PRODUCE_KEY, PRODUCE_TOPIC_IDS, PRODUCE_VERSIONS
 
 TIMEOUT_SHARE = 0.9
-"""Brokers get a little less time than the connection, so that their own answer comes before its timeout."""
+"""The timeout in a request, as a part of the connection's request timeout: a broker's own answer has to come first."""
 
 
 class NotAsked(NetworkError):
@@ -26,13 +26,14 @@ class NotAsked(NetworkError):
 
 
 class Item:
-    """A batch on its way.
+    """A batch that is being sent.
 
     Attributes:
         header, value: the batch.
-        future: gets where it landed, or why it did not.
+        future: its result: the offsets, or the error.
         until: when it is given up (the event loop's time).
-        unsure: a try of it was sent, and not answered (yet), or was answered after the append: it may be in the log.
+        unsure: True if it may be in the log: a try was sent and has no answer (yet), or the answer was an error that
+            brokers return after the append.
     """
 
     __slots__ = ("future", "header", "unsure", "until", "value")
@@ -45,12 +46,12 @@ class Item:
         self.unsure = False
 
     def land(self, where: RecordMetadata) -> None:
-        """Ends well, unless it has ended."""
+        """Sets the result, unless the future is done."""
         if not self.future.done():
             self.future.set_result(where)
 
     def fail(self, error: BaseException) -> None:
-        """Ends badly, unless it has ended."""
+        """Sets the error, unless the future is done."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -64,22 +65,23 @@ class Stamped(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """A request has each partition once: of two batches, brokers lose the first."""
+        """The partition. A request has each partition once: of two batches, brokers would drop the first."""
         return self.at
 
 
 async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> list[Produced | NetworkError]:
-    """Returns a broker's answer for each batch, in their order.
+    """Sends one Produce. Returns the broker's answer or the error for each batch, in their order. Sets ``Item.unsure``
+    of all batches when the request is sent.
 
     Args:
-        cluster: the broker's.
+        cluster: the broker's cluster.
         node_id: the broker.
-        asked: one batch for each of some partitions.
+        asked: the batches, at most one for each partition.
 
     Raises:
         NotAsked: there is no connection: nothing was sent.
-        AuthenticationFailed, TlsFailed, Unsupported: likewise, and another try does not help.
-        NetworkError: there is no answer; each batch may be in its log. From when it is sent, their items say so.
+        AuthenticationFailed, TlsFailed, Unsupported: nothing was sent, and another try would fail, too.
+        NetworkError: there is no answer; each batch may be in its log.
     """
     try:
         connection = await cluster.control(node_id, use=Use.WRITING)

@@ -1,9 +1,9 @@
 """Sends a raw producer's batches: those of a partition one after the other.
 
-Runs in the producer's event loop. A partition has one batch under way at a time, and that keeps producer id, epoch and
-sequence through all of its tries. So whatever became of a try that was not answered, the broker recognises the next one
-as a repeat, also after a restart (docs/BROKERS.md#a-restarted-broker-recognises-the-last-batch). A batch whose outcome
-is not known at the end has used up its producer id: the next one of the partition gets another.
+It runs in the producer's event loop. A partition has one batch in flight at a time, and the batch keeps its producer
+id, epoch and sequence through all tries. So if a try without an answer was appended, the broker recognises the next one
+as a repeat, also after a restart (docs/BROKERS.md#a-restarted-broker-recognises-the-last-batch). If the outcome of a
+batch is unknown in the end, its producer id is not used again: the partition's next batch gets another.
 
 Batches of several partitions of a broker share requests.
 """
@@ -44,10 +44,10 @@ from mirror.wire.produce import Produced
 
 OVER = "delivery.timeout.ms is over"
 INIT_PRODUCER_ID_VERSION = 4
-"""Later ones are about transactions (KIP-890, KIP-939)."""
+"""The highest version that is used: later ones are about transactions (KIP-890, KIP-939)."""
 OLD_MS = 3_600_000
-"""Brokers forget producers by the time of their records (producer.id.expiration.ms, a day): a batch this old is not
-sent again blindly."""
+"""Brokers forget a producer when its records are older than producer.id.expiration.ms (a day). Before a batch older
+than this is sent again, it is checked that the leader remembers its producer."""
 
 _UNDONE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """Errors that come after the batch was appended."""
@@ -60,7 +60,7 @@ OTHER_PRODUCER = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
-"""Errors for a producer that the leader does not know as we do: it has lost or forgotten something."""
+"""Errors that mean: the leader's state of the producer differs from ours. It has lost or forgotten something."""
 _REFUSED = frozenset({ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _SMALLER = "or send the smaller batches that sendable(value, max_bytes=...) makes"
 REMEDIES: dict[int, str] = {
@@ -79,7 +79,7 @@ def is_final(code: int) -> bool:
 
 
 class _Lane:
-    """One partition: what waits for it, and the identity of its next batch."""
+    """One partition: the batches that wait, and the identity of the next one."""
 
     __slots__ = ("at", "identity", "task", "waiting")
 
@@ -91,11 +91,12 @@ class _Lane:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The partition's name in messages."""
         return f"{self.at.topic}-{self.at.partition}"
 
     def fail(self, error: Exception) -> None:
-        """Fails the first batch with the error, and those behind it: nothing lands behind a gap."""
+        """Fails the first batch with the error, and all batches behind it as not sent: otherwise there would be a gap
+        in the order."""
         failed, behind = self.waiting.popleft(), list(self.waiting)
         self.waiting.clear()
         failed.fail(error)
@@ -105,10 +106,11 @@ class _Lane:
 
 
 class Sending:
-    """See the module's docstring. All methods belong to the event loop's thread.
+    """See the module's docstring. All methods are called in the event loop's thread.
 
     Args:
-        cluster: to which batches are sent.
+        cluster: the cluster to which batches are sent.
+        leaders: finds the partitions' leaders.
         max_request_size: most bytes of batches in a request, unless one alone is larger.
     """
 
@@ -119,14 +121,14 @@ class Sending:
         self._lanes: dict[TopicPartition, _Lane] = {}
 
     def put(self, at: TopicPartition, item: Item) -> None:
-        """Sends a batch, behind those of its partition that were put before."""
+        """Queues a batch behind those of its partition that were put before, and begins to send."""
         lane = self._lanes.setdefault(at, _Lane(at))
         lane.waiting.append(item)
         if lane.task is None:
             lane.task = asyncio.get_running_loop().create_task(self._drain(lane))
 
     async def close(self) -> None:
-        """Gives up what is not acknowledged."""
+        """Ends all requests, and fails all batches that are not acknowledged."""
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         for task in tasks:
             task.cancel()
@@ -140,7 +142,7 @@ class Sending:
             while lane.waiting:
                 try:
                     landed = await self._deliver(lane, lane.waiting[0])
-                except Exception as error:  # also a bug: nobody would hear of it otherwise
+                except Exception as error:  # also a bug: otherwise it would stay unnoticed
                     lane.fail(error)
                 else:
                     lane.waiting.popleft().land(landed)
@@ -150,7 +152,7 @@ class Sending:
     # -- one batch ---------------------------------------------------------------------------------------------------
 
     async def _deliver(self, lane: _Lane, item: Item) -> RecordMetadata:
-        """Returns where the batch landed. Raises SendFailed."""
+        """Sends the batch until it is acknowledged or given up. Returns its offsets. Raises SendFailed."""
         backoff = backoff_of(self._cluster)
         anew = False
         while True:
@@ -186,10 +188,11 @@ class Sending:
             await asyncio.sleep(pause_s)
 
     def _goes_on(self, lane: _Lane, item: Item, produced: Produced) -> bool:
-        """Decides what an error code means. Returns True if the leader has to be found again before the next try.
+        """Decides what to do after an answer with an error. Returns True if the leader has to be found again before the
+        next try.
 
         Raises:
-            SendFailed: there is no next try.
+            SendFailed: the batch must not be sent again, or would be refused again.
         """
         code = produced.error
         outcome = outcome_of(code)
@@ -216,7 +219,7 @@ class Sending:
         """Raises OutcomeUnknown if the batch must not be sent again: it may be in the log, and its records are so old
         that the leader has forgotten its producer and would not recognise it.
 
-        (Leaders before Kafka 2.8 cannot be asked; then it is sent.)
+        (A leader before Kafka 2.8 cannot be asked; the batch is then sent again.)
         """
         if time.time() * 1000 - item.header.max_timestamp < OLD_MS:
             return
@@ -238,10 +241,10 @@ class Sending:
         return await batcher.ask(Stamped(lane.at, stamped(item.header, item.value, identity), item))
 
     async def _new_identity(self, until: float) -> Identity:
-        """Returns the identity of a producer that nobody has been before.
+        """Returns an identity with a new producer id, which the brokers allocate.
 
         Raises:
-            BrokerError: the brokers give none.
+            BrokerError: the brokers refuse it, or do not answer until ``until``.
         """
         request = partial(InitProducerIdRequest, transactional_id=None, transaction_timeout_ms=60_000)
         backoff: Backoff = backoff_of(self._cluster)
@@ -250,7 +253,7 @@ class Sending:
                 answer = await self._cluster.call(request(), version=INIT_PRODUCER_ID_VERSION)
                 if not answer.error_code:
                     return Identity(answer.producer_id, answer.producer_epoch, 0)
-                # Since Kafka 2.8, Write on any topic is enough.
+                # Since Kafka 2.8, the right Write on any topic is enough.
                 needs = Right(IDEMPOTENT_WRITE, CLUSTER, "", self._cluster.name)
                 raise Refused(f"{self._cluster.name}: InitProducerId", answer.error_code, needs=needs)
             except NetworkError as error:
@@ -264,8 +267,8 @@ class Sending:
 
 
 def _given_up(lane: _Lane, item: Item, why: object, otherwise: type[SendFailed]) -> SendFailed:
-    """Returns the error of a batch that is not tried again: ``OutcomeUnknown`` if it may be in the log. Its producer id
-    is used up then."""
+    """Returns the error for a batch that is given up: ``OutcomeUnknown`` if it may be in the log, else ``otherwise``.
+    In the first case, its producer id is not used again."""
     topic, partition = lane.at
     if not item.unsure:
         return otherwise(f"{lane.name}: not sent: {why}; send() it again", topic=topic, partition=partition)

@@ -1,5 +1,5 @@
-"""What a raw producer has to know of a topic: its partitions, and the configs by which brokers refuse or change
-batches."""
+"""What a raw producer has to know about a topic: the number of partitions, and the configs by which brokers refuse or
+change batches."""
 
 import asyncio
 import time
@@ -23,13 +23,13 @@ LOOKED_UP = (MAX_MESSAGE_BYTES, *DESTINATION_TOPIC_CONFIGS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicy:
-    """A topic as it was described.
+    """The description of a topic.
 
     Attributes:
-        partitions: their number.
-        max_bytes: ``max.message.bytes``; None: it may not be described.
-        configs: the other configs of ``LOOKED_UP`` that are known.
-        at: when it was described (monotonic).
+        partitions: number of partitions.
+        max_bytes: ``max.message.bytes``; None: the client may not read it.
+        configs: name -> value of the other configs in ``LOOKED_UP`` that are known.
+        at: when the topic was described (monotonic, in s).
     """
 
     partitions: int
@@ -50,11 +50,11 @@ class TopicPolicy:
 
 
 async def describe(cluster: Cluster, leaders: Leaders, topic: str, *, timeout_s: float) -> TopicPolicy:
-    """Returns the topic as its brokers describe it.
+    """Asks the brokers to describe the topic.
 
     Raises:
-        UnknownTopic: there is none.
-        NotAuthorized: it may not be described. (Configs that may not be read are left out.)
+        UnknownTopic: the topic does not exist.
+        NotAuthorized: the client may not describe the topic. (Configs that it may not read are left out.)
         BrokerError: no broker answers in time.
     """
     loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""What stands behind a batch's header: its records, compressed or not. Batches are opened here, and built."""
+"""The records behind a batch's header: opens batches, cuts and rewrites them, and builds new ones."""

@@ -1,7 +1,6 @@
 """Writes records into a batch: the other direction of ``opening``.
 
-What a destination would refuse as it is (``admit``) is read record by record and written anew here. The same records
-give the same bytes each time: no time of day is in them.
+The same records give the same bytes each time: they contain no time of day.
 """
 
 import struct
@@ -28,19 +27,20 @@ from mirror.records.header import (
 MOST_BUILT = (1 << 31) - 1 - PREFIX_SIZE
 """Limit for a batch in bytes: its length field is an i32."""
 NO_PRODUCER = (NO_PRODUCER_ID, -1, -1)
-"""Producer id, epoch and sequence of a batch that nobody in particular has written."""
+"""Producer id, epoch and sequence of a batch without a producer."""
 _LEAST_DELTA, _MOST_DELTA = -(1 << 63), (1 << 63) - 1
 """Timestamp deltas that a record can have: a varlong of 64 bits."""
 
 
 class BatchBuilder:
-    """One batch (magic 2) in the making: no leader epoch, create times, no compression so far.
+    """Builds one batch of magic 2, without a leader epoch and with create times.
 
     Args:
-        codec: the batch is compressed with it, also where that gains nothing.
+        codec: the batch is compressed with it, even if that gains nothing.
         most_bytes: limit for the batch before compression. Its first record is taken in any case.
         most_records: limit for the number of records.
-        sparse: offsets may be missing between its records. Brokers store such batches, but take none.
+        sparse: True if offsets may be missing between its records. Brokers store such batches, but refuse them from
+            producers.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class BatchBuilder:
         self._size = HEADER_SIZE
         self._base_offset = self._base_timestamp = self._max_timestamp = 0
         self.next_offset = 0
-        """The offset behind its last record, once there is one."""
+        """The offset behind the batch's last record; 0 before the first record."""
         self.count = 0
-        """Records so far."""
+        """Number of records so far."""
 
     def add(self, record: Record) -> bool:
-        """Takes the record. Returns False, and takes nothing, if it belongs into another batch: its offset is not the
-        next one, there is no room for it, or its timestamp is too far from the first one."""
+        """Takes the record. Returns False, and takes nothing, if it needs another batch: its offset is not the next
+        one, there is no room for it, or its timestamp is too far from the first one."""
         if not self.count:
             self._base_offset = record.offset
             self._base_timestamp = self._max_timestamp = record.timestamp
@@ -86,7 +86,7 @@ class BatchBuilder:
         return True
 
     def build(self, producer: tuple[int, int, int] = NO_PRODUCER) -> bytes:
-        """Returns the batch, with its base offset. There must be a record. ``producer``: id, epoch and sequence."""
+        """Returns the whole batch, with its base offset. It must have a record. ``producer``: id, epoch, sequence."""
         assert self.count, "a batch without records"
         payload = compressed(self._codec, b"".join(self._records))
         header = BatchHeader(
@@ -121,8 +121,8 @@ def dense_batches(records: Iterable[Record], codec: Codec) -> Iterator[bytes]:
 
 
 def compressed(codec: Codec, plain: bytes) -> bytes:
-    """Returns the bytes compressed as Kafka's clients of any age read them: snappy in xerial frames, lz4 in blocks that
-    stand alone and without the content's size (Kafka's readers take no others, the oldest no size)."""
+    """Returns the bytes compressed so that Kafka clients of any age can read them: snappy in xerial frames, lz4 in
+    independent blocks (Kafka's readers accept no others) and without the content size (the oldest do not accept it)."""
     if codec is Codec.GZIP:
         stream = zlib.compressobj(wbits=GZIP_FRAMING)
         return stream.compress(plain) + stream.flush()
@@ -137,6 +137,6 @@ def compressed(codec: Codec, plain: bytes) -> bytes:
         frame: bytes = lz4.frame.compress(plain, block_linked=False, store_size=False)
         return frame
     if codec is Codec.ZSTD:
-        # The library keeps the room that it had made for the worst case: a copy takes no more than it needs.
+        # The library's result keeps the memory allocated for the worst case; a copy takes only what it needs.
         return memoryview(zstandard.compress(plain)).tobytes()
     return plain

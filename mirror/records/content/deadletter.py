@@ -13,19 +13,19 @@ from mirror.records.content.varint import read_varint, write_varint
 from mirror.records.header import BatchHeader
 
 PREFIX = "__mirror.errors."
-"""Of the names of the headers that are added."""
+"""Prefix of the names of the added headers."""
 
 
 def dead_letter(header: BatchHeader, record: RawRecord, told: Mapping[str, str]) -> bytes:
-    """Returns a batch with nothing but the record, ready to be produced.
+    """Returns a batch with only this record, ready to be produced.
 
     Args:
-        header: of the record's batch, whose checksum was verified; codec and timestamp follow from it.
+        header: the header of the record's batch, whose checksum was verified; codec and timestamp follow from it.
         record: the record.
-        told: the headers that are added, without the prefix of their names.
+        told: name -> value of the headers that are added; names without ``PREFIX``.
 
     Raises:
-        NotOpened: the sizes inside of the record do not fit.
+        NotOpened: the sizes inside the record contradict each other.
     """
     where = f"the record at offset {header.base_offset + record.offset_delta}"
     piece = alone(header, record._replace(content=_with_headers(record.content, told, where)))
@@ -34,7 +34,7 @@ def dead_letter(header: BatchHeader, record: RawRecord, told: Mapping[str, str])
 
 
 def _with_headers(content: bytes, told: Mapping[str, str], where: str) -> bytes:
-    """Returns a record's content (key, value, headers) with these headers behind its own."""
+    """Returns a record's content (key, value, headers) with the added headers behind its own."""
     try:
         size, at = read_varint(content, 0)
         size, at = read_varint(content, at + max(0, size))

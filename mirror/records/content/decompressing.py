@@ -1,4 +1,4 @@
-"""Decompresses a batch's records, never more than the caller has said.
+"""Decompresses a batch's records, never more than the caller's limit.
 
 ``decompressed`` gives all of them at once. ``plain_chunks`` gives a part at a time, for batches whose records are cut
 as they come: a megabyte of compressed zeros can grow a thousandfold.
@@ -15,14 +15,15 @@ import zstandard
 from mirror.records.header import Codec
 
 SLICE = 16 << 10
-"""How much of the compressed bytes gzip's and lz4's readers are given at a time. They copy what they do not use, which
-would be all the rest for each member of a gzip stream, and for each chunk."""
+"""How many compressed bytes the readers of gzip and lz4 are given at a time. They copy the bytes that they do not use:
+otherwise that would be all the rest, for each member of a gzip stream and for each chunk."""
 CHUNK = 256 << 10
 """About how many bytes ``plain_chunks`` gives at a time. A snappy block comes whole."""
 GZIP_FRAMING = 31
 """zlib's way to ask for gzip framing with the largest window."""
 _XERIAL = b"\x82SNAPPY\x00"
-"""How snappy begins as Java clients frame it. Two i32 of versions follow, then blocks, each behind its size as i32."""
+"""First bytes of snappy data as Java clients frame it. Two version numbers (i32) follow, then blocks, each behind its
+size (i32)."""
 _XERIAL_HEADER_SIZE = 16
 _BLOCK_SIZE = struct.Struct(">i")
 
@@ -38,9 +39,9 @@ def decompressed(codec_bits: int, packed: bytes, *, most: int, where: str, whole
         codec_bits: the codec as a number, as attributes have it.
         packed: the compressed bytes.
         most: limit for the result in bytes.
-        where: what they belong to, as messages begin ("the batch at offset 7").
-        whole: True if the stream has to come to its own end. A batch's header counts its records, so that a missing
-            end shows; what stands in a wrapper message is counted nowhere.
+        where: what they belong to, with which error messages begin ("the batch at offset 7").
+        whole: True if the stream must be complete. A batch's header counts its records, so a missing end shows there;
+            the messages in a wrapper are not counted anywhere.
 
     Raises:
         NotOpened: damaged, not whole, more than ``most`` bytes, or no library for the codec.
@@ -62,8 +63,8 @@ def plain_chunks(codec_bits: int, packed: bytes, *, where: str, most_block: int)
     Args:
         codec_bits: the codec as a number, as attributes have it.
         packed: the compressed bytes.
-        where: what they belong to, as messages begin.
-        most_block: limit for a block of snappy, which cannot be decompressed in parts, in bytes.
+        where: what they belong to, with which error messages begin ("the batch at offset 7").
+        most_block: limit for a block of snappy in bytes; it cannot be decompressed in parts.
 
     Raises:
         NotOpened: damaged, a larger block, or no library for the codec; also while iterating.
@@ -75,7 +76,7 @@ def plain_chunks(codec_bits: int, packed: bytes, *, where: str, most_block: int)
 
 @contextmanager
 def _named(codec_bits: int, where: str) -> Iterator[None]:
-    """Turns what the libraries raise into a ``NotOpened`` that says where."""
+    """Turns the errors of the compression libraries into ``NotOpened``. ``where``: see ``decompressed``."""
     try:
         yield
     except ImportError as error:
@@ -115,7 +116,7 @@ class _Gunzip:
         return self._member is None
 
     def read(self, most: int) -> bytes:
-        """Returns some more bytes, up to ``most``; none at the end of the stream, or where it is cut off."""
+        """Returns the next bytes, at most ``most``; none at the end of the stream, or where it is cut off."""
         while True:
             if not self._slice:
                 self._slice, self._rest = self._rest[:SLICE], self._rest[SLICE:]

@@ -1,8 +1,8 @@
 """Reads a batch's records one by one, with their keys, values and headers.
 
 Batches go through the mirror unopened. But a batch that a log cleaner has rewritten has other bytes than were written,
-and only its records can still be compared. (What a destination would refuse as it is, is cut, but not read:
-``records.content.raw``.)
+and only its records can still be compared. (Batches that a destination would refuse are cut into records, but the
+records are not read: ``records.content.raw``.)
 """
 
 from collections.abc import Iterator

@@ -4,11 +4,12 @@ from mirror.records.header import Codec
 
 INITIAL = 1.0
 IMPROVING_STEP = 0.005
-"""By how much the estimate falls at most when a batch compressed better."""
+"""The estimate falls by at most this when a batch compressed better."""
 DETERIORATING_STEP = 0.05
-"""By how much it rises at least when a batch compressed worse: one that is too large costs more than a small one."""
+"""The estimate rises by at least this when a batch compressed worse: a batch that is too large costs more than a small
+one."""
 FACTOR = 1.05
-"""Every estimate is this much larger, because compression varies between batches."""
+"""Safety margin: estimates are multiplied by it, because compression varies between batches."""
 
 
 class RatioEstimator:
@@ -23,11 +24,11 @@ class RatioEstimator:
         return self.ratio(codec) * FACTOR if codec is not Codec.NONE else 1.0
 
     def ratio(self, codec: Codec) -> float:
-        """Returns the estimate as it is."""
+        """Returns the estimate without the safety margin."""
         return self._ratios.get(codec, INITIAL)
 
     def observe(self, codec: Codec, ratio: float) -> None:
-        """A batch was compressed to ``ratio`` times its plain bytes."""
+        """Learns from a batch that was compressed to ``ratio`` times its plain bytes."""
         now = self.ratio(codec)
         if ratio < now:
             now = max(now - IMPROVING_STEP, ratio)
@@ -36,5 +37,6 @@ class RatioEstimator:
         self._ratios[codec] = now
 
     def reset(self, codec: Codec, ratio: float) -> None:
-        """A batch turned out too large, and is split: the estimate was too low."""
+        """Learns from a batch that turned out too large and is split: the estimate was too low. ``ratio``: compressed
+        to plain bytes of that batch."""
         self._ratios[codec] = max(INITIAL, ratio)

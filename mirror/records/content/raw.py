@@ -1,8 +1,7 @@
-"""Cuts a batch's records, without reading what is in them.
+"""Cuts a batch into its records, without reading keys, values and headers.
 
-Only what stands in front of a key depends on the batch around a record: its size, and how far its timestamp and offset
-are from the batch's first. So a record goes into another batch with new deltas, and with the bytes of its key, value
-and headers as they are.
+Only the bytes in front of a record's key depend on the batch around it: its size, and the deltas of its timestamp and
+offset. So a record goes into another batch with new deltas, and its key, value and headers stay as they are.
 
 A record (KIP-98)::
 
@@ -41,14 +40,14 @@ class RawRecord(NamedTuple):
     content: bytes
 
     def stored(self, offset_delta: int, timestamp_delta: int) -> bytes:
-        """Returns the record as it is stored in a batch in which it has these deltas."""
+        """Returns the record's bytes for a batch in which it has these deltas. ``timestamp_delta``: in ms."""
         front = _ATTRIBUTES[self.attributes] + write_varint(timestamp_delta) + write_varint(offset_delta)
         return write_varint(len(front) + len(self.content)) + front + self.content
 
 
 def record_digest(header: BatchHeader, record: RawRecord) -> str:
-    """Returns a digest of the record, wherever it stands in its batch: of its time, key, value and headers; 16
-    characters."""
+    """Returns a digest of the record's timestamp, key, value and headers: 16 characters. It does not depend on the
+    record's offset."""
     digest = blake2b(b"%d;" % (header.base_timestamp + record.timestamp_delta), digest_size=8)
     digest.update(record.content)
     return digest.hexdigest()
@@ -109,7 +108,7 @@ class PlacedRecord(NamedTuple):
 
 
 def placed_records(header: BatchHeader, records: bytes) -> Iterator[PlacedRecord]:
-    """Yields the records of a batch as ``raw_records`` does, with what consumers see of the batch around them.
+    """Yields the records of a batch as ``raw_records`` does, with absolute offsets and timestamps.
 
     Raises:
         NotOpened: as ``raw_records``.
@@ -121,7 +120,8 @@ def placed_records(header: BatchHeader, records: bytes) -> Iterator[PlacedRecord
 
 
 class Parts(NamedTuple):
-    """What an audit needs of a record's content. ``size``: bytes of key, value, and names and values of headers."""
+    """The parts of a record's content that an audit needs. ``size``: bytes of key, value, and names and values of
+    headers."""
 
     key: bytes | None
     tombstone: bool
@@ -129,10 +129,10 @@ class Parts(NamedTuple):
 
 
 def parts(content: bytes, where: str) -> Parts:
-    """Reads a record's content.
+    """Reads a record's content. ``where``: what it belongs to, with which error messages begin.
 
     Raises:
-        NotOpened: sizes that do not fit. ``where``: what it belongs to, as messages begin.
+        NotOpened: sizes that contradict each other.
     """
     try:
         key_size, at = read_varint(content, 0)
@@ -151,7 +151,8 @@ def parts(content: bytes, where: str) -> Parts:
 
 
 def _more(chunks: Iterator[bytes], buf: bytes, at: int, least: int) -> bytes:
-    """Returns the bytes from ``at`` on, with as many more as are needed to have ``least``, or all that there are."""
+    """Returns the bytes of ``buf`` from ``at`` on, with chunks appended until there are ``least`` bytes, or no chunks
+    are left."""
     pieces, have = [buf[at:]], len(buf) - at
     while have < least and (chunk := next(chunks, b"")):
         pieces.append(chunk)

@@ -1,7 +1,7 @@
 """One record inside of a batch of magic 2: read, and written (Kafka's message format, "Record").
 
-A header's name is text, and text that is no UTF-8 is kept as it is: librdkafka and Go write what they are given. (As
-bytes that do not decode become surrogates, PEP 383, the same bytes are written again.)
+A header's name is text, but need not be valid UTF-8: librdkafka and Go clients write the bytes that they are given.
+Such a name is kept: bytes that do not decode become surrogates (PEP 383), and the same bytes are written again.
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ def read_record(plain: bytes, at: int, header: BatchHeader) -> tuple[Record, int
     """Returns the record at byte ``at`` of a batch's decompressed records, and the byte behind it.
 
     Raises:
-        ValueError: the sizes in it contradict each other, or are below 0 where that means nothing.
-        IndexError: the bytes end inside of it.
+        ValueError: the sizes in it contradict each other, or are negative where that has no meaning.
+        IndexError: the bytes end inside the record.
     """
     length, at = read_varint(plain, at)
     end = at + length
     if length < 0 or end > len(plain):
         raise ValueError(f"a record of {length} bytes, where {len(plain) - at} are left")
-    delta, at = read_varint(plain, at + 1)  # behind the attributes, of which none is in use
+    delta, at = read_varint(plain, at + 1)  # behind the attributes, which are not in use
     timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else as_i64(header.base_timestamp + delta)
     offset_delta, at = read_varint(plain, at)
     key, at = _read_sized(plain, at)
@@ -56,7 +56,8 @@ def read_record(plain: bytes, at: int, header: BatchHeader) -> tuple[Record, int
 
 
 def _read_sized(plain: bytes, at: int) -> tuple[bytes | None, int]:
-    """Returns the bytes behind their size; None if it is below 0. Nothing is copied for a size beyond the bytes."""
+    """Returns the bytes whose size stands at ``at`` (None if the size is negative), and the position behind them. For a
+    size that reaches past the end, raises ``ValueError`` before anything is copied."""
     size, at = read_varint(plain, at)
     if size < 0:
         return None, at

@@ -1,13 +1,13 @@
 """Writes a batch's records into other batches that a destination takes (the deep path).
 
-Brokers refuse a batch in which offsets are missing, one over their limit, and one that is marked with the time of its
-append. Its records go into dense batches: one for each run of offsets without a gap, or several, if one would be too
-large (KIP-126). Each keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec stays,
-unless another one is wanted.
+Brokers refuse a batch in which offsets are missing, that is over their limit, or that is marked with append times. The
+records of such a batch go into dense batches: one for each run of offsets without a gap, or several, if one would be
+too large (KIP-126). Each record keeps its offset, its timestamp, and the bytes of its key, value and headers. The codec
+stays, unless another one is wanted.
 
 Several batches in a row may also become one (``rebatch``), because each costs a broker a request of its own.
 
-Pure, and the same bytes each time for the same limits: no time of day is in them.
+Pure: the same limits give the same bytes each time, and they contain no time of day.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,16 +37,16 @@ MOST_PLAIN = 8 << 20
 path, whatever a batch expands to."""
 MOST_GROWN = 64 << 20
 GROWTH = 4
-"""Limits for all pieces of a batch, in bytes: this many, and so many times the batch. Rewriting compresses with other
-settings than the producer did: of a batch that only a large window made small, the pieces may be as large as its plain
-bytes, and the caller keeps them until they are sent."""
+"""All pieces of a batch together have at most ``MOST_GROWN`` bytes plus ``GROWTH`` times the batch's. Rewriting
+compresses with other settings than the producer did: if only a large window made a batch small, the pieces may be as
+large as its plain bytes, and the caller keeps them until they are sent."""
 _NONE = -1
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Oversize(NotOpened):
-    """A single record does not fit into any batch that the destination takes. ``offset``: the record's; ``size``: of
-    the batch with nothing else in it, in bytes."""
+    """A single record does not fit into any batch that the destination accepts. ``offset``: of the record; ``size``: of
+    a batch with only this record, in bytes."""
 
     def __init__(self, offset: int, size: int, most: int) -> None:
         super().__init__(f"the record at offset {offset} makes a batch of {size} bytes by itself; {most} is the limit")
@@ -55,16 +55,16 @@ class Oversize(NotOpened):
 
 
 class RecordTooLarge(NamedTuple):
-    """A record that does not fit into any batch that the destination takes, and is left out. ``size``: bytes of the
-    batch with nothing else in it."""
+    """A record that does not fit into any batch that the destination accepts, and is left out. ``size``: bytes of a
+    batch with only this record."""
 
     offset: int
     size: int
 
 
 class Piece(NamedTuple):
-    """A dense batch of magic 2: no producer, create times. ``header``: with its base offset at the source, and a right
-    checksum. ``records``: the bytes behind it."""
+    """A dense batch of magic 2 without a producer and with create times. ``header``: with the base offset at the source
+    and a valid checksum. ``records``: the bytes behind it."""
 
     header: BatchHeader
     records: bytes
@@ -125,15 +125,17 @@ def rewrite(
         records: the bytes behind it.
         due: records before this offset are left out.
         most_size: limit for a batch in bytes (the destination's ``max.message.bytes``); None: no limit.
-        ratios: the topic's, which says how large the batches become; it learns from each that is built.
-        splits: counts them.
-        passes_over: a single record whose batch is larger than this as well is yielded as ``RecordTooLarge``, in its
-            place, and the others follow. None: none is.
-        codec: of the new batches; None: that of the batch.
+        ratios: the topic's estimator, by which batches are closed; it learns from each batch that is built. None: one
+            without experience.
+        splits: counts the batches that are built and split.
+        passes_over: limit in bytes. A record for which a batch of its own would be over this and ``most_size`` is
+            yielded as ``RecordTooLarge`` in its place, and the others follow. None: such a record raises ``Oversize``.
+        codec: codec of the new batches; None: that of the batch.
 
     Raises:
-        NotOpened: the batch cannot be read, or its pieces grow beyond all bounds (``MOST_GROWN``); also while
-            iterating. ``Oversize``: a single record is over the limit. What stands before it was yielded.
+        NotOpened: the batch cannot be read, or its pieces become too large together (``MOST_GROWN``); also while
+            iterating.
+        Oversize: a single record is over the limit. Everything before it was yielded.
     """
     writer = _Writer(
         header, most_size, ratios or RatioEstimator(), splits or Splits(), passes_over=passes_over, codec=codec
@@ -156,7 +158,7 @@ def rebatch(
         most_size: see ``rewrite``.
         ratios: see ``rewrite``.
         splits: see ``rewrite``.
-        codec: of the new batches; None: that of the first one.
+        codec: codec of the new batches; None: that of the first one.
 
     Raises:
         NotOpened, Oversize: as ``rewrite``.
@@ -170,7 +172,7 @@ def rebatch(
 def _bounded(
     parts: Sequence[tuple[BatchHeader, bytes]], due: int, writer: "_Writer"
 ) -> Iterator[Piece | RecordTooLarge]:
-    """Yields the pieces, unless they grow beyond all bounds."""
+    """Yields the pieces. Raises ``NotOpened`` if they become too large together (``MOST_GROWN``)."""
     most = MOST_GROWN + GROWTH * sum(len(records) for _, records in parts)
     left = most
     for piece in _pieces(parts, due, writer):
@@ -208,7 +210,8 @@ def _first_timestamp(header: BatchHeader) -> int:
 
 
 def alone(header: BatchHeader, record: RawRecord, *, codec: int | None = None) -> Piece:
-    """Returns a batch with nothing but this record of a batch, as ``rewrite`` builds it, however large it is."""
+    """Returns a batch with only this record, as ``rewrite`` builds it, however large it is. ``header``: that of the
+    record's batch."""
     writer = _Writer(header, None, RatioEstimator(), Splits(), codec=codec)
     appended_at = header.attributes & LOG_APPEND_TIME
     writer.add(header.base_offset + record.offset_delta, record, 0 if appended_at else record.timestamp_delta)
@@ -218,8 +221,8 @@ def alone(header: BatchHeader, record: RawRecord, *, codec: int | None = None) -
 
 
 class _Writer:
-    """One batch in the making after the other. Its records are kept as they will be stored: the many small objects of
-    a large batch would take a multiple of its bytes."""
+    """Builds one batch after the other. Records are kept as the bytes that will be stored: as objects, the many small
+    records of a large batch would take a multiple of them."""
 
     def __init__(
         self,
@@ -233,7 +236,7 @@ class _Writer:
     ) -> None:
         self._codec = Codec(header.codec_bits if codec is None else codec)
         self.base_timestamp = _first_timestamp(header)
-        """That of every batch that is written."""
+        """The base timestamp of every batch that is written, in ms since 1970."""
         self._most_size = most_size
         self._ratios = ratios
         self._splits = splits
@@ -262,8 +265,8 @@ class _Writer:
             self._newest = timestamp
 
     def _most_plain(self) -> int:
-        """Returns how many bytes of records may become a batch that is not too large, less what stands in front of the
-        last one."""
+        """Returns the estimated limit for the plain records of a batch in bytes, less the bytes in front of the last
+        record's key."""
         if self._most_size is None:
             return MOST_PLAIN
         most = (self._most_size - HEADER_SIZE) / self._ratios.estimated(self._codec)

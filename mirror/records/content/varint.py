@@ -14,8 +14,8 @@ def read_varint(buf: bytes, at: int) -> tuple[int, int]:
     """Returns the integer at byte ``at`` (a varint or a varlong), and the byte behind it.
 
     Raises:
-        IndexError: the bytes end inside of it.
-        ValueError: it has more than 64 bits.
+        IndexError: the bytes end inside the integer.
+        ValueError: the integer has more than 64 bits.
     """
     byte = buf[at]
     at += 1
@@ -37,7 +37,7 @@ def read_varint(buf: bytes, at: int) -> tuple[int, int]:
 
 
 def as_i64(value: int) -> int:
-    """Returns the integer as 64 bits with a sign hold it: a sum beyond them wraps, as it does in Kafka's clients."""
+    """Returns the integer wrapped to 64 bits with a sign, as sums wrap in Kafka's clients."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -57,7 +57,7 @@ def _long(rest: int) -> bytes:
 
 
 class _Known(dict[int, bytes]):
-    """Makes what is asked for, once: most processes ask for none."""
+    """Encodings by zigzag value, each made at its first use: most processes need none."""
 
     def __missing__(self, rest: int) -> bytes:
         self[rest] = made = _long(rest)
@@ -66,4 +66,4 @@ class _Known(dict[int, bytes]):
 
 _MOST_SHORT = 1 << 14
 _SHORT = _Known()
-"""By zigzag value: those of one or two bytes, which nearly all are."""
+"""The encodings of one or two bytes, which nearly all integers have."""

@@ -47,7 +47,7 @@ def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to kill this process when its parent thread ends; end at once if the parent is gone already. (As
     ``mirror.parent``, which this file cannot import: it starts without the project.)"""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # If the parent died between the fork and the line above, no signal will ever come.
+    # If the parent died between the fork and the line above, the kernel sends no signal.
     if os.getppid() != parent_pid:
         os._exit(1)
 

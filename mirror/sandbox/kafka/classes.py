@@ -1,6 +1,7 @@
 """Archives of Kafka's loaded classes (class data sharing): with them, brokers start in half the time.
 
-An archive is made once for each Java and Kafka, by a broker that starts and stops, and is kept beside the jars.
+An archive is made once for each version of Java and Kafka, by a broker that starts and stops, and is kept beside the
+jars.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def recording(path: Path) -> str:
 
 
 def records(given: Sequence[str]) -> bool:
-    """Returns True if the options include that of ``recording``."""
+    """Returns True if the options include the one that ``recording`` returns."""
     return any(option.startswith(_RECORDING) for option in given)
 
 
@@ -35,8 +36,8 @@ def options(version: str, classpath: str, make: Callable[[Path], None]) -> tuple
 
     Args:
         version: Apache Kafka's version.
-        classpath: its jars, as they will be given to ``java``.
-        make: called if there is no archive yet; has a JVM write one (``recording``) to the path that it is given.
+        classpath: the class path that ``java`` will get.
+        make: called with a path if there is no archive yet; runs a JVM that writes one there (``recording``).
 
     Raises:
         SandboxError: there is no Java, or the cache cannot be written.

@@ -37,7 +37,8 @@ def retrieve(
         ivy_jar: Ivy itself.
         cache: Ivy's own cache; only one process may use it at a time.
         into: an existing folder.
-        classifier: for the jar with this classifier, without the jars it needs.
+        group, artifact, version: as Maven names the artifact.
+        classifier: if given, only the jar with this classifier is fetched, without the jars it needs.
 
     Raises:
         SandboxError: Ivy failed; with the end of its output.
@@ -68,7 +69,7 @@ def retrieve(
 
 
 def _module(cache: Path, group: str, artifact: str, version: str, classifier: str) -> Path:
-    """Writes the module file that asks for one classified jar: on its command line, Ivy takes no classifier."""
+    """Writes the module file that asks for one jar with a classifier: Ivy's command line has no option for that."""
     made = cache / "classified.xml"
     made.parent.mkdir(parents=True, exist_ok=True)
     made.write_text(
@@ -139,7 +140,8 @@ def _proxy_options(environ: os._Environ[str] | dict[str, str]) -> list[str]:
 
 
 def _settings(cache: Path) -> list[str]:
-    """Returns the options for the machine's own configuration, if any: Ivy's settings file, else Maven's mirror."""
+    """Returns the options that make Ivy use the machine's own configuration, if any: Ivy's settings file, or else
+    Maven's mirror."""
     for named in (os.environ.get("MIRROR_IVY_SETTINGS"), str(Path.home() / ".ivy2" / "ivysettings.xml")):
         if named and Path(named).is_file():
             return ["-settings", named]

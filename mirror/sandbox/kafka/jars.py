@@ -72,8 +72,8 @@ def fetch(group: str, artifact: str, version: str, classifier: str = "") -> list
 
     Args:
         group, artifact, version: as Maven names it.
-        classifier: for the jar with this classifier alone, without the jars it needs: ``test`` has a project's own
-            fakes.
+        classifier: if given, only the jar with this classifier is fetched, without the jars it needs. For example,
+            ``test`` has a project's own fakes.
 
     Returns:
         Paths of jar files, sorted by name; never empty.
@@ -87,7 +87,7 @@ def fetch(group: str, artifact: str, version: str, classifier: str = "") -> list
     folder = cache_folder() / "jars" / group / "-".join(filter(None, (artifact, version, classifier)))
     if not folder.is_dir():
         with lock(folder.parent.parent / ".lock", waiting_for=f"fetching {artifact} {version}"):
-            if not folder.is_dir():  # else another process made it while we waited
+            if not folder.is_dir():  # otherwise another process made it while we waited
                 _fill(folder, group, artifact, version, classifier)
     jars = sorted(folder.glob("*.jar"))
     if not jars:

@@ -39,10 +39,10 @@ class Release:
 
 
 def release(version: str) -> Release:
-    """Returns how the sandbox starts a version.
+    """Returns the ``Release`` for a version such as ``"4.3.0"``.
 
     Raises:
-        SandboxError: not the name of a version, or older than 0.10.1.
+        SandboxError: the text is not a version, or the version is older than 0.10.1.
     """
     found = _VERSION.match(version)
     if found is None:

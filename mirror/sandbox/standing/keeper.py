@@ -1,6 +1,7 @@
-"""The process that owns the clusters of ``mirror sandbox up``: in the foreground, or one of its own in the background.
+"""The process that owns the clusters of ``mirror sandbox up``: the command itself in the foreground, or a separate
+process in the background.
 
-Run as a module it reads a ``Wish`` as JSON from standard input, and answers with one JSON line on standard output:
+Run as a module, it reads a ``Wish`` as JSON from standard input, and answers with one JSON line on standard output:
 the ``SandboxState`` once the clusters serve, or ``{"problem": TEXT, "remedy": TEXT}``.
 """
 
@@ -36,8 +37,8 @@ class Wish:
     Attributes:
         clusters: name -> version of Kafka.
         brokers: number of brokers in each cluster.
-        properties: of every broker.
-        heap_mb: of every broker.
+        properties: properties of every broker.
+        heap_mb: heap of every broker, in MiB.
     """
 
     clusters: dict[str, str]
@@ -60,7 +61,7 @@ class Wish:
 
 
 class _EndedBySignal(BaseException):
-    """SIGTERM or SIGINT: unwinds from wherever the keeper is, so that everything is closed on the way."""
+    """Raised by SIGTERM or SIGINT, wherever the keeper is, so that everything is closed while it unwinds."""
 
 
 def keep(wish: Wish, *, ready: Callable[[SandboxState], None]) -> None:
@@ -96,7 +97,7 @@ def launch(wish: Wish) -> SandboxState:
         SandboxError: a sandbox is up already, or a cluster did not start.
     """
     wish.build()  # raises before anything is fetched
-    if state.read() is not None:  # one that starts at this moment is noticed by the keeper
+    if state.read() is not None:  # a sandbox that starts at the same moment is noticed by the keeper
         raise state.already_up()
     for version in dict.fromkeys(wish.clusters.values()):
         jars.classpath(version)  # here, where the user sees the progress
@@ -105,7 +106,7 @@ def launch(wish: Wish) -> SandboxState:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "mirror.sandbox.standing.keeper"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            start_new_session=True,  # Ctrl-C in this terminal is not for it
+            start_new_session=True,  # Ctrl-C in this terminal must not reach it
         )  # fmt: skip
     assert keeper.stdin is not None
     assert keeper.stdout is not None
@@ -133,7 +134,7 @@ def shut_down() -> SandboxState:
     """End the sandbox that is up: its keeper, its brokers and their data. Returns its last state.
 
     Raises:
-        SandboxError: none is up, or its keeper does not end.
+        SandboxError: no sandbox is up, or its keeper does not end.
     """
     up = state.read()
     if up is None:

@@ -35,7 +35,7 @@ class SandboxRequest(TypedDict):
 
 @contextlib.contextmanager
 def _short_path() -> Iterator[str]:
-    """A path to the socket that is short even if its folder's is long: the kernel takes 108 bytes."""
+    """Yields a path to the socket that is short even if the folder's path is long: the kernel's limit is 108 bytes."""
     path = state.path().with_suffix(".socket")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -55,7 +55,7 @@ def serve(clusters: list[SandboxCluster], *, ready: Callable[[], None]) -> None:
         ready()
         while True:
             connection, _ = server.accept()
-            with connection, contextlib.suppress(OSError, ValueError):  # the client is gone, or is not ours
+            with connection, contextlib.suppress(OSError, ValueError):  # the client is gone, or sent no valid request
                 connection.settimeout(_MARGIN_S)
                 with connection.makefile("rw") as lines:
                     lines.write(json.dumps(_answer(clusters, json.loads(lines.readline()))) + "\n")
@@ -90,7 +90,7 @@ def ask(request: SandboxRequest) -> SandboxState:
     """Send a request to the keeper of the sandbox that is up; returns the state afterwards.
 
     Raises:
-        SandboxError: none is up, or the keeper refuses.
+        SandboxError: no sandbox is up, or the keeper refuses.
     """
     if state.read() is None:
         raise state.none_up()

@@ -1,4 +1,5 @@
-"""The state file of the sandbox that is up, for ``status`` and ``down``: its keeper, and where its brokers are."""
+"""The state file of the sandbox that is up, for ``status`` and ``down``: its keeper, and its brokers' ports and
+folders."""
 
 from __future__ import annotations
 
@@ -54,10 +55,11 @@ class SandboxState(TypedDict):
 
 
 def path() -> Path:
-    """Returns the state file: in ``MIRROR_RUNTIME``, else ``XDG_RUNTIME_DIR``/mirror, else a folder in the temp dir.
+    """Returns the path of the state file: in ``MIRROR_RUNTIME``, or else ``XDG_RUNTIME_DIR``/mirror, or else a folder
+    in the temp dir.
 
     Raises:
-        SandboxError: that folder cannot be made, or belongs to another user.
+        SandboxError: the folder cannot be made, or belongs to another user.
     """
     if named := os.environ.get("MIRROR_RUNTIME"):
         folder = Path(named).expanduser().absolute()
@@ -113,7 +115,7 @@ def write(state: SandboxState) -> None:
 
 
 def read() -> SandboxState | None:
-    """Returns the state of the sandbox that is up; None if none is (a file whose keeper was killed is ignored).
+    """Returns the state of the sandbox that is up; None if there is none. (A file whose keeper was killed is ignored.)
 
     Raises:
         SandboxError: the file is not one of ours.
@@ -135,10 +137,11 @@ def keeper_alive(state: SandboxState) -> bool:
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Hold the only keeper's lock; the kernel releases it when this process dies. Removes the state file at the end.
+    """Hold the lock that only one keeper at a time can have; the kernel releases it when this process dies. Removes the
+    state file at the end.
 
     Raises:
-        SandboxError: there is one already.
+        SandboxError: another keeper holds the lock.
     """
     lock = path().with_suffix(".lock")
     with lock.open("a") as file:

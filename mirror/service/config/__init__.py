@@ -1,4 +1,5 @@
-"""The configuration file: its content (`model`), how it is read (`document`), how errors are reported (`load`)."""
+"""The configuration file. `model` defines its content, `document` reads the YAML, `load` validates it and reports
+errors."""
 
 from mirror.service.config.checks.topic_configs import DESTINATION_TOPIC_CONFIGS
 from mirror.service.config.cluster import ClusterSettings

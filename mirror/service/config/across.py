@@ -1,4 +1,4 @@
-"""Rules that hold across flows: one writer for an exact copy, no loop, a group for each."""
+"""Rules that hold across flows: an exact copy has one writer, there are no loops, and each flow has its own group."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ Flows = Mapping[str, FlowSettings | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Settings that contradict each other. `at` is the other one, whose line is shown if `path` is a default."""
+    """Settings that contradict each other. `path`: one of them. `at`: the other one, whose line is shown if `path` is
+    not in the file (a default)."""
 
     path: Path
     problem: str
@@ -27,7 +28,7 @@ class Conflict:
 
 
 def introduce(clusters: Clusters, flows: Flows) -> None:
-    """Tells each flow the aliases that its `replication.policy` names topics by."""
+    """Sets in each flow the aliases by which its `replication.policy` names topics."""
     for name, flow in flows.items():
         if flow is not None:
             source, _, destination = name.partition(ARROW)
@@ -35,7 +36,7 @@ def introduce(clusters: Clusters, flows: Flows) -> None:
 
 
 def same_cluster(clusters: Clusters, one: str, other: str) -> bool:
-    """Returns True if two aliases are one cluster, as far as the configuration shows it."""
+    """Returns True if two aliases stand for the same cluster, as far as the configuration shows it."""
     here, there = clusters.get(one), clusters.get(other)
     if one == other:
         return True
@@ -43,7 +44,7 @@ def same_cluster(clusters: Clusters, one: str, other: str) -> bool:
 
 
 def id_conflicts(flows: Flows) -> Iterator[Conflict]:
-    """Yields flows with the id of another one: the two would take each other's batches for their own."""
+    """Yields flows that have the same id as another one: each would take the other's batches for its own."""
     known: dict[str, str] = {}
     for name, flow in flows.items():
         flow_id = (flow.flow_id if flow else "") or name
@@ -57,7 +58,7 @@ def id_conflicts(flows: Flows) -> Iterator[Conflict]:
 
 
 def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterator[Conflict]:
-    """Yields contradictions among the enabled flows. ``group_id``: the `group.id` at the top; empty: none."""
+    """Yields contradictions among the enabled flows. ``group_id``: the top-level `group.id`; empty: none."""
     enabled = {name: flow for name, flow in flows.items() if flow and flow.enabled}
     if flows and not enabled and None not in flows.values():
         yield Conflict(path=("flows",), problem="no flow is enabled", remedy="set enabled: true on one of them")
@@ -105,7 +106,8 @@ def enabled_conflicts(clusters: Clusters, flows: Flows, group_id: str) -> Iterat
 
 
 def _came_back(enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
-    """Yields topics by name that the flow's `replication.policy` never mirrors."""
+    """Yields topics that a flow names but that its `replication.policy` never mirrors: they came from the
+    destination."""
     for name, flow in enabled.items():
         for index, entry in enumerate(flow.topics):
             if is_topic_name(entry) and flow.selection.came_from_destination(entry):
@@ -118,7 +120,7 @@ def _came_back(enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
 
 
 def _written_as_copies(clusters: Clusters, enabled: Mapping[str, FlowSettings]) -> Iterator[Conflict]:
-    """Yields dead letter topics that a flow with exact offsets copies into: these have one writer."""
+    """Yields dead letter topics into which a flow with exact offsets copies: such a topic must have only one writer."""
     for name, flow in enabled.items():
         topic, there = flow.oversize_record_topic, name.partition(ARROW)[2]
         for other, its in enabled.items() if topic else ():
@@ -136,7 +138,7 @@ def _written_as_copies(clusters: Clusters, enabled: Mapping[str, FlowSettings]) 
 
 
 def _group_conflicts(clusters: Clusters, enabled: Mapping[str, FlowSettings], group_id: str) -> Iterator[Conflict]:
-    """Yields flows that would be in one group: it would give each partition to one of them, and not to the other."""
+    """Yields flows that would share a group: the group would assign each partition to only one of them."""
     common = [name for name, flow in enabled.items() if not flow.group_id]
     if group_id and len(common) > 1:
         yield Conflict(
@@ -167,10 +169,10 @@ def default_group(flow_id: str) -> str:
 
 
 def _written_by_both(one: Selection, other: Selection) -> str:
-    """Returns a destination topic that both may write, or an expression that both have; empty: none is found.
+    """Returns a destination topic that both may write, or an expression that both have; empty if none is found.
 
-    Two different expressions may match one topic all the same. That is found when the topic is there: the flow that
-    comes second halts (`other_flow`).
+    Two different expressions may match the same topic. This is only noticed once the topic exists: the flow that comes
+    second halts (`other_flow`).
     """
     for here, there in ((one, other), (other, one)):
         for name in here.names:
@@ -181,7 +183,7 @@ def _written_by_both(one: Selection, other: Selection) -> str:
 
 
 def _may_write(selection: Selection, topic: str) -> bool:
-    """Returns True if the flow copies some source topic into this one, provided that its source has that topic."""
+    """Returns True if there is a source topic that the flow would copy into this topic, if its source had it."""
     sources = [topic, topic.removeprefix(selection.prefix)]
     sources += [entry for entry, name in selection.renames if name == topic and is_topic_name(entry)]
     if any(selection.selects(source) and selection.destination_of(source) == topic for source in sources):
@@ -199,8 +201,9 @@ def _same_expression(one: Selection, other: Selection) -> str:
 
 
 def _carried_twice(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> Iterator[Conflict]:
-    """Yields two mapped flows into one topic that both carry the offsets of a group there: each source's place is a
-    place among its own records, and the later one is behind records of the other that the group has not read."""
+    """Yields two mapped flows into the same topic that both carry over the offsets of the same group. Each translates
+    the group's position among its own records; the later position lies behind records of the other flow that the group
+    has not read."""
     (name, flow), (second, its) = one, other
     if not (flow.sync_group_offsets_enabled and its.sync_group_offsets_enabled):
         return
@@ -217,8 +220,8 @@ def _carried_twice(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings
 
 
 def _carried_by_both(one: FlowSettings, other: FlowSettings) -> str:
-    """Returns a group, or an expression for groups, that both carry; empty: none is found. Two expressions that differ
-    may match one group all the same: only one that matches everything is known to."""
+    """Returns a group, or an expression for groups, whose offsets both carry over; empty if none is found. Two
+    different expressions may match the same group; this is only detected if one of them is `ALL_GROUPS`."""
     for here, there in ((one, other), (other, one)):
         for entry in here.groups:
             if is_topic_name(entry):
@@ -239,14 +242,14 @@ def _carries(flow: FlowSettings, group: str) -> bool:
 
 
 def _merged(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> Iterator[Conflict]:
-    """Yields two flows of which one's prefix (`replication.policy: prefix`) begins with the other's, if a topic of each
-    gets the same name by that: of aliases a and a.b, a.b.t stands for b.t of the one and for t of the other."""
+    """Yields two flows with `replication.policy: prefix` that give the same name to different topics, because one
+    prefix begins with the other. For example, with the aliases a and a.b, a.b.t is both b.t of a and t of a.b."""
     (short, shorter), (long, longer) = sorted((one, other), key=lambda each: len(each[1].selection.prefix))
     here, there = shorter.selection, longer.selection
     between = there.prefix.removeprefix(here.prefix)
     if not here.prefix or not between or between == there.prefix:
         return
-    # Two expressions are compared by one name that stands for all.
+    # Expressions are tested with one example name.
     names = [*there.names, *(["topic"] if len(there.names) < len(there.topics) else [])]
     names += [name.removeprefix(between) for name in here.names if name.startswith(between)]
     for name in names:
@@ -264,9 +267,9 @@ def _merged(one: tuple[str, FlowSettings], other: tuple[str, FlowSettings]) -> I
 
 
 def _goes_round(one: Selection, other: Selection) -> str:
-    """Returns a topic that the other flow, which goes the other way, copies back to where it came from; or an
-    expression that both have, without another name for what it matches. Empty: none is found; what the flows find when
-    the topics are there halts (`loop`)."""
+    """Returns a topic that one flow copies, and the other, in the opposite direction, copies back into the original; or
+    an expression that both have, if neither renames topics. Empty if none is found. Loops that only show once the
+    topics exist halt their partitions (`loop`)."""
     for here, there in ((one, other), (other, one)):
         for name in here.names:
             copy = here.destination_of(name)

@@ -1,7 +1,7 @@
-"""Reads a YAML file into plain data, with the line of every key, and with `${...}` replaced by the values looked up.
+"""Reads a YAML file into plain data, with the line of every key, and with each `${...}` replaced by its value.
 
-Works on the node tree that ruamel.yaml composes rather than on loaded objects: only the nodes know the line of each key
-and list item, and only they still have duplicate keys.
+It works on the node tree that ruamel.yaml composes, not on loaded objects: only the nodes have the line of each key and
+list item, and only they still have duplicate keys.
 """
 
 import re
@@ -23,7 +23,8 @@ from mirror.service.config.settings import Resolved
 FILE_MAX_BYTES = 2**20
 SECRET_MAX_BYTES = 2**16
 NODES_MAX = 20_000
-"""Most values in a file. Aliases count as often as they are used: a few lines can stand for billions of values."""
+"""Most values in a file. The value of an alias counts each time it is used: otherwise a few lines could stand for
+billions of values."""
 SHOWN_MAX = 60
 """Most characters of an offending value that a message repeats."""
 PATH_SHOWN_MAX = 300
@@ -35,11 +36,11 @@ _TEXT_TAGS = {_TAG + "str", _TAG + "timestamp"}  # a date is a fine topic name
 _PLAIN_TAGS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _SHOWABLE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^${}]+)\}")
-"""A reference as it should be, which is no secret itself."""
+"""A well-formed reference. It is not a secret itself, so messages may show it."""
 SECRETS = ("password", "secret", "oauthbearer.token", "otlp.headers")
-"""How the keys of secrets end."""
+"""Endings of the keys whose values are secrets."""
 _NOTHING = "nothing"
-"""How messages call a value that is not there."""
+"""The word for a missing value in messages."""
 _ANCHOR = "begins with &, so that YAML takes its first word for the name of an anchor, which nothing uses"
 _UNDEFINED = "is an undefined alias: YAML takes a value that begins with * for the name of another one"
 _LITERAL = "or write $${ for a literal ${"
@@ -47,7 +48,16 @@ _LITERAL = "or write $${ for a literal ${"
 
 @dataclass(slots=True)
 class Document:
-    """The content of a file. `broken` holds paths that have a finding already: nothing more is reported about them."""
+    """The content of a file.
+
+    Attributes:
+        file: the file's name.
+        data: the values.
+        lines: path -> line, counted from 1.
+        shown: path -> the value as messages show it.
+        broken: paths that have a finding already: nothing more is reported about them.
+        findings: the findings so far.
+    """
 
     file: str
     data: Any = None
@@ -57,7 +67,7 @@ class Document:
     findings: list[ConfigFinding] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """Returns the line of a key, or of the nearest thing around it that is in the file."""
+        """Returns the line of a key. If the key is not in the file: the line of the innermost section around it."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
@@ -73,29 +83,32 @@ class Document:
         )
 
     def break_off(self, path: Path, problem: str, remedy: str, line: int | None = None) -> None:
-        """Adds a finding, after which the value at `path` is not checked any more."""
+        """Adds a finding; the value at `path` is not checked any more."""
         self.add(path, problem, remedy, line)
         self.broken.add(path)
 
 
 class LookupFailed(Exception):
-    """A `${...}` that cannot be resolved: `args` are the problem and the remedy."""
+    """A `${...}` that cannot be resolved. `args`: the problem and the remedy."""
 
 
 def read_document(file: str, env: Mapping[str, str] | None) -> Document:
-    """Reads and parses a file. Raises ConfigError if it yields no data; lesser findings are in the result. ``env``: the
-    variables for `${env:NAME}`; None: it is another program's file, so no text is looked up, and none is repeated."""
+    """Reads and parses a file. Raises ConfigError if it yields no data; other findings are in the result.
+
+    ``env``: the variables for `${env:NAME}`. None: the file belongs to another program, so nothing is looked up, and
+    messages do not repeat its values.
+    """
     text = _decoded(file, read_raw(file))
     yaml = YAML(typ="safe", pure=True)
     reader = _Reader(Document(file), yaml, env)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", YAMLWarning)  # redefining an anchor is legal, and no news for stderr
+            warnings.simplefilter("ignore", YAMLWarning)  # redefining an anchor is legal
             root = yaml.compose(text)
         reader.document.data = None if root is None else reader.value(root, ())
         if reader.has_anchors and env is not None:
             for line, path in anchors.unused_anchors(text):
-                # Elsewhere, what follows an anchor is most likely meant to be the value.
+                # In other cases, the anchor is most likely intended.
                 if _is_secret(path) or reader.document.shown.get(path) == _NOTHING:
                     reader.document.break_off(path, _ANCHOR, "put the value in quotes, or remove the anchor", line)
     except RecursionError:  # also the result of an alias that contains itself
@@ -154,7 +167,7 @@ class _Reader:
         self._env = env
         self._nodes = 0
         self.has_anchors = False
-        """Whether a single value has one."""
+        """True if a scalar value has an anchor."""
 
     def value(self, node: Node, path: Path) -> Any:
         self._nodes += 1
@@ -199,7 +212,7 @@ class _Reader:
         return data
 
     def _merged(self, node: Node, path: Path, line: int) -> list[MappingNode]:
-        """Returns the mappings that a `<<` names: one, or a list of them."""
+        """Returns the mappings that a `<<` refers to: one, or several if its value is a list."""
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         if all(isinstance(each, MappingNode) for each in nodes):
             return list(nodes)
@@ -276,7 +289,7 @@ class _Reader:
         shown = elide(str(path), PATH_SHOWN_MAX)
         remedy = "name a readable text file, such as one below /run/credentials"
         try:
-            if not path.is_file():  # also keeps us from waiting for ever on a pipe
+            if not path.is_file():  # also excludes a pipe, on which we would wait for ever
                 raise LookupFailed(f"there is no file {shown}", remedy)
             with open(path, "rb") as stream:
                 raw = stream.read(SECRET_MAX_BYTES + 1)
@@ -291,7 +304,7 @@ class _Reader:
 
 
 def _is_secret(path: Path) -> bool:
-    """Returns True if the value there is a secret: messages repeat nothing of it."""
+    """Returns True if the value at this path is a secret: messages must not repeat it."""
     return bool(path) and str(path[-1]).endswith(SECRETS)
 
 
@@ -300,7 +313,8 @@ def _elide(text: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Returns True if the text has no lone surrogates, which YAML escapes and bytes in the environment can leave."""
+    """Returns True if the text has no lone surrogates. They can come from YAML escapes and from bytes in the
+    environment."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -12,7 +12,7 @@ KEY_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFinding:
-    """One thing that is wrong. `line` is None for a file that cannot be read at all."""
+    """One problem in a configuration file. `line` is None for a file that cannot be read at all."""
 
     file: str
     line: int | None
@@ -27,7 +27,7 @@ class ConfigFinding:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used, with everything that is wrong with it, in the order of the file."""
+    """A configuration that cannot be used. It has all findings, in the order of the file."""
 
     def __init__(self, findings: Iterable[ConfigFinding]) -> None:
         self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
@@ -42,7 +42,7 @@ def key_text(path: Path) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns text that is safe for a line of a terminal: control characters and the like are escaped."""
+    """Returns the text, safe to print as one line on a terminal: control characters and the like are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

@@ -47,7 +47,7 @@ GROUPS_EXCLUDED = ("console-consumer-.*", "connect-.*", "__.*")
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """Removes the default from the JSON Schema, which cannot say that the default is another key's value."""
+    """Removes the default from the JSON Schema, which cannot express that the default is another key's value."""
     del schema["default"]
 
 
@@ -56,8 +56,15 @@ _OPENS: Mapping[str, object] = {"identity": "stamped", "deep.path.enable": True}
 
 
 def _check_needs(value: str, needs: Mapping[str, object], data: Mapping[str, Any], *, why: str, instead: str) -> None:
-    """Raises an error if a setting is not as ``value`` needs it. ``needs``: key -> value; ``instead``: what else can be
-    set."""
+    """Raises PydanticCustomError if another setting does not have the value that ``value`` requires.
+
+    Args:
+        value: the value that is being checked.
+        needs: attribute of another setting -> its required value.
+        data: attribute -> value of the settings validated so far.
+        why: why they are required; a part of the problem.
+        instead: what to set instead; a part of the remedy.
+    """
     for key, needed in needs.items():
         if data.get(key.replace(".", "_"), needed) != needed:
             shown = str(needed).lower()
@@ -250,10 +257,11 @@ class FlowSettings(Settings):
     shows it. Empty: nowhere."""
 
     _ends: tuple[str, str, tuple[str, ...]] = PrivateAttr(default=("", "", ()))
-    """The aliases of source and destination, and all that there are; see ``introduce``."""
+    """The aliases of source and destination, and the aliases of all clusters; see ``introduce``."""
 
     def introduce(self, source: str, destination: str, aliases: tuple[str, ...]) -> None:
-        """Tells the aliases of the flow's clusters, and all that there are, for `replication.policy`."""
+        """Sets the aliases of the flow's source and destination, and those of all clusters, for
+        `replication.policy`."""
         self._ends = source, destination, aliases
 
     @property

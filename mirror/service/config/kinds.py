@@ -28,7 +28,7 @@ INT32_MAX = 2**31 - 1
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 
-# A value that is looked up when the file is loaded may stand anywhere; the JSON schema has to let it through.
+# A reference that is resolved when the file is loaded may stand anywhere; the JSON schema has to accept it.
 INDIRECT_SCHEMA = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
 
 _SIZE = re.compile(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB)?")
@@ -47,14 +47,14 @@ def format_size(size: int) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Returns the bytes of "4194304", "4096KiB" or "4 MiB"; None if it is no size."""
+    """Returns the number of bytes for "4194304", "4096KiB" or "4 MiB"; None if the text is not a size."""
     match = _SIZE.fullmatch(text)
     return None if match is None else int(match[1]) * UNITS[match[2] or "B"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A whole number within a range. `also` is one value outside of it with a meaning of its own (-1: default)."""
+    """A whole number within a range. `also`: a value outside the range with a special meaning (-1: default)."""
 
     minimum: int
     maximum: int = INT32_MAX
@@ -81,7 +81,7 @@ class Quantity:
         return f"{number}{self.unit}"
 
     def _number(self, value: object) -> int | None:
-        if isinstance(value, bool):  # an int to Python, never to an operator
+        if isinstance(value, bool):  # bool is an int in Python, but not to an operator
             return None
         if isinstance(value, int):
             return value
@@ -109,12 +109,12 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count(Quantity):
-    """A number of things."""
+    """A number without a unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milliseconds(Quantity):
-    """A duration, written as Kafka writes it: a whole number of milliseconds."""
+    """A duration: a whole number of milliseconds, as in Kafka's settings."""
 
     what = "a whole number of milliseconds"
     example = "digits alone, such as 30000 for half a minute"
@@ -159,7 +159,8 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words, or none if it may be `empty`."""
+    """One of a few words. `empty`: True if the empty string is accepted, too. `fold`: applied to the text first, such
+    as ``str.lower``."""
 
     words: tuple[str, ...]
     fold: Callable[[str], str] = str
@@ -179,7 +180,7 @@ class Choice:
 
 
 class Text:
-    """Text that is not empty, in one line."""
+    """One line of text that is not empty."""
 
     what, remedy = "text in one line", "put it in quotes"
 
@@ -196,8 +197,8 @@ class Text:
 
 
 class FileName(Text):
-    """The path of a PEM file that can be read; a relative one starts at the configuration's folder, the context of the
-    validation."""
+    """The path of a readable PEM file. A relative path is resolved against the configuration's folder, which is passed
+    as the context of the validation."""
 
     what, remedy = "the path of a file", "write an absolute path, or one from this file's folder"
 
@@ -220,12 +221,12 @@ class FileName(Text):
 
 
 class MetricsFile(Text):
-    """The path of a file of metrics, which need not be there; a relative one starts as that of a ``FileName``."""
+    """The path of a file of metrics, which need not exist. A relative path is resolved as in ``FileName``."""
 
     what, remedy = "the path of a file", FileName.remedy
 
     def found(self, value: object, info: core_schema.ValidationInfo) -> str:
-        """Returns the absolute path; raises PydanticCustomError for a name that node_exporter passes over."""
+        """Returns the absolute path; raises PydanticCustomError for a name that node_exporter would ignore."""
         if value == "":
             return ""
         path = Path(info.context or ".").absolute() / self.read(value)
@@ -245,7 +246,7 @@ class SecretText:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, str):
-            # The message of "must be" would show the value.
+            # A message with "must be" would repeat the value.
             raise refused("has to be text", "put it in quotes, or write ${file:PATH} or ${env:NAME}")
         return Secret(str(value), value.file if isinstance(value, Resolved) else "")
 
@@ -284,7 +285,7 @@ class HostPort(NamedTuple):
 
 
 def _is_host(host: str) -> bool:
-    """Returns False for what has only digits and dots, but not the four numbers of an IPv4 address."""
+    """Returns False for a text of only digits and dots that is not an IPv4 address."""
     if host.strip("0123456789."):
         return True
     try:
@@ -313,7 +314,8 @@ class Addresses:
 
     @classmethod
     def _address(cls, part: object, number: int, count: int) -> HostPort:
-        """``count``: of all addresses; 0: the value is one."""
+        """Parses one address. ``number``: its position in the list; ``count``: number of addresses in the list; 0: the
+        value is a single address."""
         which = f"address {number} of {count} is" if count else "is"
         if isinstance(part, HostPort):
             return part
@@ -345,7 +347,7 @@ class Addresses:
 
 
 class Listen(Addresses):
-    """`http.listen`: the one address that this program listens on; port 0 is any that is free."""
+    """`http.listen`: the address on which this program listens; port 0: any free port."""
 
     remedy = (
         'write "host:port", such as "127.0.0.1:9464", or "0.0.0.0:9464" for all interfaces; port 0 takes any that is '

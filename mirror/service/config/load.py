@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Settings)
 
 _MAPPING = ("must be a mapping of keys and values", f"write its keys below it, indented; {EXAMPLE}")
 _PAIR = re.compile(r"'[\w.]+ ?[:=].*'", re.DOTALL)
-"""A key and its value that YAML takes for one text."""
+"""A key and its value that YAML reads as one text."""
 _SECTIONS: dict[str, type[Settings]] = {"clusters": ClusterSettings, "flows": FlowSettings}
 _PLACES: dict[type[Settings], str] = {
     Config: "at the top of the file",
@@ -46,7 +46,7 @@ _BUILT_IN = {
 def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> Config:
     """Reads a configuration file; `env` has the variables for `${env:NAME}`.
 
-    Raises ConfigError with everything that is wrong, each as `FILE:LINE: key: what is wrong; remedy`.
+    Raises ConfigError with all findings, each as `FILE:LINE: key: what is wrong; remedy`.
     """
     document = read_document(os.fspath(path), env)
     config = _validate(Config, document, document.data)
@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str], env: Mapping[str, str] = os.environ) -> C
 
 
 def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of the file, for editors and for other tools."""
+    """Returns the JSON Schema of the configuration file, for editors and other tools."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(by_alias=True)}
 
 
@@ -78,7 +78,7 @@ def _validate(model: type[S], document: Document, data: object) -> S | Validatio
 
 
 def _explain(document: Document, error: ErrorDetails) -> None:
-    """Adds one of pydantic's errors to the document's findings, in our words."""
+    """Adds one of pydantic's errors to the document's findings, with our own problem and remedy."""
     path = _path(document, error["loc"])
     if document.is_broken(path) or error["type"] == CONFLICT:
         return
@@ -98,14 +98,15 @@ def _explain(document: Document, error: ErrorDetails) -> None:
 
 
 def _path(document: Document, loc: Path) -> Path:
-    """Returns the path in the file for pydantic's `loc`, which has the attribute's name if a default was refused."""
+    """Returns the path in the file for pydantic's `loc`. (`loc` has the attribute's name instead of the key if a
+    default was refused.)"""
     model = _model_of(loc[:-1])
     field = model.model_fields.get(str(loc[-1])) if model and loc and loc not in document.lines else None
     return loc if field is None else (*loc[:-1], str(field.alias))
 
 
 def _model_of(path: Path) -> type[Settings] | None:
-    """Returns the model whose keys are right below a path."""
+    """Returns the model that defines the keys directly below a path; None if there is none."""
     if not path:
         return Config
     return _SECTIONS.get(str(path[0])) if len(path) == 2 else None
@@ -136,7 +137,7 @@ def _unknown_key(path: Path) -> tuple[str, str]:
 
 
 def _meant(path: Path) -> str:
-    """Returns the key that an unknown one is probably meant to be; empty: none is like it."""
+    """Returns the key that an unknown key was probably meant to be; empty if no key is similar."""
     model = _model_of(path[:-1])
     known = [str(field.alias) for field in model.model_fields.values()] if model else []
     near = difflib.get_close_matches(str(path[-1]).replace("_", ".").lower(), known, n=1)
@@ -144,7 +145,8 @@ def _meant(path: Path) -> str:
 
 
 def _find_misplaced(document: Document) -> None:
-    """Adds what stands where an alias or a flow's name should, and is one of the keys that belong below it."""
+    """Adds findings for keys of a cluster or flow that stand one level too high, in place of an alias or a flow's
+    name."""
     for section, model in _SECTIONS.items():
         found = document.data.get(section) if isinstance(document.data, dict) else None
         keys = {str(field.alias) for field in model.model_fields.values()}
@@ -157,7 +159,7 @@ def _find_misplaced(document: Document) -> None:
 
 
 def _find_conflicts(document: Document) -> None:
-    """Adds the contradictions among the clusters and flows that are right by themselves."""
+    """Adds findings for contradictions among those clusters and flows that are valid by themselves."""
     clusters = _each(document, "clusters", ClusterSettings)
     flows = _each(document, "flows", FlowSettings)
     group_id = document.data.get("group.id") if isinstance(document.data, dict) else None

@@ -1,6 +1,6 @@
 """The whole configuration: clusters, flows between them, and the rules that hold across them.
 
-Python names are the YAML keys with underscores for dots, units kept: `fetch.max.bytes` is `fetch_max_bytes`.
+Python names are the YAML keys with underscores instead of dots: `fetch.max.bytes` is `fetch_max_bytes`.
 """
 
 import difflib
@@ -50,12 +50,13 @@ class ResolvedFlow:
 
 
 class FlowNotChosen(Exception):
-    """No such flow is enabled, or several are and none was named; the message says which there are."""
+    """No flow of this name is enabled, or several flows are enabled and none was named. The message lists them."""
 
 
 def shell_hint(name: str, flows: Iterable[str]) -> str:
-    """Returns what to add to "there is no flow of this name" if a shell has cut it off one of ``flows``; or an empty
-    string. Without quotes, ``west->east`` is the word ``west-``, and the output goes into a file ``east``."""
+    """Returns a hint for "there is no flow of this name" if a shell has probably cut off the name of one of ``flows``;
+    otherwise an empty string. Without quotes, a shell reads ``west->east`` as the word ``west-``, and writes the output
+    into the file ``east``."""
     meant = [flow for flow in flows if flow.startswith(f"{name}>")]
     if not meant:
         return ""
@@ -78,7 +79,7 @@ def _check_flows(flows: Mapping[str, FlowSettings]) -> Mapping[str, FlowSettings
 
 
 def _check_token(token: object) -> object:
-    """Refuses a token that no header can carry, and one that was meant to be there and is empty."""
+    """Refuses a token that cannot be sent in a header, and a reference to a token that turned out to be empty."""
     if isinstance(token, Resolved) and not token:
         raise refused("is empty", "the file or the variable has to hold the token; leave the key out to have none")
     if isinstance(token, str) and token and not _TOKEN.fullmatch(token):
@@ -155,10 +156,10 @@ class Config(Settings):
         return tuple(self.resolved(name) for name, flow in self.flows.items() if flow.enabled)
 
     def enabled_flow(self, name: str = "") -> ResolvedFlow:
-        """Returns one flow that is enabled. ``name``: which one; empty: the only one.
+        """Returns an enabled flow. ``name``: its name; empty: the only one.
 
         Raises:
-            FlowNotChosen: no such flow is enabled, or several are and none is named.
+            FlowNotChosen: no such flow is enabled, or several are enabled and ``name`` is empty.
         """
         enabled = self.enabled_flows()
         found = [flow for flow in enabled if name in ("", flow.name)]
@@ -188,8 +189,8 @@ class Config(Settings):
 def conflicts(
     clusters: Mapping[str, ClusterSettings | None], flows: Mapping[str, FlowSettings | None], *, group_id: str = ""
 ) -> Iterator[Conflict]:
-    """Yields contradictions among clusters and flows. None stands for settings that are wrong by themselves.
-    ``group_id``: the `group.id` at the top; empty: none."""
+    """Yields contradictions among clusters and flows. None in place of settings: they are invalid by themselves.
+    ``group_id``: the top-level `group.id`; empty: none."""
     for alias in clusters:
         if not _ALIAS.fullmatch(alias):
             yield Conflict(

@@ -1,7 +1,7 @@
-"""Reads the configuration again, for a supervisor that runs: in a process of its own, which ends with the answer.
+"""Reads the configuration again for a running supervisor, in a separate process that ends afterwards.
 
-The memory that reading takes (YAML, pydantic) would otherwise stay for as long as the service runs. Settings, and the
-secrets among them, go over pipes.
+Otherwise the memory that reading takes (YAML, pydantic) would stay in use for as long as the service runs. Settings,
+including secrets, go over pipes.
 """
 
 import json
@@ -13,8 +13,8 @@ from mirror.service.config.resolve import supervision
 
 
 def main() -> None:
-    """Reads the question from stdin: the file, ``--workers`` and ``--fail-fast``. Writes the answer to stdout: the
-    settings, or what is wrong with the file."""
+    """Reads the request from stdin: the file, ``--workers`` and ``--fail-fast``. Writes the answer to stdout: the
+    settings, or the findings in the file."""
     asked = json.load(sys.stdin)
     answer: dict[str, object]
     try:

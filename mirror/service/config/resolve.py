@@ -14,11 +14,11 @@ from mirror.service.worker_settings import GroupSettings, Handover, Supervision,
 SNAPSHOT_INTERVAL_MS = 1_000
 MOST_FETCH_BYTES = 32 << 20
 MOST_BUFFER_MEMORY = 96 << 20
-"""Up to these, sizes grow over a long link (``relay.fetch.sizes``), unless they are set in the configuration."""
+"""Limits up to which sizes grow over a long link (``relay.fetch.sizes``), unless they are set in the configuration."""
 
 
 def cluster_options(settings: ClusterSettings, *, reads_only: bool = False) -> ClusterOptions:
-    """Returns a cluster's settings as ``net`` takes them. ``reads_only``: see ``ConnectionOptions``."""
+    """Returns a cluster's settings in the form for ``net``. ``reads_only``: see ``ConnectionOptions``."""
     return ClusterOptions(
         bootstrap=tuple((address.host, address.port) for address in settings.bootstrap_servers),
         connection=ConnectionOptions(
@@ -36,11 +36,13 @@ def cluster_options(settings: ClusterSettings, *, reads_only: bool = False) -> C
 
 
 REBATCHED_BELOW = {"shallow": 0, "auto": 1 << 10, "deep": 64 << 10}
-"""``mode`` -> size below which batches become larger ones, in bytes; see ``bench.rebatching`` for the figures."""
+"""``mode`` -> size in bytes below which batches are merged into larger ones; see ``bench.rebatching`` for the
+figures."""
 
 
 def relay_settings(flow: ResolvedFlow, config: Config) -> RelaySettings:
-    """Returns a flow's settings as ``relay`` takes them: plain data but for functions (``service.worker_settings``)."""
+    """Returns a flow's settings in the form for ``relay``: plain data, except for functions
+    (``service.worker_settings``)."""
     settings = flow.settings
     return RelaySettings(
         flow=flow.id,
@@ -98,7 +100,7 @@ class _Most(TypedDict):
 
 
 def _most(settings: FlowSettings) -> _Most:
-    """Returns the sizes up to which a flow's sizes may grow: those that the configuration does not set."""
+    """Returns the limits up to which a flow's sizes may grow. A size that the configuration sets does not grow."""
     given = settings.model_fields_set
     may_grow = given.isdisjoint({"fetch_max_bytes", "buffer_memory"})
     return {
@@ -109,7 +111,7 @@ def _most(settings: FlowSettings) -> _Most:
 
 
 def flow_sides(flow: ResolvedFlow) -> FlowSides:
-    """Returns a flow as those take it who translate its offsets."""
+    """Returns a flow in the form for the translation of offsets."""
     return FlowSides(
         name=flow.name,
         id=flow.id,
@@ -122,7 +124,7 @@ def flow_sides(flow: ResolvedFlow) -> FlowSides:
 
 
 def group_settings(flow: ResolvedFlow, config: Config) -> GroupSettings:
-    """Returns the settings of the flow's group, for any worker (``Handover.of_worker``)."""
+    """Returns the settings of the flow's group, the same for every worker (``Handover.of_worker`` adds the rest)."""
     return GroupSettings(
         group_id=config.group_of(flow),
         protocol=config.group_protocol,
@@ -134,7 +136,8 @@ def group_settings(flow: ResolvedFlow, config: Config) -> GroupSettings:
 
 
 def sync_settings(flow: ResolvedFlow, own_group: str) -> SyncSettings:
-    """Returns what of a flow is kept in step beside its records. ``own_group``: by which its workers share it."""
+    """Returns the settings for keeping group offsets and ACLs in step. ``own_group``: the group of the flow's own
+    workers."""
     settings = flow.settings
     return SyncSettings(
         offsets=settings.sync_group_offsets_enabled,
@@ -148,7 +151,7 @@ def sync_settings(flow: ResolvedFlow, own_group: str) -> SyncSettings:
 
 
 def handover(flow: ResolvedFlow, config: Config) -> Handover:
-    """Returns a flow's settings, for any worker (``Handover.of_worker``)."""
+    """Returns a flow's settings, the same for every worker (``Handover.of_worker`` adds the rest)."""
     group = group_settings(flow, config)
     return Handover(
         number=0,
@@ -165,7 +168,7 @@ def handover(flow: ResolvedFlow, config: Config) -> Handover:
 
 
 def otlp_settings(config: Config) -> OtlpSettings | None:
-    """Returns where metrics are sent, and how; None: nowhere."""
+    """Returns the settings of the export to OpenTelemetry; None if there is none."""
     if not config.otel_exporter_otlp_endpoint:
         return None
     return OtlpSettings(
@@ -177,7 +180,8 @@ def otlp_settings(config: Config) -> OtlpSettings | None:
 
 
 def supervision(config: Config, *, workers: int | None = None, fail_fast: bool = False) -> Supervision:
-    """Returns the supervisor's settings. ``workers``: number of shared processes; None: as the configuration says."""
+    """Returns the supervisor's settings. ``workers``: number of shared processes; None: from the configuration.
+    ``fail_fast``: the option of `mirror run`."""
     return Supervision(
         flows=tuple(handover(flow, config) for flow in config.enabled_flows()),
         pool=workers or config.workers,

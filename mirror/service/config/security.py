@@ -1,4 +1,4 @@
-"""Settings of a cluster's protection: TLS and SASL, by the names that Kafka and librdkafka give them."""
+"""Security settings of a cluster: TLS and SASL, with the names of Kafka and librdkafka."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from mirror.service.config.settings import Settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 REQUIRED = Field(validate_default=True)
-"""Of a setting that others can make necessary: it is checked also where it is left out."""
+"""For a setting that others can make necessary: it is validated even if it is not in the file."""
 _BY_PASSWORD = (PLAIN, *SCRAM)
 _PROVIDER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _URL = re.compile(r"https?://\S+")
@@ -77,7 +77,7 @@ class SecuritySettings(Settings):
 
     @property
     def security(self) -> SecurityOptions:
-        """The settings as ``net`` takes them."""
+        """The settings in the form for ``net``."""
         return SecurityOptions(
             tls=self._tls() if self.security_protocol.endswith("SSL") else None,
             sasl=self._sasl() if self.security_protocol.startswith("SASL_") else None,
@@ -120,7 +120,7 @@ class SecuritySettings(Settings):
     @classmethod
     def _check_tls(cls, value: object, info: ValidationInfo) -> object:
         protocol = info.data.get("security_protocol", "SSL")
-        if not value or value == "https":  # as it is anyway
+        if not value or value == "https":  # the default
             return value
         if not protocol.endswith("SSL"):
             raise refused(
@@ -206,7 +206,7 @@ class SecuritySettings(Settings):
 
 
 def _check_extensions(extensions: dict[str, str]) -> None:
-    """Refuses what RFC 7628 does not allow: brokers, and librdkafka, would refuse the whole connection for it."""
+    """Refuses extensions that RFC 7628 does not allow: brokers and librdkafka would refuse the whole connection."""
     for name, value in extensions.items():
         if not (name.isascii() and name.isalpha()) or name == "auth":
             raise refused(
@@ -217,9 +217,10 @@ def _check_extensions(extensions: dict[str, str]) -> None:
 
 
 def _for_mechanism(value: object, info: ValidationInfo, mechanisms: Sequence[str], *, required: bool = False) -> object:
-    """Returns the value of a setting that is for these mechanisms only. ``required``: they cannot do without."""
+    """Returns the value of a setting that is only for these mechanisms. ``required``: True if they need it. Raises
+    PydanticCustomError if it is missing, or set for another mechanism."""
     mechanism = info.data.get("sasl_mechanism")
-    if mechanism is None:  # it is wrong itself
+    if mechanism is None:  # sasl.mechanism is invalid itself
         return value
     if value and mechanism not in mechanisms:
         whose = f"sasl.mechanism is {mechanism}" if mechanism else "nothing is authenticated"

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAt
 
 
 class Resolved(str):
-    """Text that `${env:NAME}` or `${file:PATH}` put into a setting: possibly a secret, so never shown.
+    """Text that came from `${env:NAME}` or `${file:PATH}`. It may be a secret, so it is never shown.
 
     Attributes:
         file: the file's absolute path, if the text is the whole content of one; otherwise empty.
@@ -27,7 +27,8 @@ class Resolved(str):
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, YAML keys with dots, unknown keys refused, looked-up values hidden in `repr`."""
+    """Base of all settings. They are frozen, have YAML keys with dots, refuse unknown keys, and `repr` does not show
+    values that came from `${...}`."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -52,7 +53,7 @@ class Settings(BaseModel):
         return settings
 
     def is_looked_up(self, name: str) -> bool:
-        """Returns True if the setting of this name came out of `${env:NAME}` or `${file:PATH}`, or a part of it."""
+        """Returns True if the setting of this name, or a part of it, came from `${env:NAME}` or `${file:PATH}`."""
         return name in self._looked_up
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:

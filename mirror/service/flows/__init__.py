@@ -1,1 +1,1 @@
-"""Several flows in one service: each flow in a worker, each at the supervisor, and what a reload changes."""
+"""The flows of a service: one flow in a worker, one flow at the supervisor, and reloads of the configuration."""

@@ -1,4 +1,4 @@
-"""What belongs to one attempt of a flow in a worker. The next attempt has its own."""
+"""The state of one attempt to run a flow in a worker. The next attempt gets a new one."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from mirror.service.telemetry.watching import Watching
 
 
 class Member(Protocol):
-    """A seat in the group (``service.group.member.Membership``)."""
+    """A membership of the group (``service.group.member.Membership``)."""
 
     committed: dict[Key, int]
     counters: dict[str, float]
@@ -24,7 +24,7 @@ class Member(Protocol):
 
     @property
     def ended(self) -> bool:
-        """True once nothing of it is left."""
+        """True once its thread has ended."""
 
     def start(self, topics: Any) -> None:
         """Joins the group."""
@@ -40,16 +40,17 @@ class Member(Protocol):
 
 
 class Attempt:
-    """One attempt. Only ``flows.run`` changes what is in it."""
+    """The state of one attempt. Only ``flows.run`` assigns its fields."""
 
     def __init__(self, snapshots: Snapshots) -> None:
-        """``snapshots``: new ones."""
+        """``snapshots``: a new object, for this attempt only."""
         self.ready_at: float | None = None
-        """When it had started: both clusters were reached, and there is something to copy."""
+        """When the attempt became ready (the event loop's time): both clusters were reached, and there is something to
+        copy."""
         self.bug: BaseException | None = None
-        """The first exception that nobody awaited."""
+        """The first exception of a task or callback that nothing awaits."""
         self.running: asyncio.Task[Any] | None = None
-        """The task to cancel if it is told to stop; None: there is something to drain, or nothing runs."""
+        """The task to cancel if the flow has to stop; None: it has to drain instead, or nothing is running."""
         self.relay: Relay | None = None
         self.source: Cluster | None = None
         self.member: Member | None = None
@@ -57,5 +58,5 @@ class Attempt:
         self.watching = Watching()
         self.snapshots = snapshots
         self.drained = True
-        """False if batches were left without an answer, and so many are ``pending``."""
+        """False if batches were left without an answer; ``pending`` is their number."""
         self.pending = 0

@@ -1,5 +1,5 @@
-"""What a new configuration changes of what runs: decided here, done by ``Supervisor.apply``, which
-``service.flows.reloading`` calls. Pure."""
+"""Decides what a new configuration changes in a running service. ``Supervisor.apply``, which
+``service.flows.reloading`` calls, carries it out. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,18 +12,18 @@ FIXED: Mapping[str, str] = {
     "progress_interval_ms": "progress.interval.ms",
     "pool": "workers",
 }
-"""Settings that are used from the start to the end of the service -> their keys."""
+"""Settings that cannot change while the service runs -> their keys in the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is to be done.
+    """The changes to carry out.
 
     Attributes:
-        told: the settings that hold from now on: the new ones, but for those that need a restart.
-        added, removed, restarted, limited, untouched: names of flows. ``limited``: only their limits
-            (``max.bytes.per.second`` and that of topics) change, for which nothing is restarted.
-        need_restart: keys that have changed and keep their former value until the service is restarted.
+        told: the settings from now on: the new ones, except those that need a restart of the service.
+        added, removed, restarted, limited, untouched: names of flows. ``limited``: only their limits change
+            (``max.bytes.per.second`` and ``topic.max.bytes.per.second``), without a restart of the flow.
+        need_restart: keys that have changed but keep their old value until the service is restarted.
     """
 
     told: Supervision
@@ -36,7 +36,7 @@ class Changes:
 
 
 def changes(old: Supervision, new: Supervision) -> Changes:
-    """Returns what the new settings change."""
+    """Compares the settings in effect with the new ones, and returns the changes."""
     fixed = {name: getattr(old, name) for name in FIXED}
     need_restart = tuple(sorted(key for name, key in FIXED.items() if getattr(new, name) != fixed[name]))
     running = {flow.flow: flow for flow in old.flows}
@@ -64,5 +64,6 @@ def _is_same(one: Handover, other: Handover) -> bool:
 
 
 def _as_running(new: Handover, old: Handover | None) -> Handover:
-    """Returns the flow's settings with the time between its reports as it was: that follows from a fixed setting."""
+    """Returns the flow's new settings with the old interval of its reports: it depends on a setting that cannot
+    change."""
     return new if old is None else replace(new, snapshot_interval_ms=old.snapshot_interval_ms)

@@ -1,17 +1,19 @@
-"""A worker's garbage collector: rare, because what a busy flow holds is no cycle, and once more after a flow's end."""
+"""Settings of a worker's garbage collector. It runs rarely, because the objects of a busy flow form no cycles, and once
+after the end of a flow."""
 
 import gc
 
 __all__ = ["CONTAINERS_MORE", "settle", "sweep"]
 
 CONTAINERS_MORE = 50_000
-"""The garbage collector runs when this many more containers live than at its last run. Thousands of batches wait at any
-time, none of them in a cycle; with Python's default (700) the collector would walk all of them again and again."""
+"""The garbage collector runs when there are this many more container objects than at its last run. Thousands of batches
+wait at any time, none of them in a cycle; with Python's default (700), the collector would traverse them again and
+again."""
 
 
 def settle() -> None:
-    """Has the collector pass over what is loaded by now, which stays for good. Only once in a process: later, much of
-    what lives is another flow's and does not stay."""
+    """Makes the collector ignore all present objects (gc.freeze): modules and the like, which stay for good. It does
+    this only once in a process: later, many objects belong to other flows, and do not stay."""
     if gc.get_freeze_count():
         return
     gc.collect()
@@ -20,10 +22,11 @@ def settle() -> None:
 
 
 def sweep() -> None:
-    """Frees what is left of a relay that has ended, with all its buffers. Called once nobody holds it any more.
+    """Frees the objects of a relay that has ended, with all its buffers. To be called once nothing refers to it any
+    more.
 
-    It is a cycle, and old. The collector, as it is set here, would come to it after millions of containers; and to the
-    process's first relay never, as that is among what it passes over.
+    The relay is part of a cycle and old. With the settings of this module, the collector would free it only after
+    millions of further objects; and the process's first relay never, because it is among the ignored objects.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""What a service does while it stops: for the log, and for ``mirror stop``."""
+"""Counts what is still copied while a service stops: for the log, and for ``mirror stop``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What came of a stop.
+    """The result of a stop.
 
     Attributes:
-        drained: all that was sent is acknowledged.
-        pending: batches that were sent and are not acknowledged.
-        records: records that were written at the destination since the workers' last reports before the stop.
-        batches: the batches that they are in.
-        bytes: the size of these.
-        partitions: number of partitions that are copied here.
-        committed: in how many of them the group's offset at the source was the position before the group was left. What
-            was not, is committed while it is left, of which nothing is told.
-        halted: how many of them are halted.
+        drained: True if everything that was sent is acknowledged.
+        pending: number of batches that were sent and are not acknowledged.
+        records: number of records that were written at the destination since the workers' last reports before the stop.
+        batches: number of batches of these records.
+        bytes: size of these batches.
+        partitions: number of partitions that workers here have.
+        committed: number of these partitions whose committed offset at the source equalled the position before the
+            workers left the group. For others, the offset is committed while they leave, which is not reported.
+        halted: number of these partitions that are halted.
     """
 
     drained: bool
@@ -41,7 +41,7 @@ class Drained:
     halted: int
 
     def log(self, log: FilteringBoundLogger) -> None:
-        """Logs it: the service's last line."""
+        """Logs the result: the last line of the service."""
         log.info(
             logs.STOPPED,
             drained=self.drained,
@@ -56,13 +56,14 @@ class Drained:
 
 
 class Draining:
-    """One stop: from the workers' last reports before they were told of it to their last ones of all."""
+    """Measures one stop: from the workers' last reports before it to their very last ones."""
 
     def __init__(self, flows: Collection[RunningFlow]) -> None:
         self._before = _replicated(flows)
 
     def over(self, flows: Collection[RunningFlow], *, drained: bool) -> Drained:
-        """Returns what came of it. ``flows``: after every worker has ended. ``drained``: each has ended as told."""
+        """Returns the result; to be called after every worker has ended. ``drained``: True if each worker has ended as
+        requested."""
         written = _replicated(flows)
         rows = [row for flow in flows for _, row in flow.fleet.rows]
         return Drained(

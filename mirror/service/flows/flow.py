@@ -1,4 +1,4 @@
-"""One flow at the supervisor: what its workers report, when they join its group, and whether it has started.
+"""One flow at the supervisor: handles its workers' reports, and decides when they join its group.
 
 Workers of a flow join its group together, once each is ready or has failed, so that partitions are assigned only once.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from mirror.service.child import Child
 
 ONCE = frozenset({"topic_unknown", "topic_gone"})
-"""Events that every worker finds out by itself, and that are logged once."""
+"""Events that every worker detects by itself, and that are logged only once."""
 MOST_TOLD = 1_000
-"""Most of them that are remembered."""
+"""Most such lines that are remembered."""
 
 
 class _Line:
-    """A worker, for messages about one flow."""
+    """The connection to a worker, for messages about one flow."""
 
     def __init__(self, child: Child, flow: str) -> None:
         self._child = child
@@ -55,19 +55,19 @@ class RunningFlow:
         self.reports = Reports(self.fleet, self.log)
         self.typed_as(commands)
         self.children: dict[int, Child] = {}
-        """Its workers, by number: those that it shares, or its own."""
+        """Number -> worker, for the flow's workers: shared ones, or its own."""
         self.started = False
         """True once its workers were told to join the group: both clusters were reached, with something to copy."""
         self.refused: Message | None = None
-        """The failure that no wait heals, if that is what keeps it from starting."""
+        """The failure that keeps the flow from starting, if waiting does not help."""
         self.impatient: Message | None = None
-        """The first thing that kept it from starting, with ``fail_fast``."""
+        """With ``fail_fast``: the first failure that kept the flow from starting."""
         self.drained = True
         self.pending = 0
         self.leaving = False
-        """True once it is to stop for good here."""
+        """True once the flow is being stopped for good."""
         self.left = asyncio.Event()
-        """Set once no worker runs it any more, if it is leaving."""
+        """Set once no worker runs the flow any more, if it is ``leaving``."""
         self._lines: dict[int, _Line] = {}
         self.resumption = Resumption(self.fleet, self._lines)
         self.traces = Traces(self._lines)
@@ -75,18 +75,18 @@ class RunningFlow:
         self._begun_with: Message | None = None
         """The last READY message from before the workers were told to join the group."""
         self._died: set[int] = set()
-        """Numbers of workers in which it has failed at least once: the others do not wait for them."""
+        """Numbers of workers in which the flow has failed at least once: the others do not wait for them."""
         self._waits: dict[str, float] = {}
         """Reason why workers wait -> since when (monotonic). Each is logged once, until no worker waits any more."""
         self._told: dict[str, None] = {}
-        """Lines that were logged once and for all, the last ones: the oldest first."""
+        """The last lines of the events in ``ONCE`` that were logged; the oldest first."""
         self._digest: Digest | None = None
         self._orphans: list[str] = []
-        """Members whose process died while no worker could have them leave the group."""
+        """Group members whose process died while no worker was ready to expel them."""
 
     @property
     def group(self) -> str:
-        """Name of its consumer group."""
+        """Name of the flow's consumer group."""
         return self.told.group.group_id
 
     @property
@@ -95,7 +95,7 @@ class RunningFlow:
         return self.reports.commands
 
     def typed_as(self, commands: Commands) -> None:
-        """Says how the mirror's commands about this flow are typed here."""
+        """Sets how the mirror's commands about this flow are typed here."""
         self.reports.commands = commands.towards(self.told.destination, self.told.selection)
 
     def digest(self) -> None:
@@ -103,14 +103,14 @@ class RunningFlow:
         self._digest = Digest(self.log)
 
     def close(self) -> None:
-        """Logs what is held back. Call it last."""
+        """Logs the lines that are held back. To be called last."""
         if self._digest is not None:
             self._digest.close()
 
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def put(self, child: Child, seat: int) -> None:
-        """Has a worker run it. ``seat``: the worker's number among the flow's own, from 1 on."""
+        """Makes a worker run the flow. ``seat``: the worker's number among the flow's workers, from 1."""
         self.children[child.number] = child
         self._lines[child.number] = _Line(child, self.name)
         child.add(self.told.of_worker(child.number, seat))
@@ -118,13 +118,13 @@ class RunningFlow:
             self.begun(child)
 
     def limit(self, told: Handover) -> None:
-        """Has every worker copy on within the limits of these settings."""
+        """Makes every worker go on with the limits in these settings."""
         self.told = told
         for child in self.children.values():
             child.limit(told)
 
     def leave(self) -> None:
-        """Has every worker stop it: drained, committed, out of the group. ``left`` says when that is done."""
+        """Makes every worker stop the flow: drain, commit, leave the group. ``left`` is set when that is done."""
         self.leaving = True
         for child in list(self.children.values()):
             if not child.remove(self.name):
@@ -139,11 +139,11 @@ class RunningFlow:
             self.left.set()
 
     def begun(self, child: Child) -> None:
-        """Notes that a process of the worker runs it."""
+        """Notes that a new process of the worker runs the flow."""
         self.fleet.started(child.number, child.pid)
 
     def ended(self, child: Child) -> None:
-        """Notes that the worker's process is gone."""
+        """Notes that the worker's process has ended."""
         if child.number not in self.children or child.number not in self.fleet.workers:
             return
         member = self.fleet.workers[child.number].member
@@ -159,8 +159,8 @@ class RunningFlow:
         self._begin_together()
 
     def _expel(self, member: str) -> None:
-        """Has another worker expel a dead member from the group, so that its partitions need not wait for its session
-        to end."""
+        """Makes another worker expel a dead member from the group, so that its partitions do not wait for the end of
+        its session."""
         if not member or self.told.group.instance_id:
             return
         for number in self._ready:
@@ -171,7 +171,7 @@ class RunningFlow:
     # -- what workers say --------------------------------------------------------------------------------------------
 
     def hear(self, child: Child, message: Message) -> None:
-        """Takes a worker's message about this flow."""
+        """Handles a worker's message about this flow."""
         worker = self.fleet.heard_of(child.number)
         match message["kind"]:
             case say.LOG:
@@ -209,7 +209,8 @@ class RunningFlow:
             self.resumption.answered(message)
 
     def _join(self, child: Child, message: Message) -> None:
-        """Has workers join the group: the first time all at once, later each as soon as it is ready."""
+        """Makes workers join the group: the first time all together, later each as soon as it is ready. ``message``:
+        the worker's READY."""
         if self.started:
             self._lines[child.number].send(say.JOIN)
             return
@@ -217,7 +218,7 @@ class RunningFlow:
         self._begin_together()
 
     def _begin_together(self) -> None:
-        """Has the ready workers join once every other one has failed at least once: those join later."""
+        """Makes the ready workers join, once every other worker has failed at least once. Those join later."""
         message, workers = self._begun_with, self.fleet.workers.values()
         if self.started or message is None or not any(worker.ready for worker in workers):
             return
@@ -235,7 +236,8 @@ class RunningFlow:
 
     @property
     def _ready(self) -> list[int]:
-        """The workers that are ready. One whose process is dead when it gets the flow is not known of yet."""
+        """Numbers of the workers that are ready. (A worker whose process was dead when it got the flow is not in the
+        fleet yet.)"""
         workers = self.fleet.workers
         return [number for number in self.children if number in workers and workers[number].ready]
 
@@ -258,7 +260,7 @@ class RunningFlow:
             self.log.info("waiting_over", duration_s=round(waited_s, 3))
 
     def _write(self, child: Child, message: Message) -> None:
-        """Writes a worker's line to our log."""
+        """Writes a worker's line to the supervisor's log."""
         event, fields = message["event"], message["fields"]
         if event in ONCE:
             told = f"{event} {fields}"
@@ -271,15 +273,17 @@ class RunningFlow:
         write(event, worker=child.number, **self.commands.line(fields))
 
     def _worker_failed(self, child: Child, message: Message) -> None:
-        """Handles a failure in a worker. If no wait heals that (or with ``fail_fast``), and none has begun to copy, it
-        may end the run (``Supervisor``). Otherwise the worker tries the flow again, or is restarted."""
+        """Handles a failure of the flow in a worker. If waiting does not help (or with ``fail_fast``), and no worker
+        has begun to copy, the supervisor may end the run. Otherwise the worker tries the flow again, or is
+        restarted."""
         if not self.started and message.get("final"):
             self.refused = message
         if not self.started and self._fail_fast:
             self.impatient = self.impatient or message
         again = "again_s" in message
         if again:
-            # The process goes on, with other flows; of this one, it begins anew. What it counts of itself goes on.
+            # The process goes on with its other flows, and starts this one again. Only the flow's counters start at 0
+            # again, not those of the process.
             view = self.fleet.workers[child.number]
             view.counters = {name: n for name, n in view.counters.items() if not name.startswith(OF_PROCESS)}
             self.fleet.ended(child.number)
@@ -296,7 +300,7 @@ class RunningFlow:
 
 
 def protection(flows: Iterable[RunningFlow]) -> dict[str, SecurityOptions]:
-    """Returns how the connections to each cluster are protected."""
+    """Returns cluster -> the security settings of its connections."""
     found: dict[str, SecurityOptions] = {}
     for flow in flows:
         here, _, there = flow.name.partition("->")

@@ -1,4 +1,4 @@
-"""What a flow in a worker does for the supervisor while it runs. Each message is about this flow."""
+"""Carries out the supervisor's requests about one flow in a worker."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ STARTING = "the worker is still starting; try again"
 
 
 def obey(run: "FlowRun", message: Message) -> None:
-    """Obeys one of the supervisor's messages about this flow."""
+    """Carries out one of the supervisor's messages about this flow."""
     match message["kind"]:
         case say.JOIN:
             run.may_join.set()
@@ -36,20 +36,22 @@ def obey(run: "FlowRun", message: Message) -> None:
 
 
 def _limit(run: "FlowRun", flow: int, topics: Mapping[str, int]) -> None:
-    """Copies on within other limits; the next attempt has them as well."""
+    """Changes the limits of the flow, for this attempt and later ones. ``flow``: bytes per second; ``topics``: the same
+    for topics."""
     run.handover = run.handover.limited(flow, topics)
     if run.now.relay is not None:
         run.now.relay.limit(flow, run.handover.relay.topic_rate)
 
 
 def _trace(run: "FlowRun", key: Key, for_s: float) -> None:
-    """Follows a partition, here or when it comes here; over all attempts."""
+    """Traces a partition for ``for_s`` seconds, also if it is assigned to this worker only later, and across
+    attempts."""
     partition = run.now.relay.partitions.get(key) if run.now.relay is not None else None
     run.tracer.follow(key, for_s, partition)
 
 
 async def _resume(run: "FlowRun", message: Message) -> None:
-    """Resumes halted partitions at an operator's request, and replies with the outcomes, as far as known soon."""
+    """Resumes halted partitions at an operator's request, and replies with the outcomes that are known soon."""
     keys = _keys(message)
     why_not = dict.fromkeys(keys, STARTING)
     if run.now.relay is not None and run.now.member is not None:
@@ -61,7 +63,7 @@ async def _resume(run: "FlowRun", message: Message) -> None:
 
 
 async def _pause(run: "FlowRun", message: Message) -> None:
-    """Pauses partitions at an operator's request, and replies with the outcomes, as far as known soon."""
+    """Pauses partitions at an operator's request, and replies with the outcomes that are known soon."""
     keys = _keys(message)
     why_not = dict.fromkeys(keys, STARTING)
     if run.now.relay is not None and run.now.member is not None:
@@ -74,7 +76,7 @@ def _reply(run: "FlowRun", message: Message, why_not: Mapping[Key, str]) -> None
 
 
 async def _expel(run: "FlowRun", member: str) -> None:
-    """Has a dead worker of this machine leave the group, which then need not wait for its session to end."""
+    """Removes a dead worker of this machine from the group, which then does not wait for the end of its session."""
     group = run.handover.group
     if run.now.source is None or group.protocol != "classic":
         return

@@ -1,7 +1,7 @@
 """The numbers of ``/api/v1/status``: of each flow, and of all flows together. Pure.
 
-The object has the same keys whatever the number of flows. ``flow``, ``flow_id`` and ``group`` are null if there are
-several; ``flows`` has those of each.
+The object has the same keys for any number of flows. With several flows, ``flow``, ``flow_id`` and ``group`` are null;
+``flows`` has them for each flow.
 """
 
 import time
@@ -18,24 +18,24 @@ from mirror.service.telemetry.readiness import remarks, unready
 Status = dict[str, Any]
 """The object that ``status`` returns."""
 LATE_S = 60.0
-"""A worker whose event loop was not heard of for this long is stuck or stopped."""
+"""A worker that has not reported for this long is stuck or stopped."""
 _SUMS = (
     "replicated_records", "replicated_batches", "replicated_bytes", "filled_offsets", "built_batches",
     "partitions_of_flow",
 )  # fmt: skip
 _LISTS = ("partitions", "left_halted", "skipped")
-"""Parts of a flow's status that are shown for all flows together, with the flow in each row."""
+"""Lists in a flow's status that are combined for all flows, with the flow's name in each row."""
 
 
 class Shown(Protocol):
-    """A flow, as far as it is shown (``service.flows.flow.RunningFlow``)."""
+    """The parts of a flow that are needed here (``service.flows.flow.RunningFlow``)."""
 
     fleet: Fleet
     started: bool
 
     @property
     def group(self) -> str:
-        """Name of its consumer group."""
+        """Name of the flow's consumer group."""
 
     @property
     def commands(self) -> Commands:
@@ -43,7 +43,8 @@ class Shown(Protocol):
 
 
 def not_ready(flows: Iterable[Shown], *, several: bool) -> list[str]:
-    """Returns the reasons why these flows are not ready; empty if they are. ``several``: each names its flow."""
+    """Returns the reasons why these flows are not ready; empty if they are. ``several``: True if each reason has to
+    name its flow."""
     return [
         _of_flow(flow, flow.commands.rendered(reason), several=several)
         for flow in flows
@@ -52,7 +53,8 @@ def not_ready(flows: Iterable[Shown], *, several: bool) -> list[str]:
 
 
 def to_look_at(flows: Iterable[Shown], *, several: bool) -> list[str]:
-    """Returns what needs a look but does not stop the work of these flows. ``several``: each names its flow."""
+    """Returns remarks: things that need attention but do not stop these flows. ``several``: True if each remark has to
+    name its flow."""
     return [_of_flow(flow, remark, several=several) for flow in flows for remark in remarks(flow.fleet)]
 
 
@@ -71,9 +73,9 @@ def status(
     """Returns the whole status, for JSON. Times are seconds since 1970 or durations in seconds, sizes are bytes.
 
     Args:
-        flows: those that are shown.
-        processes: the worker processes, by number.
-        version: the program's.
+        flows: the flows in the status.
+        processes: number -> worker process.
+        version: version of the program.
         address: host:port of the HTTP server.
         pid: the supervisor's process id.
     """
@@ -109,7 +111,8 @@ def status(
 
 
 def headline(flows: Sequence[Shown]) -> str:
-    """Returns one line on these flows: the first reason why they are not ready, partitions by state, and their lag."""
+    """Returns one line about these flows: the first reason why they are not ready, partitions by state, and their
+    lag."""
     fleets = [flow.fleet for flow in flows]
     states = _sum(fleet.states for fleet in fleets)
     reasons = not_ready(flows, several=len(flows) > 1)
@@ -205,7 +208,8 @@ def _runs(process: WorkerView, flows: Sequence[Shown]) -> bool:
 
 
 def _worker(process: WorkerView, flows: Sequence[Shown], now: float) -> Status:
-    """Returns a process with the flows that it runs. It is in the group if each flow is in its own."""
+    """Returns the status of a process with the flows that it runs. It counts as a group member if it is one in the
+    group of each flow."""
     views = [
         (flow.fleet.flow, flow.fleet.workers[process.number])
         for flow in flows
@@ -247,13 +251,13 @@ def _sum_known(values: Sequence[int | None]) -> int | None:
 
 
 def _lag(lags: Sequence[int | None]) -> int | None:
-    """Returns the sum of the known lags. None instead of 0 unless all are known."""
+    """Returns the sum of the known lags. It is 0 only if all are known; otherwise None."""
     known = sum(lag or 0 for lag in lags)
     return known if known or None not in lags else None
 
 
 def _clusters(flows: Sequence[Status]) -> list[Status]:
-    """Returns each cluster once; it is up if it answers the workers of every flow."""
+    """Returns the status of each cluster, once. A cluster is up if it answers the workers of every flow."""
     up: dict[str, bool] = {}
     for flow in flows:
         for each in flow["clusters"]:
@@ -262,5 +266,6 @@ def _clusters(flows: Sequence[Status]) -> list[Status]:
 
 
 def late_workers(processes: Mapping[int, WorkerView], now: float) -> list[int]:
-    """Returns the workers that run but were not heard of for ``LATE_S``: stuck or stopped, whatever brokers do."""
+    """Returns the numbers of workers that run but have not reported for ``LATE_S``. They are stuck or stopped; brokers
+    have no influence on this. ``now``: in seconds since 1970."""
     return [worker.number for worker in processes.values() if worker.up and now - worker.heard_at > LATE_S]

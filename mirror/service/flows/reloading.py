@@ -1,7 +1,7 @@
-"""Reloads the configuration of a running service: reads it, says what changes, and has that done.
+"""Reloads the configuration of a running service: reads it, decides what changes, and makes the supervisor do it.
 
-The new configuration is checked as a whole first. If anything is wrong with it, nothing changes. Flows that it does not
-change are not touched: their workers are told nothing, so their partitions stay where they are.
+The new configuration is checked as a whole first. If anything is wrong with it, nothing changes. Flows whose settings
+are unchanged are not touched: their workers get no message, so their partitions stay where they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 READ_S = 60.0
 """Longest time that reading the file may take."""
 ENDS_S = 1.0
-"""Longest time to wait for the end of the process that reads it, once that is killed."""
+"""Longest wait for the end of the process that reads the file, once it was killed."""
 UNCHANGED = "nothing was changed: all flows go on under the former configuration"
 
 
@@ -34,7 +34,7 @@ class NotRead(Exception):
 
 
 class Service(Protocol):
-    """The supervisor, as far as this module needs it."""
+    """The parts of the supervisor that are needed here."""
 
     settings: Supervision
     commands: Commands
@@ -48,43 +48,44 @@ class Service(Protocol):
 
 
 class Told(Protocol):
-    """Who is told of reloads (``service.notify``)."""
+    """The recipient of notices about reloads (``service.notify``)."""
 
     def reloading(self) -> None:
         """Called before each reload."""
 
     def reloaded(self) -> None:
-        """Called after each, whether or not it succeeded, unless the service ends meanwhile."""
+        """Called after each reload, whether or not it succeeded, unless the service ends meanwhile."""
 
 
 class Reloading:
-    """The reloads of one service: one at a time, and those asked for meanwhile as one more."""
+    """Makes the reloads of one service, one at a time. Requests during a reload are combined into one further
+    reload."""
 
     def __init__(self, service: Service, manager: Told | None = None) -> None:
-        """``manager``: the service manager, if it wants to be told of reloads."""
+        """``manager``: the service manager, if there is one that wants notices about reloads."""
         self._service = service
         self._manager = manager
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Changes]] = []
-        """Those who wait for the end of the next reload."""
+        """The futures of callers that wait for the end of the next reload."""
         self.reads = False
         """True while another process reads the configuration."""
         self.successful = True
-        """True if the last one succeeded; at the start, the configuration was read."""
+        """True if the last reload succeeded; True before the first one."""
         self.succeeded_at = time.time()
         """When the configuration was last read and used, in seconds since 1970."""
 
     @property
     def granularity(self) -> str:
-        """``metrics.granularity``, as the configuration in effect has it."""
+        """``metrics.granularity`` in the configuration in effect."""
         return self._service.settings.metrics_granularity
 
     def ask(self) -> None:
-        """Asks for a reload, soon."""
+        """Requests a reload, and does not wait for it."""
         self._asked.set()
 
     async def reload(self) -> Changes:
-        """Asks for a reload and waits until it is done. Returns what it has changed.
+        """Requests a reload, and waits until it is done. Returns what has changed.
 
         Raises:
             NotRead: the configuration cannot be used, and nothing was changed.
@@ -95,7 +96,7 @@ class Reloading:
         return await waiting
 
     async def keep(self) -> None:
-        """Reloads whenever that is asked for, until cancelled."""
+        """Reloads whenever a reload was requested, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -106,7 +107,7 @@ class Reloading:
             if self._manager is not None:
                 self._manager.reloaded()
             for each in waiting:
-                if each.done():  # nobody waits any more
+                if each.done():  # its caller does not wait any more
                     continue
                 if isinstance(done, NotRead):
                     each.set_exception(done)
@@ -146,10 +147,11 @@ class Reloading:
 
 
 async def read(config: str, running: Supervision) -> Supervision:
-    """Returns the settings that the file has now, with the options that the service was started with.
+    """Returns the settings in the file now, combined with the options with which the service was started. ``running``:
+    the settings in effect.
 
     Raises:
-        NotRead: something is wrong with it.
+        NotRead: the configuration cannot be used.
     """
     if not config:
         raise NotRead("this mirror was started without a configuration file")
@@ -162,28 +164,29 @@ async def read(config: str, running: Supervision) -> Supervision:
 
 
 async def _begun(command: list[str]) -> Process:
-    """Begins the process. Cancelled meanwhile, asyncio itself would wait for the end of pipes that others may hold."""
+    """Starts a process, in a way that can be cancelled: asyncio itself would then wait for the end of pipes that other
+    processes may hold open."""
     beginning = asyncio.ensure_future(asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE))
     try:
         return await asyncio.shield(beginning)
     except asyncio.CancelledError:
-        with suppress(OSError):  # it could not be begun
+        with suppress(OSError):  # it could not be started
             await _ended(await beginning)
         raise
 
 
 async def _ended(process: Process) -> None:
-    """Ends the process, and does not wait long for that: one that waits for a disk cannot be killed."""
+    """Kills the process. It does not wait long for its end: a process that waits for a disk cannot be killed."""
     with suppress(ProcessLookupError):
         process.kill()
     with suppress(TimeoutError):
         await asyncio.wait_for(process.communicate(), ENDS_S)
-    process._transport.close()  # type: ignore[attr-defined] # no public method lets go of pipes that others hold
+    process._transport.close()  # type: ignore[attr-defined] # no public method closes pipes that others hold open
 
 
 async def _ask(asked: str) -> str:
-    """Has another process read the file, and returns its answer. The process ends with the wait for it: the service has
-    to stop when it is told to, also while a file system hangs."""
+    """Reads the file in another process, and returns its answer. ``asked``: the request, as JSON. If this is cancelled,
+    the process is killed: the service must be able to stop while a file system hangs."""
     command = program("mirror.service.config.reread", name="mirror-reload")
     try:
         process = await _begun(command)

@@ -1,10 +1,10 @@
 """One flow in a worker process: it copies the partitions that the group assigns to it, and reports to the supervisor.
 
-A process may have several flows. They share its event loop and nothing else: each has its own connections, its own seat
-in its group and its own ``buffer.memory``. So a flow that waits, fails or ends holds up no other one.
+A process may have several flows. They share its event loop and nothing else: each has its own connections, its own
+group membership and its own ``buffer.memory``. So a flow that waits, fails or ends does not affect the others.
 
-If something keeps the flow from starting that may heal (a cluster that cannot be reached, a pattern that matches
-nothing yet, a missing right), it reports that and tries again.
+If the flow cannot start for a reason that may pass (a cluster that cannot be reached, a pattern that matches nothing
+yet, a missing right), it reports this and tries again.
 
 Shutdown has this order, in ``FlowRun._copy``: ``Relay.drain`` stops fetching, waits for what was fetched
 (``drain.timeout.ms``) and writes to the internal topic; then commit, the last report, leave the group. Then the relay
@@ -43,13 +43,14 @@ JOIN_SESSIONS = 3
 JOIN_MARGIN_S = 60.0
 WATCH_S = 0.5
 MOST_WATCH_S = 4 * WATCH_S
-"""Most seconds that one look adds to the time without a seat: after a longer gap, the process itself was stopped."""
+"""Most seconds that one look adds to the time without an assignment: in a longer gap, the process itself was
+stopped."""
 
 FINAL = (SameCluster, Unsupported)
-"""Errors that no wait heals: the configuration, or the brokers' version, has to change."""
+"""Errors for which waiting does not help: the configuration, or the brokers' version, has to change."""
 
 CURRENT: ContextVar["FlowRun | None"] = ContextVar("flow", default=None)
-"""The flow whose code runs. Callbacks of the event loop inherit it from the code that asked for them."""
+"""The flow whose code is running. Callbacks of the event loop inherit it from the code that scheduled them."""
 
 
 class NotJoined(Exception):
@@ -60,7 +61,7 @@ Join = Callable[[Relay, Handover, ChannelLog], Member]
 
 
 def join_group(relay: Relay, handover: Handover, log: ChannelLog) -> Member:
-    """Returns the worker's seat in the group, not joined yet."""
+    """Returns the worker's membership of the group, which has not joined yet."""
     assert relay.assignment is not None
     return Membership(
         relay.assignment,
@@ -81,9 +82,9 @@ class FlowFailure:
     Attributes:
         reason: a stable name.
         detail: what happened.
-        final: True if no wait heals it.
-        exception: the trace of a bug; else empty.
-        stuck: True if its seat in the group could not be given up, so that only the end of the process frees it.
+        final: True if waiting does not help.
+        exception: the traceback, if it is a bug; otherwise empty.
+        stuck: True if the member could not leave the group, so that only the end of the process removes it.
     """
 
     reason: str
@@ -106,8 +107,8 @@ class FlowRun:
         stints: Iterator[int],
         is_alone: Callable[[], bool],
     ) -> None:
-        """``stints``: numbers that no flow of this process has used. ``is_alone``: tells whether this is the only flow
-        of the process."""
+        """``stints``: yields numbers that are unique in this process. ``is_alone``: returns True if this is the only
+        flow of the process."""
         self.handover = handover
         self.channel = FlowChannel(channel, handover.flow)
         self.log = ChannelLog(self.channel)
@@ -121,11 +122,11 @@ class FlowRun:
         self._dialled: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.now = self._anew()
-        """The present attempt, or the next one while it pauses."""
+        """The current attempt; during a pause, the next one."""
 
     @property
     def ready_at(self) -> float | None:
-        """When the present attempt had started (the event loop's time); None: it has not."""
+        """When the current attempt became ready (the event loop's time); None: it has not."""
         return self.now.ready_at
 
     def _anew(self) -> Attempt:
@@ -134,7 +135,7 @@ class FlowRun:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def attempt(self) -> FlowFailure | None:
-        """Runs the flow. Returns None once it has stopped as told, or why it cannot go on."""
+        """Runs the flow. Returns None once it has stopped as requested, or the reason why it cannot go on."""
         CURRENT.set(self)
         self.now.running = asyncio.current_task()
         self.spawn(breathe(self.channel, self.now, self.handover.snapshot_interval_ms))
@@ -150,7 +151,7 @@ class FlowRun:
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-            return None  # told to stop before anything was copied: there is nothing to drain
+            return None  # stopped before anything was copied: there is nothing to drain
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             return FlowFailure(reason="bug", detail=detail, exception=traceback.format_exc(), stuck=self._is_stuck)
@@ -162,9 +163,9 @@ class FlowRun:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def pause(self, seconds: float) -> bool:
-        """Waits before another attempt, which may follow then. Returns False, at once, if it is told to stop."""
+        """Waits before another attempt. Returns True if it may follow; False, at once, if the flow has to stop."""
         if self._stop.is_set():
-            return False  # what was left undone when it failed is still to be told: see ``stopped``
+            return False  # the failed attempt is kept: ``stopped`` has still to report what it left undone
         self.now = self._anew()
         self.may_join.clear()
         asyncio.get_running_loop().call_soon(sweep)
@@ -176,10 +177,11 @@ class FlowRun:
         return not self._stop.is_set()
 
     def stopped(self) -> None:
-        """Reports that it has stopped as told, and that nothing of it is left: it may be handed over anew."""
+        """Reports that the flow has stopped as requested, and that nothing of it is left: the supervisor may hand it
+        over again."""
         self.channel.send(say.STOPPED, drained=self.now.drained, pending=self.now.pending)
-        # Timers that were cancelled stay in the event loop until they would have come, for hours, with the context in
-        # which they were set, and so with this object (``CURRENT``). It must not hold the relay.
+        # Cancelled timers stay in the event loop until their time, for hours. They keep the context in which they were
+        # set, and with it this object (``CURRENT``). So it must not refer to the relay any more.
         self.now = self._anew()
 
     def tell(self, failed: FlowFailure, *, again_s: float | None) -> None:
@@ -191,11 +193,11 @@ class FlowRun:
         )  # fmt: skip
 
     async def _run(self) -> None:
-        """Tries until it has started, and then copies until it is told to stop.
+        """Tries to start until it succeeds, and then copies until the flow has to stop.
 
         Raises:
-            SameCluster, Unsupported: it cannot start, and no wait heals that.
-            NetworkError, NotJoined, PutOut: it had started, and cannot go on.
+            SameCluster, Unsupported: the flow cannot start, and waiting does not help.
+            NetworkError, NotJoined, PutOut: the flow had started, and cannot go on.
         """
         options = self.handover.source
         backoff = Backoff(least_ms=options.backoff_ms, most_ms=options.backoff_max_ms)
@@ -232,7 +234,7 @@ class FlowRun:
                 await relay.close()
 
     async def _open(self, name: str, options: ClusterOptions, opened: list[Cluster]) -> Cluster:
-        """Opens a cluster, and adds it to those that were opened."""
+        """Opens a cluster, and appends it to ``opened``."""
         if name not in self._dialled:
             self._dialled.add(name)
             self.log.info("connecting", cluster=name, bootstrap_servers=options.bootstrap_servers)
@@ -254,11 +256,12 @@ class FlowRun:
 
     @asynccontextmanager
     async def _both(self) -> AsyncIterator[tuple[Cluster, Cluster]]:
-        """Opens source and destination at the same time: if one of them is away, that says nothing about the other."""
+        """Opens source and destination at the same time, so that each is tried even if the other cannot be reached.
+        Closes them at the end."""
         here, _, there = self.handover.flow.partition("->")
         opened: list[Cluster] = []
         try:
-            # Cancelled while one of them connects, this has no result: what was opened is closed all the same.
+            # If this is cancelled while one of them connects, it has no result; ``opened`` has the other one, to close.
             found = await asyncio.gather(
                 self._open(here, self.handover.source, opened),
                 self._open(there, self.handover.destination, opened),
@@ -279,7 +282,7 @@ class FlowRun:
     async def _copy(self, relay: Relay) -> None:
         """Joins the group, copies the partitions that it assigns, and leaves it."""
         await self.may_join.wait()
-        # From here on, a stop drains and does not cancel.
+        # From here on, a stop drains instead of cancelling this task.
         self.now.running = None
         handover = self.handover
         self.now.member = member = self._join(relay, handover, self.log)
@@ -295,7 +298,7 @@ class FlowRun:
             drained, pending = await relay.drain(), relay.pending
             positions: dict[Key, Committable] = relay.committable()
             member.commit(positions)
-            # The last report on the partitions: once the group is left, nobody here has them.
+            # The last report on the partitions: once this member has left the group, it has none.
             telling.cancel()
             send_snapshot(self.channel, self.now, relay, member)
             await member.stop()
@@ -303,8 +306,8 @@ class FlowRun:
         except Exception:
             self.now.drained, self.now.pending = not relay.pending, relay.pending
             if not self._is_alone():
-                # The process goes on with its other flows: without this, the group would wait for this member, whose
-                # thread goes on sending heartbeats. If the process ends, another worker has the member leave.
+                # The process goes on with its other flows, and the member's thread would go on sending heartbeats, so
+                # it has to leave. If the process ends, another worker expels the member.
                 await member.stop()
             raise
         finally:
@@ -316,7 +319,8 @@ class FlowRun:
         return self.now.member is not None and not self.now.member.ended and not self._is_alone()
 
     async def _watch(self, relay: Relay, member: Member, commit_interval_s: float) -> None:
-        """Waits until the flow is told to stop. Until then, commits regularly and raises what has failed."""
+        """Waits until the flow has to stop. Until then, it commits regularly, and raises the errors of tasks and of the
+        member."""
         loop = asyncio.get_running_loop()
         commit_at = loop.time() + commit_interval_s
         unseated = Overdue(loop.time, most_step_s=MOST_WATCH_S)
@@ -327,7 +331,7 @@ class FlowRun:
                     raise failed
             if relay.tasks.failed.done():
                 relay.tasks.failed.result()
-            # While the source is away nobody gets a seat, and a new process would get none either.
+            # While the source is down, no member gets an assignment, and a new process would get none, either.
             could_join = bool(self.now.watching.clusters.get(relay.source.name))
             if unseated.look(missing=could_join and not member.joined) >= self._join_patience_s():
                 raise NotJoined(
@@ -345,29 +349,29 @@ class FlowRun:
 
     def _join_patience_s(self) -> float:
         """Returns the seconds to wait for an assignment: longer than the other members take to drain and to join again.
-        After that, this worker's own connection or library hangs, and a new client has new ones."""
+        After that time, this worker's own connection or library must be stuck, and a new client is made."""
         group = self.handover.group
         return (self.handover.relay.drain_timeout_ms + JOIN_SESSIONS * group.session_timeout_ms) / 1000 + JOIN_MARGIN_S
 
     # -- from outside ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Drains and ends; ends at once if copying has not begun."""
+        """Makes the flow drain and end; it ends at once if copying has not begun."""
         self._stop.set()
         if self.now.running is not None:
             self.now.running.cancel()
-            self.now.running = None  # only once: what is being closed is not cancelled
+            self.now.running = None  # cancelled only once: its cleanup must not be cancelled
 
     def broken(self, error: BaseException) -> None:
-        """Keeps an exception from a callback, which nobody awaits. It is a bug, and what it interrupted hangs:
-        ``_watch`` raises it."""
+        """Keeps an exception from a task or callback that nothing awaits. It is a bug, and ``_watch`` raises it,
+        because the interrupted work would hang."""
         self.now.bug = self.now.bug or error
 
     def _traced(self, key: Key, told: Told) -> None:
         self.channel.send(say.TRACED, topic=key[0], partition=key[1], steps=told.steps, missed=told.missed)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Starts a task that ends with the attempt. What it raises is the flow's failure."""
+        """Starts a task that ends with the attempt. If it raises, the flow fails."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -1,4 +1,4 @@
-"""What a flow in a worker tells the supervisor, regularly: that it lives, and once it copies, how it does."""
+"""The regular reports of a flow in a worker to the supervisor: signs of life, and snapshots once it copies."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from mirror.service.flows.attempt import Attempt, Member
 
 
 async def breathe(channel: FlowChannel, attempt: Attempt, interval_ms: int) -> None:
-    """Tells the supervisor that the event loop runs, until there are snapshots."""
+    """Regularly tells the supervisor that the event loop runs, until snapshots take over."""
     while attempt.member is None:
         watching = attempt.watching
         channel.send(
@@ -24,15 +24,16 @@ async def breathe(channel: FlowChannel, attempt: Attempt, interval_ms: int) -> N
 
 
 async def keep_telling(channel: FlowChannel, attempt: Attempt, relay: Relay, member: Member, interval_ms: int) -> None:
-    """Sends a snapshot regularly, until cancelled. While the supervisor does not read, none is made."""
+    """Sends a snapshot regularly, until cancelled. While the supervisor does not read, none is made. ``interval_ms``:
+    time between two."""
     while True:
-        if not channel.full:  # if it is, the next one has what has changed since the last one
+        if not channel.full:  # otherwise the next snapshot will have all changes since the last one
             send_snapshot(channel, attempt, relay, member)
         await asyncio.sleep(interval_ms / 1000)
 
 
 def send_snapshot(channel: FlowChannel, attempt: Attempt, relay: Relay, member: Member) -> None:
-    """Sends what has changed since the last one."""
+    """Sends a snapshot of what has changed since the last one."""
     snapshot = attempt.snapshots.take(relay, member.committed, joined=int(member.joined))
     snapshot["counters"] |= member.counters | attempt.watching.counters
     snapshot["counters"]["dropped_messages"] = channel.dropped

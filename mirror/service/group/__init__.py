@@ -1,1 +1,1 @@
-"""The consumer group at the source, which assigns the partitions to workers."""
+"""The flow's consumer group at the source, which assigns partitions to workers."""

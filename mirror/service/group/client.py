@@ -1,4 +1,4 @@
-"""The librdkafka consumer behind a seat in a consumer group: its settings, and when it has to be made again."""
+"""The librdkafka consumer that is the member of a consumer group: its settings, and when it has to be made again."""
 
 import logging
 import time
@@ -18,18 +18,19 @@ SOCKET_TIMEOUT_MS = 10_000
 HEARTBEATS_PER_SESSION = 3
 MAX_POLL_INTERVAL_MARGIN_MS = 60_000
 SMALLEST_FETCH = 1_000
-"""Bytes for message.max.bytes and settings that must be at least that: the consumer never fetches, nor has room to."""
+"""Bytes for message.max.bytes, and for the settings that must be at least as large. The consumer never fetches, so it
+needs no room."""
 LOOK_AT_FILES_S = 5.0
-"""How often files of certificates and secrets are looked at."""
+"""How often files of certificates and secrets are checked for changes."""
 
 
 class GroupClients:
     """Makes the clients of one seat, one after the other.
 
     Args:
-        config: librdkafka's settings and callbacks (``consumer_config``), without those of security.
-        security: certificates and secrets, which each client reads once, when it is made.
-        trouble: is told why no client can be made now.
+        config: librdkafka's settings and callbacks (``consumer_config``), without the security settings.
+        security: certificates and secrets; each client reads them once, when it is made.
+        trouble: called with the reason if no client can be made now.
     """
 
     def __init__(self, config: dict[str, Any], security: SecurityOptions, trouble: Callable[[str], None]) -> None:
@@ -57,11 +58,11 @@ class GroupClients:
         return stamps(self._security) != self._stamps and self._can_be_read()
 
     def _can_be_read(self) -> bool:
-        """Returns True if a client could be made of the files as they are now. Half of them may be replaced: until the
-        other half is, the client that there is keeps its seat."""
+        """Returns True if a client could be made with the files as they are now. Perhaps only some of them have been
+        replaced yet; until the others are, the present client stays."""
         try:
             if self._security.sasl is None or self._security.sasl.mechanism != OAUTHBEARER:
-                client_config(self._security)  # whose tokens are no files, and may take long
+                client_config(self._security)  # not for OAUTHBEARER: getting a token may take long
             if self._security.tls is not None:
                 check_files(self._security.tls)
         except (AuthenticationFailed, TlsFailed) as error:
@@ -88,7 +89,7 @@ def consumer_config(
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "allow.auto.create.topics": False,
-        # A revoked partition is drained inside poll(), so nobody calls poll() that long.
+        # A revoked partition is drained inside poll(), so the next poll() is that late.
         "max.poll.interval.ms": max(
             drain_timeout_ms + MAX_POLL_INTERVAL_MARGIN_MS, settings.session_timeout_ms, 300_000
         ),
@@ -113,7 +114,8 @@ def consumer_config(
 
 
 def silent_logger() -> logging.Logger:
-    """Returns a logger that drops librdkafka's own log, which would go to stderr: what matters comes as errors too."""
+    """Returns a logger that drops librdkafka's own log, which would go to stderr. Everything important is also reported
+    as an error."""
     logger = logging.Logger("librdkafka")
     logger.addHandler(logging.NullHandler())
     return logger

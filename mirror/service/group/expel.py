@@ -12,14 +12,14 @@ from mirror.net.rights import READ, Right
 from mirror.wire.errors import ErrorCode
 
 SEVERAL_MEMBERS_SINCE = 3
-"""The LeaveGroup version from which it names several members."""
+"""The first version of LeaveGroup with a list of members."""
 
 
 async def expel(cluster: Cluster, group_id: str, member_id: str) -> None:
-    """Leaves the group on behalf of a member that no longer can.
+    """Removes a member from the group (LeaveGroup) that cannot do it itself any more, because its process has died.
 
     Raises:
-        Refused: the coordinator refuses. An unknown member is no error: the group has removed it by itself.
+        Refused: the coordinator refuses. An unknown member is not an error: the group has already removed it.
         NetworkError: the coordinator cannot be found or does not answer.
     """
     node_id = await coordinator_of(cluster, group_id)
@@ -40,7 +40,7 @@ async def coordinator_of(cluster: Cluster, group_id: str) -> int:
     """Returns the node id of the group's coordinator.
 
     Raises:
-        Refused: there is none at present.
+        Refused: there is no coordinator at present.
         NetworkError: no broker answers.
     """
     (found,) = await find_coordinators(cluster, GROUP, [group_id])

@@ -1,4 +1,4 @@
-"""Asks the flow's group which of the flow's partitions no member holds, wherever the members run."""
+"""Finds out which of the flow's partitions are assigned to no member of the flow's group, on any machine."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -21,22 +21,24 @@ class Holders(NamedTuple):
 
     members: int
     unassigned: int | None
-    """Number of partitions that no mirror of the flow holds; None: the group is rebalancing, or cannot tell."""
+    """Number of partitions that are not assigned to a worker of the flow; None: not known, because the group is
+    rebalancing or was not found."""
     strangers: tuple[str, ...] = ()
-    """Members that are no mirrors of the flow, and hold some of these partitions: client id and host."""
+    """Members that are not workers of the flow but have some of these partitions: client id and host."""
 
 
 async def holders(cluster: Cluster, group_id: str, keys: Collection[Key], *, mark: str = "") -> Holders:
-    """Asks the group's coordinator who holds these partitions. ``mark``: suffix of the flow's members' client ids.
+    """Asks the group's coordinator to which members these partitions are assigned. ``mark``: suffix of the client ids
+    of the flow's own members.
 
     Raises:
         Refused: no coordinator can be found.
-        NetworkError: it does not answer.
+        NetworkError: the coordinator does not answer.
     """
     node_id = await coordinator_of(cluster, group_id)
     answer = await cluster.call(DescribeGroupsRequest(groups=[group_id]), node_id=node_id)
     (group,) = answer.groups
-    # From DescribeGroups v6 on, nobody is in a group that is not found.
+    # From v6 on, DescribeGroups answers GROUP_ID_NOT_FOUND for an unknown group. It has no members.
     if group.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND) or group.group_state not in SETTLED:
         return Holders(len(group.members), None)
     held: set[Key] = set()

@@ -1,10 +1,10 @@
-"""The worker's seat in the consumer group at the source: it gets partitions assigned, and commits their offsets.
+"""A worker's membership in the consumer group at the source: it gets partitions assigned, and commits their offsets.
 
 It is a librdkafka consumer that fetches nothing: it pauses each assigned partition at once. It runs in a thread of its
 own, so that a slow coordinator delays nothing else; the data plane is notified of changes through the event loop.
 Revoked partitions are drained first (the group waits for that), lost partitions are dropped.
 
-While the coordinator is away, copying goes on with the assigned partitions until the session is over.
+While the coordinator does not answer, copying of the assigned partitions goes on until the session has expired.
 """
 
 import asyncio
@@ -28,12 +28,13 @@ from mirror.service.group.rebalances import Rebalances
 from mirror.service.worker_settings import GroupSettings
 
 POLL_S = 0.1
-"""Longest time until a change of the topics, a commit or a stop is noticed."""
+"""Longest time until the thread notices a change of the topics, a commit or a stop."""
 COMMITTED_TIMEOUT_S = 5.0
 DRAIN_MARGIN_S = 5.0
 LEAVE_TIMEOUT_S = 15.0
 SEAT_TIMEOUT_S = 10.0
-"""Longest time that a change of the topics waits until a lost seat is regained; then a new client joins."""
+"""Longest time that a change of the topics waits until the client has joined again after it lost its seat; then a new
+client is made."""
 
 _NOT_ALLOWED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group {group}",
@@ -41,33 +42,35 @@ _NOT_ALLOWED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster's rights that its brokers ask for",
 }
 _EVERY_DAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
-"""Connection errors, not logged here: the data plane has connections of its own and reports what is wrong with them."""
+"""Connection errors. They are not logged here: the data plane has connections of its own, and reports their
+problems."""
 _NEXT_TIME = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
-"""Errors of a commit that a rebalance overtook: the partitions' next owner, or the next commit, does it again."""
+"""Errors of a commit that came too late, after a rebalance: the partitions' next owner, or the next commit, commits
+again."""
 
 
 LOST = (
     "the group has taken the partitions away: it heard no heartbeat of this worker for a session timeout, or the "
     "topics have changed; nothing more of them is copied here, and the next owner goes on"
 )
-"""The meaning of lost partitions, for the log (ConsumerRebalanceListener.onPartitionsLost)."""
+"""The explanation of lost partitions for the log (ConsumerRebalanceListener.onPartitionsLost)."""
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
-"""Errors if a topic was deleted, or has fewer partitions than it had, because it was recreated."""
+"""Errors that mean: a topic was deleted, or was recreated with fewer partitions."""
 
 
 REJOIN_S = 2.0
-"""The pause before a client is made again of which the settings could not be read."""
+"""The pause before another try to make a client, if its certificates or secrets could not be read."""
 
 
 class PutOut(Exception):
-    """The group no longer has this member, and its client does not join again."""
+    """The group has removed this member for good: librdkafka does not join again after a fatal error."""
 
     def __init__(self, settings: GroupSettings, error: KafkaError) -> None:
         taken = (
             f"; somebody else has joined as {settings.instance_id}: two machines have the same group.instance.id, "
             "which must differ between them"
         )
-        doubled = "group.instance.id" in error.str()  # by its text: the code says only that it is fatal
+        doubled = "group.instance.id" in error.str()  # recognised by the text: the code only says that it is fatal
         super().__init__(f"group {settings.group_id}: {error.str()}{taken if doubled else ''}")
 
 
@@ -78,15 +81,15 @@ class Copying(Protocol):
         """Starts to copy these partitions."""
 
     def revoke(self, keys: Iterable[Key], timeout_s: float) -> Coroutine[Any, Any, dict[Key, Committable]]:
-        """Drains these partitions and lets them go; they are not ours from the call on. Returns the positions to
-        commit."""
+        """Drains these partitions, for up to ``timeout_s``, and stops copying them; they are not ours from the call on.
+        Returns the positions to commit."""
 
     def lose(self, keys: Iterable[Key]) -> None:
-        """Drops these partitions."""
+        """Stops copying these partitions at once, without draining: another worker may have them already."""
 
 
 class Membership:
-    """One worker's membership. Start it in the event loop; every public method belongs to that thread."""
+    """One worker's membership. It is made in the event loop; every public method is called in that thread."""
 
     def __init__(
         self,
@@ -106,13 +109,14 @@ class Membership:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        """Says whose the thread's callbacks in the event loop are (``service.flows.run.CURRENT``)."""
+        """The context in which the thread's callbacks run in the event loop: it tells their flow
+        (``service.flows.run.CURRENT``)."""
         self._topics: frozenset[str] = frozenset()
         self._subscribed: frozenset[str] = frozenset()
         self._seated = False
         """True if this client has ever had a seat."""
         self._waits_since: float | None = None
-        """When a change of the topics was first seen to wait for a lost seat (monotonic); None: none waits."""
+        """Since when a change of the topics has waited for the client to join again (monotonic); None: none waits."""
         self._rebalances = Rebalances()
         self._positions: Mapping[Key, Committable] | None = None
         self._ending = threading.Event()
@@ -130,17 +134,18 @@ class Membership:
         self._owned: set[Key] = set()
         self._told: set[str] = set()
         self.committed: dict[Key, int] = {}
-        """Offsets that the coordinator has accepted from here, of partitions that we have."""
+        """Offsets of assigned partitions that the coordinator has accepted from this member."""
         self.counters: dict[str, float] = {}
         """Counters: rebalances/assigned, /revoked, /lost; commits/ok, /failed."""
         self.joined = False
-        """True if the group has given us an assignment, maybe an empty one, and has not taken our seat since."""
+        """True if the group has given this member an assignment (which may be empty), and the seat was not lost
+        since."""
         self.failed: BaseException | None = None
         """The exception that ended the thread unexpectedly, or ``PutOut``."""
         self.on_joined: Callable[[str], None] = lambda _: None
         """Called in the event loop with the member's id after each assignment."""
         self.on_unknown_topic: Callable[[], None] = lambda: None
-        """Called in the event loop when the group's client finds a topic gone: the data plane reports that."""
+        """Called in the event loop when the group's client finds that a topic is gone; the data plane reports it."""
 
     # -- for the event loop's thread ---------------------------------------------------------------------------------
 
@@ -154,13 +159,14 @@ class Membership:
         self._topics = frozenset(topics)
 
     def commit(self, positions: Mapping[Key, Committable]) -> None:
-        """Commits these positions soon, as far as they are ours and new."""
+        """Commits these positions soon; those of partitions that are not assigned, and those that are committed
+        already, are left out."""
         self._positions = positions
 
     async def stop(self) -> None:
-        """Commits, leaves the group and ends. Waits ``LEAVE_TIMEOUT_S`` at most for a coordinator that does not answer.
+        """Commits, leaves the group and ends the thread. Waits at most ``LEAVE_TIMEOUT_S`` for the coordinator.
 
-        Does not wait for what the partitions still have in flight: drain before.
+        It does not wait for batches that are still in flight: drain the partitions before.
         """
         self._ending.set()
         try:
@@ -206,7 +212,7 @@ class Membership:
                 self._tell(self._is_out)
 
     def _trouble(self, told: str) -> None:
-        """Logs, once, why no client can be made."""
+        """Logs once why no client can be made."""
         if told not in self._told:
             self._told.add(told)
             fields = {
@@ -217,8 +223,8 @@ class Membership:
             self._tell(lambda: self._log.warning("group_trouble", **fields))
 
     def _poll(self, consumer: Consumer) -> None:
-        """Polls until the end, or until only a new client can go on: with other topics, certificates or secrets, or
-        because this one has left a rebalance unfinished."""
+        """Polls until the membership ends, or until a new client is needed: the topics, certificates or secrets have
+        changed, or this client has left a rebalance unfinished."""
         while not self._ending.is_set():
             if self._clients.outdated():
                 return
@@ -237,7 +243,7 @@ class Membership:
     def _subscribe(self, consumer: Consumer) -> bool:
         """
         Subscribes to the present topics, unless the seat was lost: librdkafka 2.16 ends the process (an assertion) if
-        the topics of a member change after it has lost its seat and before it has the next one. So the change waits for
+        the topics of a member change after it has lost its seat and before it has joined again. So the change waits for
         that, but not for long: a member whose topics are all gone does not join at all.
 
         Returns:
@@ -263,22 +269,22 @@ class Membership:
     def _await(
         self, begin: Callable[[], Coroutine[Any, Any, dict[Key, Committable]]], timeout_s: float
     ) -> dict[Key, Committable]:
-        """Runs the work that ``begin`` returns in the event loop. Returns its result, or an empty dict if it is not
-        done in time.
+        """Calls ``begin`` in the event loop, and awaits the coroutine that it returns. Returns the result, or an empty
+        dict if it is not done within ``timeout_s``.
 
-        ``begin`` itself is called in its turn among what the thread tells (``_tell``). An event loop that hung for
-        longer than this waited does all of it later: what was assigned behind a revocation must not be taken away by
-        it.
+        ``begin`` is called in order with the calls of ``_tell``. If the event loop hangs for longer than
+        ``timeout_s``, it makes all these calls later, in the same order: an earlier revocation must not take away
+        partitions that were assigned after it.
         """
         future: Future[dict[Key, Committable]] = Future()
 
         def run() -> None:
             task = self._loop.create_task(begin())
             task.add_done_callback(partial(_hand_over, future))
-            # If nobody waits any more, it is cancelled behind its first step.
+            # If the thread does not wait any more, the task is cancelled after its first step.
             future.add_done_callback(lambda _: self._tell(task.cancel) if future.cancelled() else None)
 
-        # A copy: the event loop may be inside the context itself.
+        # A copy: the event loop may have entered the context itself at that moment.
         self._loop.call_soon_threadsafe(run, context=self._context.copy())
         try:
             return future.result(timeout_s)
@@ -306,16 +312,16 @@ class Membership:
         self._tell(self._has_joined, consumer.memberid() or "")
 
     def _is_out(self) -> None:
-        """Notes, in the event loop, that the session is over, or the seat is somebody else's."""
+        """Notes, in the event loop, that the session has expired, or that another member has the seat."""
         self.joined = False
 
     def _has_joined(self, member_id: str) -> None:
-        """Notes, in the event loop, that the group has given us an assignment."""
+        """Notes, in the event loop, that the group has given this member an assignment."""
         self.joined = True
         self.on_joined(member_id)
 
     def _committed_of(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[Key, Committed]:
-        """Returns the group's offsets of these partitions; none if it does not answer soon."""
+        """Returns the group's committed offsets of these partitions; empty if the coordinator does not answer soon."""
         if not partitions:
             return {}
         try:
@@ -331,7 +337,7 @@ class Membership:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(one.topic, one.partition) for one in partitions}
-        # With the new protocol (KIP-848), the member's epoch may change between the two.
+        # With the new protocol (KIP-848), the member's epoch may change between a revocation and the assignment.
         follows = self._settings.protocol == "classic" and any(topic in self._subscribed for topic, _ in keys)
         self._rebalances.revoked(consumer.consumer_group_metadata(), follows=follows)
         self._count("rebalances/revoked")
@@ -374,7 +380,8 @@ class Membership:
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def _commit(self, consumer: Consumer, positions: Mapping[Key, Committable], *, wait: bool = False) -> None:
-        """Commits what is ours and new, on batch boundaries; with ``wait``, waits until the coordinator has it."""
+        """Commits those positions that belong to assigned partitions and are not committed yet. ``wait``: True to wait
+        for the coordinator's answer."""
         offsets = [
             # -1 is "no epoch"; None is refused with a TypeError.
             TopicPartition(*key, found.offset, found.metadata, leader_epoch=max(found.epoch, -1))
@@ -392,7 +399,7 @@ class Membership:
             self._commit_failed(error.args[0])
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Takes the result of a commit; called in poll(), close() or the commit itself."""
+        """Handles the result of a commit; called inside poll(), close() or the commit itself."""
         refused = error or next((one.error for one in partitions if one.error is not None), None)
         if refused is not None:
             self._commit_failed(refused)
@@ -442,7 +449,7 @@ class Membership:
 
 
 def _hand_over(future: Future[dict[Key, Committable]], task: asyncio.Task[dict[Key, Committable]]) -> None:
-    """Gives the result of the task to the thread that waits for it, if it still does."""
+    """Passes the result of the task to the thread that waits for it, if it still waits."""
     if not future.set_running_or_notify_cancel():
         return
     if task.cancelled():

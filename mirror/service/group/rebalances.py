@@ -1,9 +1,9 @@
 """Watches whether a group's client finishes the rebalances that it begins.
 
-librdkafka 2.16 does not always. When the metadata of a subscribed topic change while the application still drains
+librdkafka 2.16 does not always do it. When the metadata of a subscribed topic change while the application still drains
 revoked partitions, or before it has taken the assignment that follows, the client joins the group again at once, and
-keeps what it was about to assign. From then on it takes itself to be in a rebalance: a change of its topics is put off
-until "the previous rebalance completes", and after each rebalance it asks for another one, with the topics of before
+keeps the assignment that it was about to make. From then on it believes to be in a rebalance: a change of its topics is
+put off until "the previous rebalance completes", and after each rebalance it asks for another one, with the old topics
 (``rd_kafka_cgrp_subscribe``, ``rkcg_rebalance_incr_assignment``). The whole group then rebalances every second or two,
 and new members may wait for their first assignment for minutes. Only a new client ends that.
 """
@@ -14,17 +14,17 @@ from collections.abc import Callable
 __all__ = ["MOST_IN_A_ROW", "REST_S", "Rebalances"]
 
 REST_S = 5.0
-"""A group rests if it has given no assignment for so long; a client that goes round in circles gets one each second or
-two."""
+"""A group counts as at rest if it has given no assignment for this long. A client that rebalances endlessly gets one
+every second or two."""
 MOST_IN_A_ROW = 20
-"""Assignments without a rest after which a client whose topics were changed is taken to go round in circles."""
+"""After this many assignments without a rest, a client whose topics were changed counts as rebalancing endlessly."""
 
 
 class Rebalances:
-    """What one client's callbacks have told.
+    """Decides from one client's callbacks whether it has left a rebalance unfinished.
 
     Args:
-        clock: seconds, monotonic.
+        clock: returns monotonic seconds.
 
     Attributes:
         unfinished: why the client has to be replaced by a new one; empty as long as it need not be.
@@ -33,9 +33,10 @@ class Rebalances:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._revoked_at: bytes | None = None
-        """The seat at the last revocation, if an assignment has to follow at that very seat."""
+        """The group metadata at the last revocation, if an assignment with the same metadata has to follow."""
         self._in_a_row: int | None = None
-        """Assignments since the topics were changed; None: they were not, or the group has rested since."""
+        """Number of assignments since the topics were changed; None: they were not changed, or the group was at rest
+        since."""
         self._assigned_at = 0.0
         self.unfinished = ""
 
@@ -55,11 +56,12 @@ class Rebalances:
         self._revoked_at = seat if follows else None
 
     def lost(self) -> None:
-        """Notes that the seat is lost: nothing follows."""
+        """Notes that the seat is lost: no assignment follows the last revocation."""
         self._revoked_at = None
 
     def assigned(self, seat: bytes) -> None:
-        """Notes an assignment, also an empty one. ``seat``: as the client's group metadata are before it is taken."""
+        """Notes an assignment, which may be empty. ``seat``: the client's group metadata before the assignment is
+        taken."""
         if self._revoked_at not in (None, seat):
             self.unfinished = "the topics' metadata changed while revoked partitions were drained"
         self._revoked_at = None

@@ -1,4 +1,5 @@
-"""The command line's client of the supervisor's HTTP server: fetches the status, has partitions paused and resumed."""
+"""The command line's client of the supervisor's HTTP server: fetches the status, pauses and resumes partitions, reloads
+the configuration, traces a partition."""
 
 import http.client
 import json
@@ -14,18 +15,19 @@ from mirror.service.telemetry.status import Status
 from mirror.service.tracing.following import ENDED
 
 TIMEOUT_S = 75.0
-"""Longest wait for the answer when partitions are resumed, which are watched for a while."""
+"""Longest wait for an answer to a request that resumes partitions: the mirror watches them for a while first."""
 STATUS_TIMEOUT_S = 10.0
-"""Longest wait for the status, which a supervisor knows already: one that does not answer is stopped, or stuck."""
+"""Longest wait for the status. A supervisor has it in memory: if it does not answer, it is stopped or stuck."""
 SILENCE_S = 15.0
-"""A mirror that traces says something every second; after a silence of this long it is stopped, or stuck."""
+"""While a partition is traced, the mirror sends something every second; after this much silence it is stopped or
+stuck."""
 NOT_ALLOWED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN, http.client.SERVICE_UNAVAILABLE)
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""A mirror that listens on every address is asked at the loopback address."""
+"""Address of a mirror that listens on every address -> the loopback address at which to reach it."""
 
 
 class NotAnswered(Exception):
-    """Nothing answers at the address, or it is not a mirror."""
+    """Nothing answers at the address, or what answers is not a mirror."""
 
 
 class OtherFlow(NotAnswered):
@@ -33,15 +35,15 @@ class OtherFlow(NotAnswered):
 
 
 class NotDone(Exception):
-    """The supervisor did not do it; the message says why."""
+    """The supervisor did not do what was requested; the message says why."""
 
 
 class Halted(NotDone):
-    """It was not done because the partition has halted."""
+    """The request was not done because the partition has halted."""
 
 
 class NotAllowed(NotDone):
-    """The supervisor does not take the request from here, or without the right token."""
+    """The supervisor does not accept the request from this machine, or without the right token."""
 
 
 def fetch_status(address: tuple[str, int], *, flows: Mapping[str, str] | None = None, flow: str = "") -> Status:
@@ -49,12 +51,12 @@ def fetch_status(address: tuple[str, int], *, flows: Mapping[str, str] | None = 
 
     Args:
         address: host and port.
-        flows: name -> id of the flows of which it must run at least one; None: any.
-        flow: the name of the flow that is shown; empty: all of them.
+        flows: name -> id of flows; the mirror must run at least one of them. None: any mirror will do.
+        flow: name of the flow whose status is returned; empty: all flows.
 
     Raises:
         NotAnswered: no mirror listens there, or it does not run that flow.
-        OtherFlow: it runs other flows.
+        OtherFlow: the mirror runs other flows.
     """
     code, body = _ask(
         address, "GET", "/api/v1/status" + (f"?flow={quote(flow, safe='')}" if flow else ""), timeout_s=STATUS_TIMEOUT_S
@@ -83,13 +85,21 @@ def resume(
     flow: str = "",
     token: str = "",
 ) -> Resumed:
-    """Has a halted or paused partition resumed, all of a topic, or all of the flow. ``accept``: see
-    ``Resumption.resume``; ``flows``, ``flow``: see ``fetch_status``; ``token``: that of ``http.token``, if it is set.
+    """Resumes a halted or paused partition, all those of a topic, or all those of the flow.
+
+    Args:
+        address: host and port.
+        topic: name of the topic; None: all topics.
+        partition: number of the partition; None: all partitions.
+        accept: see ``Resumption.resume``.
+        flows: see ``fetch_status``.
+        flow: see ``fetch_status``.
+        token: the token of ``http.token``, if it is set.
 
     Raises:
         NotAnswered: no mirror listens there.
-        OtherFlow: it runs other flows.
-        NotDone: it asked no worker, because there is no such partition, no worker is ready, or the token is wrong.
+        OtherFlow: the mirror runs other flows.
+        NotDone: the mirror asked no worker: there is no such partition, no worker is ready, or the token is wrong.
     """
     return _act("resume", address, topic, partition, accept=accept, flows=flows, flow=flow, token=token)
 
@@ -103,22 +113,22 @@ def pause(
     flow: str = "",
     token: str = "",
 ) -> Resumed:
-    """Has a partition paused, all of a topic, or all of the flow. Arguments and errors: as ``resume``."""
+    """Pauses a partition, all those of a topic, or all those of the flow. Arguments and errors: as ``resume``."""
     return _act("pause", address, topic, partition, flows=flows, flow=flow, token=token)
 
 
 def reload(
     address: tuple[str, int], *, flows: Mapping[str, str] | None = None, token: str = ""
 ) -> dict[str, list[str]] | None:
-    """Has the mirror read its configuration again. ``flows``, ``token``: see ``resume``.
+    """Makes the mirror read its configuration again. ``flows``, ``token``: see ``resume``.
 
     Returns:
-        Names of flows: added, removed, restarted, limited, untouched; and need_restart: keys. None: it was not
-        finished in time, and goes on.
+        What has changed: under the keys added, removed, restarted, limited and untouched the names of flows, under
+        need_restart keys of the configuration. None: the reload was not finished in time, and goes on.
 
     Raises:
         NotAnswered, OtherFlow: as ``fetch_status``.
-        NotAllowed: the mirror does not take this request from here.
+        NotAllowed: the mirror does not accept this request from this machine, or without the right token.
         NotDone: the configuration is wrong; nothing was changed.
     """
     if flows:
@@ -144,14 +154,23 @@ def trace(
     flow: str = "",
     token: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Follows a partition for so many seconds, and yields its steps as they come. ``wait``: also if nothing happens
-    with it now. Other arguments: as ``resume``.
+    """Traces a partition for some seconds, and yields its steps as they happen.
+
+    Args:
+        address: host and port.
+        topic: name of the topic.
+        partition: number of the partition.
+        seconds: how long.
+        wait: True to begin even if the partition is halted, paused or not assigned to this mirror now.
+        flows: see ``fetch_status``.
+        flow: see ``fetch_status``.
+        token: see ``resume``.
 
     Raises:
         NotAnswered: no mirror listens there, or it has ended meanwhile.
-        OtherFlow: it runs other flows.
+        OtherFlow: the mirror runs other flows.
         Halted: the partition has halted.
-        NotDone: nothing happens with it here; the message says why.
+        NotDone: the partition is not copied here now; the message says why.
     """
     if flows:
         fetch_status(address, flows=flows)
@@ -209,7 +228,7 @@ def _ask(
 
 
 def _read(answer: http.client.HTTPResponse) -> Any:
-    """Returns the whole of an answer; None if it is no JSON."""
+    """Reads and parses a whole answer; None if it is not JSON."""
     text = answer.read()
     try:
         return json.loads(text)
@@ -221,10 +240,11 @@ def _read(answer: http.client.HTTPResponse) -> Any:
 def _asking(
     address: tuple[str, int], method: str, path: str, *, timeout_s: float, token: str
 ) -> Iterator[http.client.HTTPResponse]:
-    """Sends a request. Gives its answer, which is yet to be read. ``timeout_s``: longest wait for anything.
+    """Sends a request, and yields its answer, whose body is not read yet. ``timeout_s``: longest wait of a single
+    socket operation.
 
     Raises:
-        NotAnswered: nobody answers, or the answer breaks off.
+        NotAnswered: nothing answers, or the answer breaks off.
     """
     host, port = address
     if not port:

@@ -1,6 +1,6 @@
-"""What serves the HTTP connections: uvicorn, without its signals and its log, and with bounds on what clients hold.
+"""Serves the HTTP connections with uvicorn, without its signal handlers and its log, and with limits for clients.
 
-Load it only where a server runs: uvicorn brings its own command line with it.
+Import it only where a server runs: uvicorn imports its own command line, too.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 SILENCE_S = 15.0
-"""A request that is not whole after this long, or an answer of which nothing is taken for as long, ends its
-connection."""
+"""A connection is closed if a request is not complete after this long, or if the client reads nothing of an answer for
+this long."""
 MOST_CONNECTIONS = 256
-"""Connections at a time. Those above are closed at once: the supervisor needs descriptors for its workers."""
+"""Most connections at a time. Further ones are closed at once: the supervisor needs file descriptors for its
+workers."""
 HEADERS = [
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Server", "mirror"),
 ]
-"""Of every answer."""
+"""Headers of every answer."""
 _WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
-"""States of a client that owes no part of a request."""
+"""h11's states of a client that has sent its request completely."""
 
 
 class Connection(H11Protocol):
-    """A connection of a client that may be slow, or ill-willed."""
+    """A connection whose client may be slow, or hostile."""
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Called once, at the beginning."""
+        """Closes the connection if there are too many; otherwise starts to wait for a request."""
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
@@ -49,34 +50,35 @@ class Connection(H11Protocol):
             self._await_request()
 
     def data_received(self, data: bytes) -> None:
-        """Called with each part of a request."""
+        """Handles a part of a request."""
         super().data_received(data)
         self._await_request()
 
     def pause_writing(self) -> None:
-        """Called when the client takes an answer more slowly than it is made."""
+        """Called when the client reads an answer more slowly than it is written."""
         super().pause_writing()
         self._await_taken(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Called when it has taken most of it."""
+        """Called when the client has read most of what was written."""
         super().resume_writing()
         self._stuck = _cancel(self._stuck)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called once, at the end."""
+        """Stops the timers."""
         self._late, self._stuck = _cancel(self._late), _cancel(self._stuck)
         super().connection_lost(exc)
 
     def _await_request(self) -> None:
-        """Bounds the time for the whole of a request: also one that comes byte by byte, or whose body never ends."""
+        """Limits the time for a complete request, also if it arrives byte by byte or its body never ends."""
         if self.conn.their_state in _WHOLE:
             self._late = _cancel(self._late)
         elif self._late is None:
             self._late = self.loop.call_later(SILENCE_S, self.transport.abort)
 
     def _await_taken(self, unsent: int) -> None:
-        """Ends the connection if nothing is taken for a while. ``unsent``: bytes that wait now."""
+        """Closes the connection if the client reads nothing for ``SILENCE_S``. ``unsent``: bytes that wait to be sent
+        now."""
 
         def look() -> None:
             now = self.transport.get_write_buffer_size()
@@ -89,14 +91,14 @@ class Connection(H11Protocol):
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    """Cancels a timer, if there is one. Returns None: what is left of it."""
+    """Cancels a timer, if there is one. Returns None, the new value of the caller's attribute."""
     if timer is not None:
         timer.cancel()
     return None
 
 
 class Serving(uvicorn.Server):
-    """Uvicorn as a part of a program that has its own signals and its own log."""
+    """Uvicorn inside a program that has its own signal handlers and its own log."""
 
     def __init__(self, app: ASGIApp) -> None:
         """``app``: answers the requests."""
@@ -107,11 +109,11 @@ class Serving(uvicorn.Server):
                 ws="none",
                 interface="asgi3",
                 lifespan="off",
-                # The log is about mirroring, neither about requests nor about clients that go wrong.
+                # The log is about mirroring, not about requests and misbehaving clients.
                 log_config=None,
                 log_level=logging.CRITICAL,
                 access_log=False,
-                # Headers that a client can write do not say where it is.
+                # A client can write any headers: they must not determine its address.
                 proxy_headers=False,
                 server_header=False,
                 headers=HEADERS,
@@ -120,7 +122,7 @@ class Serving(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves the signals to the supervisor."""
+        """Does nothing: the supervisor handles the signals."""
         yield
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Who may ask for what. Everyone who reaches the port may read; changes need a token (``http.token``).
+"""Access control. Everyone who reaches the port may read; changes need a token (``http.token``).
 
-Without one, changes are accepted only if the server is on this machine's loopback, and only with a header that a web
-page cannot send along without asking first (``GUARD``).
+If no token is configured, changes are accepted only if the server listens on a loopback address, and only with a header
+that a web page of another site cannot send without a CORS preflight (``GUARD``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ preflight) before it sends such a header to another site, and this server never 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""Headers of which one shows that a proxy on this machine passes on somebody else's request."""
+"""Headers of proxies. One of them in a request from this machine means: a proxy here has passed on the request of
+another machine."""
 _SET_TOKEN = 'set http.token, such as "${file:/etc/mirror/http-token}", from where the mirror\'s commands take it, too'
 
 
@@ -38,10 +39,10 @@ class Refusal(NamedTuple):
 
 
 class Guard:
-    """Refuses requests that nobody may make, and passes on the others."""
+    """Refuses requests that are not permitted, and passes on the others."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: Callable[[], Secret]) -> None:
-        """``app``: what answers. ``host``: that of ``http.listen``. ``token``: returns the token in effect."""
+        """``app``: answers the requests. ``host``: host of ``http.listen``. ``token``: returns the token in effect."""
         self._app = app
         self._host = host
         self._token = token
@@ -57,7 +58,7 @@ class Guard:
         here = is_loopback(self._host)
         host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
         if here and host and not is_loopback(host):
-            # Somebody has made a name lead here (DNS rebinding), or a proxy passes on what is asked elsewhere.
+            # An attacker's name resolves to this address (DNS rebinding), or a proxy passes on requests.
             return Refusal(
                 HTTPStatus.FORBIDDEN, "this address serves this machine only: use 127.0.0.1, [::1] or localhost"
             )
@@ -87,7 +88,7 @@ def _with_token(token: Secret, headers: Mapping[str, str]) -> Refusal | None:
     if not expected:
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"http.token: {token.file} is empty; it has to hold a token")
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    # Compared whatever the scheme is, and in a time that does not tell how much of it is right.
+    # Compared even if the scheme is wrong, and in constant time: the time must not tell how much of it is right.
     is_right = hmac.compare_digest(given.strip().encode("latin-1"), expected.encode())
     if is_right and scheme.lower() == "bearer":
         return None
@@ -117,7 +118,7 @@ async def _send(refusal: Refusal, path: str, send: Send) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns True if a host, as an address or a name, is this machine's loopback."""
+    """Returns True if a host (an address or a name) is a loopback address."""
     if host == "localhost":
         return True
     with suppress(ValueError):

@@ -1,6 +1,6 @@
-"""What the supervisor's HTTP server answers, path by path (Starlette).
+"""The routes of the supervisor's HTTP server (Starlette).
 
-``/api/v1`` is described by ``openapi.json``, beside this file: a test holds that each of its routes is in there.
+``/api/v1`` is described by ``openapi.json``, beside this file. A test checks that it has every route.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from mirror.service.resume.resumption import ACCEPTABLE, NotAsked, Resumed, Resu
 RELOAD_S = 60.0
 """Longest wait for the end of a reload, which reads the file and drains the flows that it restarts."""
 CHANGED = ("added", "removed", "restarted", "limited", "untouched", "need_restart")
-"""What is told of a reload (``service.flows.changes.Changes``)."""
+"""The fields of ``service.flows.changes.Changes`` in the answer to a reload."""
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
@@ -42,11 +42,11 @@ VERBS = ("pause", "resume")
 LONGEST = 11
 """More digits than the number of a partition can have."""
 _PARTS = ("topic", "partition")
-"""Of the path, what may be left out."""
+"""Parameters in the path that may be left out."""
 
 
 class Served(Protocol):
-    """The supervisor, as far as the pages need it."""
+    """The parts of the supervisor that the routes need."""
 
     flows: dict[str, RunningFlow]
     processes: WorkerProcesses
@@ -83,13 +83,13 @@ class Pages:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request. Its path is taken apart before it is unquoted, so that a name may hold anything. A slash
-        at its end means nothing."""
+        """Answers a request. The path is split before it is unquoted, so that names may have any characters. A slash at
+        the end is ignored."""
         path = urlsplit(scope["raw_path"].decode("ascii")).path
         await self._app({**scope, "path": f"/{path.strip('/')}"}, receive, send)
 
     async def _not_there(self, request: Request, error: Exception) -> Response:
-        """Answers for a path that is not there, or a method that it does not have."""
+        """Answers a request for a path that does not exist, or with a method that the path does not have."""
         assert isinstance(error, HTTPException)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
@@ -98,7 +98,7 @@ class Pages:
         return _error(request, HTTPStatus.NOT_FOUND, f"there is no {unquote(request.url.path)} here, but {known}")
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        """Answers if a mistake in the mirror keeps an answer from being made. Only that answer is lost."""
+        """Answers a request that failed because of a bug in the mirror. Nothing else is affected."""
         logs.get_logger().error("http_failed", detail=f"{request.method} {request.url.path}: {error!r}")
         return _error(request, HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; the log has the error")
 
@@ -106,8 +106,8 @@ class Pages:
         return _answer(HTTPStatus.OK, (files("mirror.service.http") / "openapi.json").read_bytes(), JSON)
 
     async def _reload(self, _: Request) -> Response:
-        """Has the configuration read again. 200: done, with what has changed; 202: it was not finished within
-        ``RELOAD_S``, and goes on; 409: it is wrong, and nothing was changed."""
+        """Reads the configuration again. 200: done, with what has changed; 202: not finished within ``RELOAD_S``, and
+        goes on; 409: the configuration is wrong, and nothing was changed."""
         try:
             changed = await asyncio.wait_for(self._served.reloading.reload(), RELOAD_S)
         except NotRead as error:
@@ -117,14 +117,14 @@ class Pages:
         return _json(HTTPStatus.OK, {name: getattr(changed, name) for name in CHANGED})
 
     async def _page(self, request: Request) -> Response:
-        """The status page, for people: what matters, live."""
-        # Loaded at the first request, like all that is for people: many mirrors are only scraped.
+        """Returns the status page: the most important things, kept up to date."""
+        # Imported at the first request, like everything that is for people: many mirrors are only scraped.
         from mirror.service.http.page import document
 
         return self._about(request, lambda flows: _page(document.page(self._status(flows)), document.POLICY))
 
     async def _table(self, request: Request) -> Response:
-        """All that is known, as tables, for people without scripts."""
+        """Returns the whole status as tables, without scripts."""
         from mirror.service.telemetry.status import POLICY, as_html
 
         return self._about(request, lambda flows: _page(as_html(self._status(flows)), POLICY))
@@ -136,14 +136,14 @@ class Pages:
         return self._about(request, self._readiness)
 
     def _about(self, request: Request, answer: Callable[[list[RunningFlow]], Response]) -> Response:
-        """Returns what is answered about all flows, or with ``?flow=NAME`` about one."""
+        """Returns the answer about all flows, or with ``?flow=NAME`` about one. ``answer``: makes it from the flows."""
         try:
             return answer(self._chosen(request.query_params))
         except NotAsked as error:
             return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
 
     def _chosen(self, query: Mapping[str, str]) -> list[RunningFlow]:
-        """Returns the flow that the query names, or all.
+        """Returns the flow that the query names, or all flows if it names none.
 
         Raises:
             NotAsked: there is no such flow.
@@ -164,7 +164,7 @@ class Pages:
         return status(flows, served.processes.workers, version=self._version, address=served.address, pid=os.getpid())
 
     async def _metrics(self, _: Request) -> Response:
-        # Loaded at the first request, so that the start need not wait for it.
+        # Imported at the first request, so that the start does not wait for it.
         from mirror.service.telemetry import metrics
         from mirror.service.telemetry.usage import files
 
@@ -177,8 +177,8 @@ class Pages:
         return _answer(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
 
     async def _healthy(self, _: Request) -> Response:
-        """Tells whether all event loops run: the supervisor's, which answers this, and each worker's. Brokers do not
-        matter."""
+        """Answers whether all event loops run: the supervisor's, which makes this answer, and each worker's. Brokers
+        have no influence."""
         late = late_workers(self._served.processes.workers, time.time())
         if late:
             text = f"no report from worker {', '.join(map(str, late))}\n"
@@ -186,7 +186,8 @@ class Pages:
         return _text(HTTPStatus.OK, "healthy\n")
 
     def _readiness(self, flows: Sequence[RunningFlow]) -> Response:
-        """Tells whether these flows do their work: a line for each reason why not, or else a line for each remark."""
+        """Answers whether these flows do their work. There is a line for each reason why not, or else a line for each
+        remark."""
         several = len(flows) > 1
         reasons = not_ready(flows, several=several)
         if reasons:
@@ -201,8 +202,8 @@ class Pages:
         return _text(HTTPStatus.OK, "".join(f"{each}\n" for each in lines))
 
     async def _act(self, verb: str, request: Request) -> Response:
-        """Pauses or resumes partitions. 200: all of them; 409: not all; 404: no worker was asked; 400: not
-        understood."""
+        """Pauses or resumes partitions. 200: all of them were; 409: not all were; 404: no worker was asked; 400: the
+        request is malformed."""
         topic, partition = (unquote(path) if (path := request.path_params.get(name)) else None for name in _PARTS)
         query = request.query_params
         if partition is not None and not _is_number(partition):
@@ -231,8 +232,8 @@ class Pages:
         )
 
     async def _trace(self, request: Request) -> Response:
-        """Follows a partition for a while: a line of JSON for each step, as it comes; empty lines while nothing comes.
-        404: there is no such partition; 409: nothing happens with it here; 400: not understood."""
+        """Traces a partition for a while: one line of JSON for each step when it happens, and empty lines in between.
+        404: there is no such partition; 409: the partition is not copied here now; 400: the request is malformed."""
         from mirror.service.tracing import following
 
         topic, partition = (unquote(request.path_params[name]) for name in _PARTS)
@@ -256,7 +257,7 @@ class Pages:
 
 
 def _is_number(text: str) -> bool:
-    """Returns True if a text is a whole number of a size that can be meant."""
+    """Returns True if a text is a whole number of plausible size (fewer than ``LONGEST`` digits)."""
     return text.isascii() and text.isdecimal() and len(text) < LONGEST
 
 
@@ -277,7 +278,7 @@ def _page(text: str, policy: str) -> Response:
 
 
 def _error(request: Request, status: HTTPStatus, why: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Returns why there is no answer, in the form that whoever asks there expects."""
+    """Returns an error response: JSON for paths of the API, text for others."""
     if request.url.path.startswith("/api/"):
         return _answer(status, (json.dumps({"error": why}) + "\n").encode(), JSON, headers)
     return _answer(status, f"{why}\n".encode(), TEXT, headers)

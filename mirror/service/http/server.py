@@ -1,7 +1,8 @@
-"""The supervisor's HTTP server: uvicorn in the supervisor's event loop. No TLS. Loopback by default.
+"""The supervisor's HTTP server: uvicorn in the supervisor's event loop. It has no TLS. By default it listens on
+loopback.
 
-It listens before workers are started, so that a port in use ends the run, and serves once they are: what it needs is
-loaded while they start. Whoever asks meanwhile waits.
+It listens before workers are started, so that a port in use ends the run early. It begins to answer after they were
+started, because its modules are imported while they start; earlier requests wait.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Server:
     """The server, from ``open`` to ``close``."""
 
     def __init__(self, listen: tuple[str, int], app: ASGIApp) -> None:
-        """``listen``: host and port (0: any that is free). ``app``: answers the requests."""
+        """``listen``: host and port (0: any free port). ``app``: answers the requests."""
         self._listen = listen
         self._app = app
         self._socket: socket.socket | None = None
@@ -38,30 +39,30 @@ class Server:
         """Starts to listen. Requests wait until ``serve``.
 
         Raises:
-            ListenFailed: somebody else has the port, or this machine has no such address.
+            ListenFailed: another process has the port, or this machine has no such address.
         """
         host, port = self._listen
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # of "[::]", clients with IPv4 as well
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # with "[::]", also IPv4 clients
         try:
             self._socket = socket.create_server((host, port), family=family, dualstack_ipv6=both)
         except (OSError, OverflowError) as error:
-            # Python adds the address to what it says of a port in use.
+            # Python appends the address to the text for a port in use.
             told = str(getattr(error, "strerror", None) or error).partition(" (while attempting")[0]
             raise ListenFailed(f"cannot listen at {address_text(host, port)}: {told}; {_remedy(error)}") from error
 
     @property
     def address(self) -> str:
-        """The host:port that it listens on."""
+        """The host:port on which the server listens."""
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
         return address_text(str(host), port)
 
     async def serve(self) -> None:
-        """Answers requests until ``close``, or until cancelled. If the server fails, it is logged and all else goes
-        on: copying does not depend on it."""
+        """Answers requests until ``close``, or until cancelled. A failure of the server is only logged: copying does
+        not depend on it."""
         assert self._socket is not None
-        await asyncio.sleep(0)  # workers are started first: loading takes a while
+        await asyncio.sleep(0)  # let the workers be started first: importing takes a while
         try:
             from mirror.service.http.connections import Serving
 

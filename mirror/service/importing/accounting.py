@@ -1,4 +1,4 @@
-"""What readers and makers do alike: account for a key that becomes nothing, and refuse an input."""
+"""Functions that readers and makers share: account for a key that is not taken over, and refuse an input."""
 
 from mirror.service.config.errors import ConfigError, ConfigFinding
 from mirror.service.importing.model import Given, Ledger
@@ -11,7 +11,7 @@ def refuse(file: str, line: int | None, problem: str, remedy: str, key: str = ""
 
 
 def by_rule(ledger: Ledger, given: Given, rule: Rule) -> None:
-    """Accounts for a key that becomes nothing."""
+    """Accounts for a key that has no counterpart here: by its rule, it is not needed or needs a decision."""
     if rule.fine is None or given.value.strip().lower() in rule.fine:
         ledger.not_needed(given, rule.why)
     else:

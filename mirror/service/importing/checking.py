@@ -1,4 +1,5 @@
-"""Checks what was made by loading it: what is refused is left out, if it may be, and needs a decision."""
+"""Checks the configuration that was made by loading it. Optional settings that are refused are left out; every refused
+setting needs a decision."""
 
 import re
 import tempfile
@@ -10,14 +11,15 @@ from mirror.service.importing.writing import lines, path_text, value_text
 
 _REFERENCE = re.compile(r"(?<!\$)\$\{(?:env|file):[^}]*\}")
 _OPTIONAL = re.compile(r"client\.(id|rack)|.*\.(ms|bytes)|replication\.factor|sync\..*\.enabled|sync\.topic\.configs")
-"""Settings without which a flow copies the same."""
+"""Optional settings: without them, a flow copies the same records."""
 _ROUNDS_MAX = 50
 _FILE = "example"
 
 
 def check(outcome: Outcome) -> None:
-    """Loads what was made, with examples in the place of what is looked up, until nothing more can be left out. What is
-    refused then is a decision: ``mirror validate`` says the same."""
+    """Loads the configuration that was made, with example values for ``${...}``, again and again until no more optional
+    settings are refused. Everything that is still refused becomes a decision; ``mirror validate`` would report it,
+    too."""
     for _ in range(_ROUNDS_MAX):
         refused = _refused(outcome)
         optional = [
@@ -40,7 +42,7 @@ def check(outcome: Outcome) -> None:
 
 
 def _tell(outcome: Outcome, setting: Setting | None, finding: ConfigFinding) -> None:
-    # What a cluster has may be shown in the problem; of a flow, it is names of topics.
+    # A cluster's problem may repeat a value that must not be shown. A flow's problem only has names of topics.
     why = finding.remedy if finding.key.startswith("clusters") else f"{finding.problem}; {finding.remedy}"
     if setting is not None and setting.given:
         for given in setting.given:
@@ -63,19 +65,19 @@ def _refused(outcome: Outcome) -> list[tuple[Setting | None, ConfigFinding]]:
 
 
 def _at(written: list[tuple[str, Setting | None]], finding: ConfigFinding) -> Setting | None:
-    """Returns the setting in the line of a finding, if there is one: what it is about, or what contradicts that."""
+    """Returns the setting in the line of a finding, if there is one: the refused one, or one that contradicts it."""
     return written[finding.line - 1][1] if finding.line else None
 
 
 class _Example:
-    """Shows values with examples in the place of what is looked up when the configuration is loaded."""
+    """Returns values as YAML, with example texts instead of references (``${...}``)."""
 
     def __init__(self) -> None:
         self._hosts = 0
 
     def __call__(self, setting: Setting) -> str | None:
         value, key = setting.value, setting.path[-1]
-        if key.endswith(".location"):  # it may not have been converted yet
+        if key.endswith(".location"):  # the user may not have converted the file yet
             return _FILE
         if not isinstance(value, str) or not _REFERENCE.search(value):
             return value_text(setting)

@@ -1,4 +1,4 @@
-"""``mirror config import``: a file of MirrorMaker 2 in, our configuration out."""
+"""``mirror config import``: turns a configuration file of MirrorMaker 2 into one for the mirror."""
 
 import json
 import re
@@ -21,12 +21,12 @@ _WHAT = "give an mm2.properties of MirrorMaker 2's dedicated mode, or a KafkaMir
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was made.
+    """The result of an import.
 
     Attributes:
-        text: our configuration, with comments.
-        summary: how much was taken over, in one line.
-        decisions: what needs a decision, a line each.
+        text: the mirror's configuration, with comments.
+        summary: how many keys were taken over, in one line.
+        decisions: what needs a decision by the user, one line each.
     """
 
     text: str
@@ -35,15 +35,15 @@ class Imported:
 
 
 def read(file: str, *, form: Format = "auto", offsets: Offsets | None = None) -> Imported:
-    """Reads a configuration of MirrorMaker 2, and returns ours.
+    """Reads a configuration of MirrorMaker 2, and returns one for the mirror.
 
     Args:
-        file: its path.
-        form: what it is; auto: by its content.
-        offsets: the kind of offsets of all flows; None: chosen for each, with the reason in the text.
+        file: path of the file.
+        form: format of the file; auto: detected from its content.
+        offsets: value of ``offsets`` for all flows; None: chosen for each flow, with the reason in the text.
 
     Raises:
-        ConfigError: it cannot be read, is something else, or has no flow that could be written.
+        ConfigError: the file cannot be read, has another format, or has no flow that could be written.
     """
     raw = read_raw(file)
     found = _detected(file, raw) if form == "auto" else form

@@ -1,15 +1,15 @@
-"""What was read, what becomes of it, and what is written: plain data, and the ledger that accounts for every key."""
+"""The data of an import: the input, the settings to write, and the ledger that accounts for every key of the input."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 Path = tuple[str, ...]
-"""Where a setting of ours stands, such as ("flows", "a->b", "topics")."""
+"""The path of a setting in the mirror's configuration, such as ("flows", "a->b", "topics")."""
 
 
 class Fate(IntEnum):
-    """What becomes of a key of the input. Of several, the highest counts."""
+    """What becomes of a key of the input. If several apply, the highest counts."""
 
     NOT_NEEDED = 0
     TAKEN = 1
@@ -18,13 +18,13 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A key of the input with its value. Only settings that are no secrets may be shown with their value.
+    """A key of the input with its value. Values of secrets must not be shown.
 
     Attributes:
-        name: as the input spells it; of a resource in YAML, the path of the key.
-        value: as text.
-        line: where it stands, from 1.
-        shown: whether the name may be repeated: of a mistyped line it may be a part of a secret.
+        name: the key as the input spells it; for a resource in YAML, the path of the key.
+        value: the value as text.
+        line: line in the file, from 1.
+        shown: True if the name may be shown. In a mistyped line, it may be a part of a secret.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A line of what is written.
+    """A setting to write.
 
     Attributes:
-        path: where it stands.
-        value: text, number, switch, or list of texts; text may hold ``${env:NAME}`` and ``${file:PATH}``.
-        given: the keys of the input that it comes from; none: it is chosen here.
-        note: why it is as it is; may be empty.
+        path: its path in the configuration.
+        value: text, number, switch, list of texts, or mapping; text may have ``${env:NAME}`` and ``${file:PATH}``.
+        given: the keys of the input from which it was made; empty if the import has chosen it.
+        note: the reason for its value; may be empty.
     """
 
     path: Path
@@ -77,23 +77,23 @@ class Ledger:
         return given
 
     def taken(self, given: Given) -> None:
-        """The key is in what is written."""
+        """Accounts for a key that was taken over."""
         self._account(given, Fate.TAKEN, "")
 
     def not_needed(self, given: Given, why: str) -> None:
-        """The key has no counterpart, and needs none."""
+        """Accounts for a key that has no counterpart here, and needs none."""
         self._account(given, Fate.NOT_NEEDED, why)
 
     def decide(self, given: Given, why: str) -> None:
-        """The key has no equal here, and somebody has to decide what to do."""
+        """Accounts for a key that has no equivalent here: the user has to decide what to do."""
         self._account(given, Fate.DECIDE, why)
 
     def account(self, given: Given, fate: Fate, why: str) -> None:
-        """The key has this fate."""
+        """Accounts for a key with this fate."""
         self._account(given, fate, why)
 
     def remark(self, why: str) -> None:
-        """Adds a decision that belongs to no single key."""
+        """Adds a decision that does not belong to a single key."""
         self._remarks[why] = None
 
     def is_open(self, given: Given) -> bool:
@@ -115,7 +115,7 @@ class Ledger:
 
     @property
     def remarks(self) -> list[str]:
-        """Decisions that belong to no single key."""
+        """Decisions that do not belong to a single key."""
         return list(self._remarks)
 
     def __iter__(self) -> Iterator[Given]:
@@ -134,9 +134,11 @@ class ClusterInput:
     """A cluster of the input.
 
     Attributes:
-        settings: (client, key) -> what is given. The client is consumer, producer or admin; empty: all of them.
-        made: settings of ours that were made of something else than keys, such as a resource's references to secrets.
-        line: where it is first named.
+        alias: the cluster's name.
+        line: line of the file in which it is first named.
+        settings: (client, key) -> key and value in the input. The client is consumer, producer or admin; empty: all.
+        made: the mirror's settings that were not made from keys, but for example from a resource's references to
+            secrets.
     """
 
     alias: str
@@ -152,9 +154,9 @@ class FlowInput:
     """A flow of the input that is enabled.
 
     Attributes:
-        settings: key -> what is given for this flow, or for all.
-        clients: (client, key) -> what is given for this flow's clients.
-        off: why it is written with ``enabled: false``; empty: it is not.
+        settings: key -> key and value for this flow, or for all flows.
+        clients: (client, key) -> key and value for this flow's clients.
+        off: why the flow is written with ``enabled: false``; empty if it is enabled.
     """
 
     source: str
@@ -171,10 +173,10 @@ class FlowInput:
 
 @dataclass(slots=True, kw_only=True)
 class Inputs:
-    """All that was read.
+    """The whole input.
 
     Attributes:
-        shared: key -> what is given for all clusters that have nothing of their own.
+        shared: key -> key and value for all clusters that do not have the key themselves.
         providers: name of a ConfigProvider -> its Java class.
     """
 
@@ -188,7 +190,7 @@ class Inputs:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What is written: settings in order, notes on flows and clusters, and the ledger.
+    """The result: settings in the order in which they are written, comments, and the ledger.
 
     Attributes:
         notes: path of a cluster or a flow -> comments above it.

@@ -1,4 +1,4 @@
-"""Writes what was made: YAML with a comment for every key of the input, and a summary for people."""
+"""Writes the configuration that was made: YAML with a comment for every key of the input, and a summary for people."""
 
 import json
 import re
@@ -27,18 +27,18 @@ def counted(outcome: Outcome) -> str:
 
 
 def decisions(outcome: Outcome) -> list[str]:
-    """Returns what needs a decision, or a step by hand: one line each."""
+    """Returns everything that needs a decision, or a manual step: one line each."""
     found = [f"{_name(account.given.place)}: {account.why}" for account in outcome.ledger.accounts(Fate.DECIDE)]
     return [_line(each) for each in [*outcome.ledger.remarks, *found]]
 
 
 def document(outcome: Outcome) -> str:
-    """Returns the whole configuration."""
+    """Returns the whole configuration file as text."""
     return "\n".join(line for line, _ in lines(outcome, value_text)) + "\n"
 
 
 def lines(outcome: Outcome, shown: Shown) -> Iterator[tuple[str, Setting | None]]:
-    """Yields each line, with the setting that is in it. ``shown``: how values are written."""
+    """Yields each line of the file, with its setting, if it has one. ``shown``: returns a setting's value as YAML."""
     for comment in _head(outcome):
         yield f"# {comment}".rstrip(), None
     for section in ("clusters", "flows"):
@@ -94,7 +94,7 @@ def _head(outcome: Outcome) -> Iterator[str]:
 
 
 def _without_a_line(outcome: Outcome) -> Iterator[str]:
-    """Yields what was taken over, and has no setting of its own: names of clusters and flows."""
+    """Yields the keys that were taken over but have no line of their own: those that name clusters and flows."""
     written = {given for setting in outcome.settings for given in setting.given}
     yield from (each.given.place for each in outcome.ledger.accounts(Fate.TAKEN) if each.given not in written)
 
@@ -132,5 +132,5 @@ def _line(text: str) -> str:
 
 
 def path_text(path: Path) -> str:
-    """Returns where a setting stands, for people."""
+    """Returns the path of a setting as text, for people."""
     return ".".join(path)

@@ -1,1 +1,1 @@
-"""The mirror of one configuration file on this machine: found, started in the background, asked, and stopped."""
+"""Finds, starts in the background, queries and stops the mirror of one configuration file on this machine."""

@@ -1,8 +1,8 @@
-"""How a ``mirror run`` lets ``mirror start`` know of it: by a socket with an abstract name (unix(7)).
+"""How a ``mirror run`` makes itself known to ``mirror start``: by a socket with an abstract name (unix(7)).
 
-The kernel forgets the name when the process ends, whatever that dies of: nothing can be stale, and a process id that
-is used again fools nobody. It needs no folder and leaves no file, and is seen by every user of the machine (of the
-network namespace).
+The kernel removes the name when the process ends, for whatever reason. So it is never stale, and a reused process id
+does no harm. It needs no folder and leaves no file, and every user of the machine can see it (of the network
+namespace).
 """
 
 import os
@@ -17,11 +17,11 @@ _NAMES = Path("/proc/net/unix")
 
 
 def announce(config: Path) -> socket.socket | None:
-    """Announces that this process runs the mirror of a configuration file, for as long as it has the socket. The socket
-    is inherited by the program that follows this one (exec). Returns None where that is not possible."""
+    """Announces that this process runs the mirror of a configuration file. Returns the socket: the announcement lasts
+    as long as it is open, also across exec. Returns None if it is not possible."""
     try:
         found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        # Several may run the same file on purpose, and process ids are unique in one process namespace only.
+        # Several processes may run the same file on purpose, and process ids are unique only within a PID namespace.
         found.bind(f"\0{_PREFIX}/{identity(config)}/{os.getpid()}/{secrets.token_hex(4)}")
     except OSError:
         return None
@@ -30,7 +30,7 @@ def announce(config: Path) -> socket.socket | None:
 
 
 def announced(config: Path) -> list[int]:
-    """Returns the process ids of those that run the mirror of this file now."""
+    """Returns the ids of the processes that run the mirror of this file now."""
     wanted = f"@{_PREFIX}/{identity(config)}/"
     try:
         lines = _NAMES.read_text(encoding="utf-8", errors="replace").splitlines()

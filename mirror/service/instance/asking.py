@@ -14,24 +14,25 @@ from mirror.service.instance.announcing import announced
 from mirror.service.instance.place import Place
 
 State = dict[str, Any]
-"""What it tells. ``address``: of the HTTP server. ``phase``: starting, running or stopping. ``ready``: as for
-``mirror status``. ``settled``: it is ready, or has said what it waits for. ``status``: in a line, as systemd shows it.
-``within_s``: in so many seconds it ends, if it stops. Or only ``ended``: how it ended."""
+"""The state of a mirror. ``address``: of its HTTP server. ``phase``: starting, running or stopping. ``ready``: as in
+``mirror status``. ``settled``: True if it is ready, or has reported what it waits for. ``status``: one line, as systemd
+shows it. ``within_s``: seconds within which it ends, if it is stopping. The last state has only ``ended``: how it
+ended (see ``flows.draining.Drained``)."""
 LOOK_EVERY_S = 0.05
-"""How often a process that cannot be held is looked for."""
+"""How often to look whether a process still runs, if there is no pidfd for it."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
 
 
 class Asked:
-    """A connection to a mirror that runs in the background. A context manager.
+    """A connection to a mirror that runs in the background. It is a context manager.
 
     Attributes:
-        pid: its process id, as the kernel has it.
+        pid: the mirror's process id, from the kernel (SO_PEERCRED).
     """
 
     def __init__(self, connection: socket.socket, config: Path) -> None:
-        """``config``: the configuration file of which it runs the mirror."""
+        """``config``: the mirror's configuration file."""
         self._connection = connection
         self._config = config
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -39,18 +40,18 @@ class Asked:
         self._process = -1
         self._had_ended = False
         try:
-            # Opened while it is connected, this is that process, and stays it: no other one can take its place.
+            # Opened while the process is connected, the descriptor refers to it for good, even if its id is reused.
             self._process = os.pidfd_open(self.pid)
         except ProcessLookupError:
             self._had_ended = True
         except OSError:
-            pass  # an old kernel, or a sandbox that forbids it: its announcement says as much
+            pass  # an old kernel, or a sandbox that forbids it: the announcement is used instead
         self._unread = b""
 
     @classmethod
     def of(cls, place: Place) -> Self | None:
-        """Connects to the mirror of a place. Returns None if none runs in the background: a socket that a mirror has
-        left behind takes no connection."""
+        """Connects to the mirror of a place. Returns None if none runs in the background. (A socket file that a dead
+        mirror has left behind accepts no connection.)"""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with place.control() as path:
@@ -73,16 +74,17 @@ class Asked:
             os.close(self._process)
 
     def ask(self, what: Literal["stop", "watch"]) -> None:
-        """Asks it to stop, or only to tell its state. One that has just ended says so in its states."""
+        """Asks the mirror to stop, or only to report its state. Errors are ignored: if it has just ended, ``state``
+        shows it."""
         with suppress(OSError):
             self._connection.sendall(f"{what}\n".encode())
 
     def state(self, timeout_s: float) -> State | None:
-        """Waits for its next state, once something is asked, and returns it; None: it has closed the connection, or has
+        """Waits for the mirror's next state, after ``ask``, and returns it. None: it has closed the connection, or has
         ended.
 
         Raises:
-            TimeoutError: neither, in so many seconds.
+            TimeoutError: there was no state within ``timeout_s``.
         """
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
@@ -99,7 +101,7 @@ class Asked:
         return found
 
     def wait_ended(self, timeout_s: float) -> bool:
-        """Waits for the end of the process. Returns False if it still runs after so many seconds."""
+        """Waits for the end of the process. Returns False if it still runs after ``timeout_s``."""
         if self._had_ended:
             return True
         if self._process >= 0:

@@ -1,7 +1,7 @@
-"""``mirror start`` and ``mirror stop`` where no unit of systemd's runs the mirror: a process in the background.
+"""``mirror start`` and ``mirror stop`` if no systemd unit runs the mirror: a process in the background.
 
-It is a ``mirror run`` like any other, in a session of its own, with a log file and a control socket. Nothing here goes
-by a process id that was written down: one that runs is found by its socket, and the kernel knows who listens there.
+It is a ``mirror run`` like any other, in its own session, with a log file and a control socket. There is no pid file: a
+running mirror is found by its socket, and the kernel tells which process listens there.
 """
 
 import json
@@ -22,15 +22,15 @@ from mirror.service.instance.asking import Asked, State
 from mirror.service.instance.place import Failed, Place
 
 LOOK_EVERY_S = 0.05
-"""How often a new process is looked for at its control socket."""
+"""How often to try the control socket of a new process."""
 ANSWER_S = 10.0
-"""Time in which a mirror that runs has told its state; one that has not is stopped, or stuck."""
+"""A running mirror reports its state within this time; otherwise it is stopped (SIGSTOP) or stuck."""
 END_S = 10.0
-"""Time for the process's own end, beyond what it has said."""
+"""Time for the end of the process itself, in addition to the time that it has announced."""
 LINES_MAX = 20
 """Most lines of the log that are shown when a start fails."""
 _OF_MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""What a service manager told us is not for the process that we start."""
+"""Variables from a service manager, which are not meant for the process that we start."""
 _PROGRAM = (
     sys.executable,
     "-P",
@@ -38,20 +38,21 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); sys.argv[0] = sys.argv.pop(1); "
     "from mirror.cli import main; main(prog_name='mirror')",
 )
-"""The same code as ours, wherever that is imported from. Arguments: the import paths, and what was typed for us."""
+"""Runs the same code as this process, wherever it was imported from. Arguments: the import paths, and the program name
+as it was typed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
         outcome: started, already running, stopped, or not running.
-        pid: the process; None: none runs, or ran.
-        address: of its HTTP server; None: not known.
-        log: its log file.
+        pid: the mirror's process id; None if none was running.
+        address: host:port of its HTTP server; None: not known.
+        log: path of its log file.
         ready: True if it copies; False if it waits for something; None: it does not run.
-        status: its state in a line.
+        status: its state in one line.
         drained: how it ended, if it was stopped: the fields of ``flows.draining.Drained``.
     """
 
@@ -72,18 +73,18 @@ def start(
     timeout_s: float,
     answers: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Starts the mirror, unless it runs: returns once it is ready, or waits for something outside. Call it with the
-    place's lock held.
+    """Starts the mirror, unless it is running already. Returns once it is ready, or has reported what it waits for. The
+    caller holds the place's lock.
 
     Args:
         place: the configuration file's place.
-        config: the file as it was named; it is read again at a reload.
-        options: more for ``mirror run``.
-        timeout_s: longest wait. A mirror that runs and is not ready by then is no failure.
-        answers: called once it can be asked to stop: from then on, the lock is not needed.
+        config: the file as the user named it; it is read again at a reload.
+        options: further options for ``mirror run``.
+        timeout_s: longest wait. If the mirror runs but is not ready by then, that is no failure.
+        answers: called once the mirror accepts requests to stop: from then on, the lock is not needed.
 
     Raises:
-        Failed: it has ended, and why; or somebody else runs it.
+        Failed: the mirror has ended (the message says why), or it was started in another way.
     """
     deadline = time.monotonic() + timeout_s
     if (running := Asked.of(place)) is not None:
@@ -91,7 +92,7 @@ def start(
             try:
                 return _settled(place, running, timeout_s, outcome="already running")
             except _Ended:
-                # It was stopping, or has failed just now: ours takes its place.
+                # It was stopping, or has failed just now: a new one takes its place.
                 if not running.wait_ended(END_S):
                     raise Failed(_too_late(place, running.pid, END_S, known=True)) from None
     refuse_others(place)
@@ -113,7 +114,7 @@ def start(
             stdout=descriptor,
             stderr=descriptor,
             env={name: value for name, value in os.environ.items() if name not in _OF_MANAGER},
-            cwd="/",  # no file system is kept from being unmounted
+            cwd="/",  # so that it does not keep a file system from being unmounted
             umask=0o077,
             start_new_session=True,
         )
@@ -142,14 +143,14 @@ def start(
 
 
 def stop(place: Place, *, timeout_s: float | None) -> Result:
-    """Stops the mirror that ``start`` has started, and waits for the drain. Call it with the place's lock held.
+    """Stops the mirror that ``start`` has started, and waits for the drain. The caller holds the place's lock.
 
     Args:
         place: the configuration file's place.
         timeout_s: longest wait; None: as long as the mirror itself gives its workers.
 
     Raises:
-        Failed: it was not started so, does not answer, or has not ended in that time.
+        Failed: the mirror was started in another way, does not answer, or has not ended in time.
     """
     asked = Asked.of(place)
     if asked is None:
@@ -179,11 +180,11 @@ class _Ended(Exception):
 
 
 def _settled(place: Place, asked: Asked, timeout_s: float, *, outcome: str) -> Result:
-    """Waits until the mirror is ready or has said what it waits for, and returns its state.
+    """Waits until the mirror is ready or has reported what it waits for, and returns its state.
 
     Raises:
-        _Ended: it has ended.
-        Failed: it does not answer, or has not ended in that time, if it stops.
+        _Ended: the mirror has ended.
+        Failed: the mirror does not answer; or it is stopping, and has not ended in time.
     """
     asked.ask("watch")
     deadline = time.monotonic() + timeout_s
@@ -209,7 +210,7 @@ def _settled(place: Place, asked: Asked, timeout_s: float, *, outcome: str) -> R
 
 
 def refuse_others(place: Place) -> None:
-    """Raises ``Failed`` if somebody runs the mirror of this file that ``start`` has not started."""
+    """Raises ``Failed`` if the mirror of this file runs and was not started by ``start``."""
     if others := announced(place.config):
         raise Failed(f"not started: {_elsewhere(place, others)}")
 
@@ -229,14 +230,16 @@ def _too_late(place: Place, pid: int, within_s: float, *, known: bool) -> str:
 
 
 def _failed(place: Place, code: int, begun_at: int) -> Failed:
-    """Returns what to raise for a process that has ended: with what it has said, and its exit code."""
+    """Returns the error for a process that has ended, with the last lines of its log and its exit code. ``begun_at``:
+    size of the log when it was started."""
     lines = _said(place.log, begun_at)
     told = "\n".join(lines) if lines else f"it said nothing; see {place.log}"
     return Failed(f"the mirror {ending(code)}:\n{told}", code if code > 0 else EXIT_FAILED)
 
 
 def _said(log: Path, begun_at: int) -> list[str]:
-    """Returns why a process has ended, by what it has logged: its errors, and what is no JSON line."""
+    """Returns the lines of the log, from byte ``begun_at`` on, that tell why a process has ended: errors, and lines
+    that are not JSON. Without such lines, the others."""
     errors: list[str] = []
     others: list[str] = []
     with suppress(OSError), log.open(encoding="utf-8", errors="replace") as file:

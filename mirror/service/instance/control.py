@@ -1,8 +1,8 @@
-"""The control socket of a mirror that ``mirror start`` has started: its side of it. Loaded by no other.
+"""The mirror's side of the control socket. Only a mirror that ``mirror start`` has started imports it.
 
-Whoever connects asks first, in a line: ``stop``, or only to ``watch``. Then he gets the mirror's state as a line of
-JSON, and again whenever it changes; the last one says how it ended (``ended``). What was asked holds, as a signal does,
-also if whoever asked is gone by the time that it is read. Only its owner can connect (mode 600).
+A client first sends a request in one line: ``stop``, or only ``watch``. It then gets the mirror's state as a line of
+JSON, and again whenever it changes; the last line says how the mirror ended (``ended``). Like a signal, a request is
+effective even if the client is gone when it is read. Only the owner of the socket can connect (mode 600).
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from mirror.service.http.server import ListenFailed
 from mirror.service.instance.place import Place
 
 LOOK_EVERY_S = 0.1
-"""How often the state is looked at while somebody is connected."""
+"""How often to look for changes of the state while a client is connected."""
 STOP, WATCH = b"stop\n", b"watch\n"
 TELL_S = 2.0
-"""Time for those who are connected to take the last line."""
+"""Time for clients to read the last line."""
 
 
 class Served(Protocol):
-    """The supervisor, as far as it is controlled."""
+    """The parts of the supervisor that are needed here."""
 
     flows: dict[str, RunningFlow]
     address: str
 
     def stop(self, asked: str) -> None:
-        """Asks for a clean stop. ``asked``: by what, for the log."""
+        """Asks for a clean stop. ``asked``: the signal or command, for the log."""
 
 
 class Control:
@@ -48,10 +48,11 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def open(self, served: Served) -> None:
-        """Listens, in place of a predecessor that is gone: ``mirror start`` has made sure that none runs.
+        """Begins to listen. It replaces the socket file of a predecessor: ``mirror start`` has made sure that none
+        runs.
 
         Raises:
-            ListenFailed: it cannot, since nothing can be written in its folder.
+            ListenFailed: the socket cannot be made, because the folder is not writable.
         """
         self._served = served
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -70,19 +71,19 @@ class Control:
         self._server = await asyncio.start_unix_server(self._serve, sock=made)
 
     def ready(self) -> None:
-        """Notes that it listens, and its workers run."""
+        """Notes that the HTTP server listens and the workers run."""
         self._begun = True
 
     def stopping(self, within_s: float) -> None:
-        """Notes that it stops, within ``within_s`` seconds."""
+        """Notes that the mirror stops, and ends within ``within_s`` seconds."""
         self._within_s = within_s
 
     def ended(self, result: Mapping[str, Any]) -> None:
-        """Notes how it ended: the fields of the line ``stopped``, or of ``failed``."""
+        """Notes how the mirror ended: the fields of its log line ``stopped`` or ``failed``."""
         self._ended = dict(result)
 
     async def close(self) -> None:
-        """Tells those who are connected how it ended, and closes."""
+        """Sends clients the last line, and closes all connections."""
         self._over.set()
         if self._server is not None:
             self._server.close()
@@ -92,7 +93,7 @@ class Control:
             each.cancel()
 
     def state(self) -> dict[str, Any]:
-        """Returns what is told: see ``instance.asking.State``."""
+        """Returns the state that clients get: see ``instance.asking.State``."""
         flows = list(self._served.flows.values())
         reasons = not_ready(flows, several=len(flows) > 1)
         waits = any(worker.waits for flow in flows for worker in flow.fleet.workers.values())
@@ -110,8 +111,8 @@ class Control:
         assert task is not None
         self._clients.add(task)
         try:
-            with suppress(OSError, ValueError):  # it is gone, or sends no lines
-                # Before anything is written: to write to one that is gone would lose what it has asked.
+            with suppress(OSError, ValueError):  # the client is gone, or does not send lines
+                # The request is read before anything is written: writing to a client that is gone would lose it.
                 while line := await reader.readline():
                     if line == STOP:
                         self._served.stop("mirror stop")
@@ -123,7 +124,7 @@ class Control:
             self._clients.discard(task)
 
     async def _tell(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
-        """Tells the state until it is gone, or the end is known and told."""
+        """Sends the state whenever it changes, until the client is gone or the mirror has ended."""
         told: dict[str, Any] = {}
         while not self._over.is_set() and not reader.at_eof():
             if (now := self.state()) != told:

@@ -1,8 +1,8 @@
-"""Where ``mirror start`` keeps what belongs to one configuration file: a lock, the control socket, the log.
+"""The folder in which ``mirror start`` keeps the files of one configuration: a lock, the control socket, the log.
 
-It is one folder below the user's state folder, whatever shell the command is typed in. It is not below
-``$XDG_RUNTIME_DIR``: that is removed when the user logs out, while the mirror runs on, and the next start would find
-nothing and begin a second one.
+It is below the user's state folder, whatever the shell's environment is. It is not below ``$XDG_RUNTIME_DIR``: that
+folder is removed when the user logs out while the mirror goes on, and the next start would not find it and would start
+a second one.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.05
 
 
 class Failed(Exception):
-    """The command could not do it; the message says why, and what to do. ``code``: the exit code."""
+    """The command has failed; the message says why, and what to do. ``code``: the exit code."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
         super().__init__(message)
@@ -33,8 +33,8 @@ class Failed(Exception):
 
 
 def identity(config: Path) -> str:
-    """Returns what tells a configuration file from others on this machine, whichever way it is named: 16 hexadecimal
-    digits, from its real path."""
+    """Returns an identifier of a configuration file on this machine: 16 hexadecimal digits, a hash of its real path. It
+    does not depend on the way in which the file is named."""
     return hashlib.sha256(os.fsencode(config.resolve())).hexdigest()[:16]
 
 
@@ -52,15 +52,15 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """The file that gets the log of a mirror in the background."""
+        """Path of the log of a mirror in the background."""
         return self.folder / "log"
 
     def opened(self, name: str, flags: int) -> int:
-        """Opens one of its files, or creates it. Returns the descriptor. ``flags``: for os.open, beside those that
-        every file of ours has.
+        """Opens a file in the folder, or creates it. Returns the descriptor. ``flags``: for os.open, in addition to
+        those for every file.
 
         Raises:
-            Failed: it cannot.
+            Failed: it cannot be opened.
         """
         try:
             return os.open(self.folder / name, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -68,7 +68,7 @@ class Place:
             raise Failed(self.unusable(f"{error.strerror}: {name}")) from error
 
     def unusable(self, why: str) -> str:
-        """Returns what to tell if nothing can be written here, and what to do."""
+        """Returns the message if the folder cannot be used, with what to do. ``why``: the cause."""
         return (
             f"{self.folder} cannot be used: {why}; mirror start keeps its control socket and its log there: "
             f"make room, or set ${STATE_HOME} to another folder of yours"
@@ -76,8 +76,8 @@ class Place:
 
     @contextmanager
     def control(self) -> Iterator[str]:
-        """The control socket's path, as long as the context lasts: short enough for a socket, however long the folder's
-        is (a socket's may have 107 bytes)."""
+        """Yields a path of the control socket that is valid within the context. It is short enough for a socket (107
+        bytes), however long the folder's path is."""
         folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{folder}/control"
@@ -86,11 +86,11 @@ class Place:
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[Callable[[], None]]:
-        """Holds the lock of commands that start or stop this mirror: one at a time. The kernel releases it, whatever a
-        command dies of. Yields a function that releases it at once.
+        """Holds the lock for commands that start or stop this mirror, so that there is one at a time. If the command
+        dies, the kernel releases the lock. Yields a function that releases it early.
 
         Raises:
-            Failed: another one has held it for so long, or there can be none.
+            Failed: another command has held it for ``timeout_s``, or the lock's file cannot be opened.
         """
         descriptor = self.opened("lock", os.O_RDWR)
         try:
@@ -118,7 +118,7 @@ def place_of(config: Path) -> Place:
     """Returns the place of a configuration file, and creates its folder.
 
     Raises:
-        Failed: it cannot be created, or others could write to it.
+        Failed: the folder cannot be created, or other users could write to it.
     """
     real = config.resolve()
     parts = ["mirror", socket.gethostname(), f"{real.stem}-{identity(config)}"]  # a home may be shared by machines
@@ -139,12 +139,12 @@ def place_of(config: Path) -> Place:
 
 def _state_home() -> Path:
     given = os.environ.get(STATE_HOME, "")
-    # The user's home as the system knows it: sudo may leave $HOME as it was.
+    # The user's home from the user database: sudo may leave $HOME unchanged.
     return Path(given) if os.path.isabs(given) else Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".local" / "state"
 
 
 def _check(folder: Path) -> None:
-    """Refuses a folder through which somebody else could put his socket in place of ours, or read our log."""
+    """Raises ``Failed`` for a folder in which another user could replace the socket or read the log."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise Failed(f"{folder} is {_kind(found.st_mode)}, and not a folder: remove it, and try again")

@@ -1,4 +1,4 @@
-"""systemd's units of ours: found by the configuration file that they run, driven by systemctl."""
+"""systemd units that run a mirror: finds them by their configuration file, and controls them with systemctl."""
 
 import json
 import re
@@ -12,23 +12,23 @@ from mirror.service.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_USAGE
 from mirror.service.instance.place import Failed
 
 BOOTED = Path("/run/systemd/system")
-"""Is there if systemd runs this machine (sd_booted(3))."""
+"""Exists if systemd is the init system of this machine (sd_booted(3))."""
 SHOW_S = 15.0
 """Longest wait for systemctl to show something."""
 _TEMPLATE = "mirror@"
 _PROPERTIES = "Id,LoadState,ActiveState,SubState,MainPID,StatusText,ExecMainStatus,ExecStart"
 _INSTANCE = re.compile(r"[A-Za-z0-9:_.-]+")
-"""Names that are an instance's as they are (systemd-escape(1) changes others)."""
+"""Names that need no escaping as the instance name of a unit (systemd-escape(1))."""
 _CONFIG = re.compile(r"argv\[\]=\S*mirror run .*?(?:-c|--config)[ =](\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit.
+    """A systemd unit.
 
     Attributes:
-        name: its name, such as mirror@west.service.
-        shown: its properties, as systemctl shows them.
+        name: the unit's name, such as mirror@west.service.
+        shown: its properties, from `systemctl show`.
     """
 
     name: str
@@ -36,23 +36,24 @@ class Unit:
 
     @property
     def is_active(self) -> bool:
-        """True if it runs, or is about to."""
+        """True if the unit is active or activating."""
         return self.shown.get("ActiveState") in ("active", "activating", "reloading")
 
     @property
     def pid(self) -> int | None:
-        """Its main process; None: none runs."""
+        """Id of the unit's main process; None if none runs."""
         return int(self.shown.get("MainPID") or 0) or None
 
     def again(self) -> "Unit":
-        """Returns it as it is now."""
+        """Returns the unit with its current properties."""
         return next(iter(_show([self.name])), self)
 
     def drive(self, verb: str) -> None:
-        """Has systemd start, stop or restart it, and waits for that. What systemctl says goes to stderr.
+        """Starts, stops or restarts the unit with systemctl, and waits until that is done. systemctl's output goes to
+        stderr.
 
         Raises:
-            Failed: systemd has not done it; polkit's refusal is one reason.
+            Failed: systemd has not done it, for example because polkit refused.
         """
         code = subprocess.run(["systemctl", verb, self.name], check=False, stdout=subprocess.DEVNULL).returncode
         if not code:
@@ -66,8 +67,8 @@ class Unit:
         )
 
     def drained(self, *, since: float) -> dict[str, Any] | None:
-        """Returns the fields of the last line ``stopped`` that the journal has since a time (seconds since 1970); None:
-        none, or it cannot be read."""
+        """Returns the fields of the last log line ``stopped`` in the journal since a time (seconds since 1970). None:
+        there is none, or the journal cannot be read."""
         try:
             command = ["journalctl", "-u", self.name, "-o", "cat", "-n", "50", "--no-pager", f"--since=@{int(since)}"]
             found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SHOW_S).stdout
@@ -84,10 +85,10 @@ class Unit:
 
 
 def unit_of(config: Path) -> Unit | None:
-    """Returns the installed unit that runs ``mirror run`` with this file; None: there is none.
+    """Returns the installed unit that runs ``mirror run`` with this file; None if there is none.
 
     Raises:
-        Failed: systemd runs this machine and cannot be asked.
+        Failed: this machine has systemd, but it does not answer.
     """
     if shutil.which("systemctl") is None:
         return None
@@ -100,7 +101,8 @@ def unit_of(config: Path) -> Unit | None:
 
 
 def _names(config: Path) -> list[str]:
-    """Returns the units that may be the one: our template's instance of that name, and every unit that begins so."""
+    """Returns the names of candidates: our template's instance of the file's name, and all units with the prefix of the
+    template."""
     listed = _systemctl("list-units", "--all", "--plain", "--no-legend", "mirror*.service")
     listed += _systemctl("list-unit-files", "--plain", "--no-legend", "mirror*.service")
     names = [words[0] for line in listed.splitlines() if (words := line.split())]
@@ -111,7 +113,7 @@ def _names(config: Path) -> list[str]:
 
 def _show(names: list[str]) -> list[Unit]:
     units = []
-    # One by one: of several, one that systemd does not like fails them all.
+    # One by one: in a call for several units, a single one that systemd refuses would fail them all.
     for name in names:
         text = _systemctl("show", "--no-pager", f"--property={_PROPERTIES}", name)
         shown = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -121,10 +123,10 @@ def _show(names: list[str]) -> list[Unit]:
 
 
 def _systemctl(*arguments: str) -> str:
-    """Returns what systemctl prints; nothing where systemd does not run the machine.
+    """Returns systemctl's output; empty if this machine does not have systemd.
 
     Raises:
-        Failed: it does, and cannot be asked: whether a unit of ours runs the mirror is not known.
+        Failed: this machine has systemd, but it does not answer: it is not known whether a unit runs the mirror.
     """
     try:
         ran = subprocess.run(

@@ -1,8 +1,9 @@
 """Condenses workers' log lines about many partitions: the first lines of a kind are written, the others are counted.
 
 An outage or a rebalance concerns thousands of partitions in a second. The first ``FREE`` lines of a kind (level, event,
-cause) are written as they are. Further lines in the window are counted, and one line reports them at its end. While
-more lines come, windows double, up to ``WINDOW_MOST_S``. After a window without held-back lines, the kind starts again.
+cause) are written as they are. Further lines within a time window are counted, and one line reports them at the end of
+the window. While more lines come, windows double, up to ``WINDOW_MOST_S``. After a window without held-back lines, the
+kind starts again.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ WINDOW_MOST_S = 64.0
 WHOLE = frozenset({
     "halted", "paused", "resumed", "skipped", "oversize_record", "assigned", "revoked", "partitions_lost",
 })  # fmt: skip
-"""Events that are always logged: an operator has to act, or did; or one line is about many partitions already."""
+"""Events that are always logged: an operator has to act, or has acted; or one line is already about many partitions."""
 
 Kind = tuple[str, str, str]
 """Level, event and cause."""
@@ -50,7 +51,7 @@ class _Window:
 
 
 class Digest:
-    """A logger for workers' lines. ``call_later`` is by default that of the running event loop."""
+    """A logger for workers' lines, which condenses them. ``call_later``: by default that of the running event loop."""
 
     def __init__(
         self, log: FailureLog, *, call_later: "Callable[[float, Callable[[], None]], TimerHandle] | None" = None
@@ -64,7 +65,7 @@ class Digest:
         self._take("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Logs an event that needs a look."""
+        """Logs an event that needs attention."""
         self._take("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
@@ -72,7 +73,7 @@ class Digest:
         self._take("error", event, fields)
 
     def close(self) -> None:
-        """Logs a summary of all lines that are held back. Call it last."""
+        """Logs a summary of all lines that are held back. To be called last."""
         for kind, window in list(self._windows.items()):
             if window.timer is not None:
                 window.timer.cancel()
@@ -100,7 +101,7 @@ class Digest:
             window.partitions.setdefault(fields["topic"], set()).add(fields["partition"])
 
     def _over(self, kind: Kind) -> None:
-        """Ends a window. If it held lines back, a longer one follows; otherwise there is none until the next line."""
+        """Ends a window. If it held lines back, a longer one follows; otherwise the next line opens a new one."""
         window = self._windows[kind]
         if not window.held:
             del self._windows[kind]

@@ -1,6 +1,6 @@
-"""Logging: JSON lines on stdout for machines, a console for people, and no flood of the same line.
+"""Logging: JSON lines on stdout for machines, readable lines on a terminal, and limits for repeated lines.
 
-A caller neither waits nor fails, whatever stdout is and whoever reads it (``service.log.outlet``).
+Logging never blocks and never fails, whatever stdout is connected to (``service.log.outlet``).
 
 Every line has `event`, `level` and `timestamp` (ISO 8601, UTC). Event names are stable, because dashboards and scripts
 search for them. The names that more than one module uses are constants here.
@@ -61,23 +61,23 @@ IDENTITY: Final = (EVENT, FLOW, CLUSTER, BROKER, TOPIC, PARTITION)
 """Two lines with equal values of these keys are repeats of each other."""
 
 UNLIMITED: Final = frozenset({PROGRESS, SUPPRESSED_EVENT, SKIPPED, OVERSIZE_RECORD, HALTED, RESUMED})
-"""Events that repeat by design, and events about data that is not copied any more, or is copied again: no two of these
-are about the same offsets."""
+"""Events without a limit: those that repeat by design, and those that say which data is not copied any more, or is
+copied again. No two of the latter are about the same offsets."""
 
 REPEATS_MAX: Final = 10
 REPEATS_INTERVAL_S: Final = 60.0
 IDENTITIES_MAX: Final = 10_000
-"""Most identities remembered at a time; beyond that, the oldest are reported and forgotten."""
+"""Most identities that are kept at a time; beyond that, the oldest are reported and dropped."""
 
 FLUSH_S: Final = 2.0
-"""Time that the reader of the log has to take the last lines."""
+"""Longest wait at the end until the last lines are written."""
 
 LIBRARY_LEVEL: Final = logging.WARNING
 
 
 @dataclass(slots=True)
 class _Window:
-    """The number of lines of one identity since `began_at`, and how many of those were held back."""
+    """The number of lines of one identity since `began_at` (monotonic), and how many of them were held back."""
 
     began_at: float
     count: int = 0
@@ -124,7 +124,7 @@ class RepeatLimit:
         return event
 
     def flush(self) -> None:
-        """Reports all lines that are held back. Call it before the process ends."""
+        """Reports all lines that are held back. To be called before the process ends."""
         self._expire(float("inf"))
 
     def _expire(self, now: float) -> None:
@@ -132,7 +132,7 @@ class RepeatLimit:
             identity, window = next(iter(self._windows.items()))
             if now - window.began_at < self._interval_s and len(self._windows) <= IDENTITIES_MAX:
                 return
-            del self._windows[identity]  # before the call of `tell`, which logs a line itself
+            del self._windows[identity]  # before `tell` is called, which logs a line itself
             if window.suppressed:
                 known = {key: value for key, value in zip(IDENTITY, identity, strict=True) if value is not None}
                 self._tell({OF_EVENT: known.pop(EVENT), **known, SUPPRESSED: window.suppressed})
@@ -148,9 +148,9 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except Exception:  # a library's own mistake in its format string must not cost us the line
+        except Exception:  # a library's wrong format string must not lose the line
             message = str(record.msg)
-        # Libraries may invent levels in between; structlog knows only the standard ones.
+        # Libraries may use levels in between; structlog knows only the standard ones.
         level = min(record.levelno // 10 * 10, logging.CRITICAL)
         get_logger().log(level, message, **{LOGGER: record.name}, exc_info=record.exc_info)
 
@@ -158,14 +158,19 @@ class _ToStructlog(logging.Handler):
 _limit: RepeatLimit | None = None
 """The limit set by the last `configure`. A process has one log, as it has one stdout."""
 _outlet: LogOutlet | None = None
-"""The writer to stdout; None with another stream, or if an object without a descriptor stands in for stdout."""
+"""The writer to stdout; None with another stream, or if stdout was replaced by an object without a descriptor."""
 
 
 def configure(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> None:
-    """Sets up logging for this process; may be called again, for instance with another level.
+    """Sets up logging for this process. May be called again, for example with another level.
 
-    level: "debug", "info", "warning" or "error". json: None means JSON unless `stream` is a terminal. stream: by
-    default stdout. Raises ValueError for another level.
+    Args:
+        level: "debug", "info", "warning" or "error".
+        json: True for JSON lines; None: JSON unless `stream` is a terminal.
+        stream: by default stdout.
+
+    Raises:
+        ValueError: another level.
     """
     global _limit, _outlet
     if level not in ("debug", "info", "warning", "error"):
@@ -187,7 +192,7 @@ def configure(level: str = "info", json: bool | None = None, stream: TextIO | No
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", out)),
-        cache_logger_on_first_use=False,  # else loggers made before a second `configure` keep the old level
+        cache_logger_on_first_use=False,  # otherwise loggers made before a second `configure` keep the old level
     )
     root = logging.getLogger()
     root.handlers = [_ToStructlog(LIBRARY_LEVEL)]  # the handler's level too: a library may lower its own logger's
@@ -202,7 +207,7 @@ def get_logger(**bound: object) -> FilteringBoundLogger:
 
 
 def flush() -> None:
-    """Reports how many repeats are held back, and waits for ``FLUSH_S`` at most until all lines are written. Call it
+    """Reports how many repeats are held back, and waits at most ``FLUSH_S`` until all lines are written. To be called
     last."""
     if _limit is not None:
         _limit.flush()
@@ -211,7 +216,7 @@ def flush() -> None:
 
 
 def lines_lost() -> int:
-    """Returns the number of lines that stdout did not take since the last `configure`."""
+    """Returns the number of lines that could not be written to stdout since the last `configure`."""
     return _outlet.lost if _outlet is not None else 0
 
 
@@ -222,7 +227,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """Returns stdout's descriptor; -1 if the process has none, None if an object without one stands in for it."""
+    """Returns stdout's descriptor; -1 if the process has no stdout, None if it was replaced by an object without
+    one."""
     with suppress(OSError, ValueError):
         return -1 if stream is None else stream.fileno()
     return None
@@ -248,7 +254,7 @@ def _json_processors() -> list[Processor]:
 
 
 def _dumps(event: EventDict, **_: object) -> str:
-    # A value that JSON does not know becomes text, and a key that it does not know is left out; neither raises.
+    # A value of a type that JSON does not have becomes text, and such a key is left out; neither raises.
     first = {key: event[key] for key in (TIMESTAMP, LEVEL, EVENT)}
     return json_codec.dumps(first | dict(event), default=str, skipkeys=True)
 

@@ -1,7 +1,7 @@
-"""Writes log lines to a descriptor whose disk may be full, whose reader may be gone, or may not read.
+"""Writes log lines to a descriptor that may not accept them: its disk may be full, its reader may be gone or too slow.
 
-A caller neither waits nor fails: lines wait in a bounded queue for a thread that writes them. A line that cannot be
-written, or does not fit the queue, is lost and counted. A line of its own reports the loss once writing works again.
+It never blocks and never fails: lines wait in a bounded queue for a thread that writes them. A line that cannot be
+written, or does not fit into the queue, is lost and counted. An extra line reports the loss once writing works again.
 """
 
 import os
@@ -15,13 +15,13 @@ from typing import Final
 QUEUE_MAX: Final = 4 << 20
 """Most bytes of lines that may wait for the descriptor; a line beyond that is lost."""
 LOOK_AGAIN_MS: Final = 1_000
-"""Longest wait for a descriptor that takes nothing (O_NONBLOCK) before it is tried again."""
+"""Longest wait for a descriptor that accepts nothing (O_NONBLOCK) before writing is tried again."""
 NOT_READ: Final = "what reads the log is too slow"
 
 
 def keep_standard_descriptors() -> None:
-    """Opens those of the descriptors 0, 1 and 2 that the process was started without. Otherwise the first sockets would
-    take their numbers, and everything written to a standard stream would go into a socket."""
+    """Opens those of the descriptors 0, 1 and 2 that are closed. Otherwise the first sockets would get their numbers,
+    and everything written to a standard stream would go into a socket."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -30,11 +30,12 @@ def keep_standard_descriptors() -> None:
 
 
 class LogOutlet:
-    """A text stream, as far as a logger needs one, that never blocks and never raises.
+    """A text stream for a logger that never blocks and never raises.
 
     Args:
         descriptor: where to write; -1: nowhere, every line is lost.
-        notice: returns the line, with its newline, that reports how many lines were lost and why the last one was.
+        notice: gets the number of lost lines, and why the last one was lost. Returns the line, with its newline, that
+            reports it.
         queue_max: most bytes that may wait.
         encoding: the encoding of the text.
     """
@@ -56,11 +57,11 @@ class LogOutlet:
         self._size = 0
         self._thread: threading.Thread | None = None
         self._torn = False
-        """True if the last line was written in part: a newline has to come before the next one."""
+        """True if only a part of the last line was written: the next line has to begin with a newline."""
         self._untold = 0
         self._why = ""
         self.lost = 0
-        """Lines that were not written, since the start."""
+        """Number of lines that were lost since the start."""
 
     def write(self, text: str) -> int:
         """Queues a line; never waits."""
@@ -78,10 +79,10 @@ class LogOutlet:
         return len(text)
 
     def flush(self) -> None:
-        """Does nothing: every line is on its way already. See ``settle``."""
+        """Does nothing: every line is in the queue already. See ``settle``."""
 
     def settle(self, timeout_s: float) -> bool:
-        """Waits for ``timeout_s`` at most until every line is written or lost. Returns True if that is so."""
+        """Waits at most ``timeout_s`` until every line is written or lost. Returns False if lines are left."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines, max(0.0, deadline - time.monotonic()))

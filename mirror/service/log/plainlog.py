@@ -1,4 +1,4 @@
-"""Imports structlog without rich. Where rich is installed (here: for the demo), structlog loads it for coloured
+"""Imports structlog without rich. If rich is installed (the demo needs it), structlog imports it for coloured
 tracebacks, and it would stay in the supervisor's memory for as long as the supervisor runs."""
 
 import sys
@@ -6,7 +6,7 @@ import sys
 __all__ = ["structlog"]
 
 _loaded = sys.modules.get("rich")
-sys.modules["rich"] = None  # type: ignore[assignment]  # "not to be had", as Python's import system has it
+sys.modules["rich"] = None  # type: ignore[assignment]  # makes an import of it fail
 try:
     import structlog
 finally:

@@ -1,1 +1,1 @@
-"""Consumer groups' offsets and topics' ACLs at the destination, kept in step with the source's."""
+"""Keeps consumer groups' offsets and topics' ACLs at the destination in step with the source's."""

@@ -1,7 +1,8 @@
-"""The ACLs of mirrored topics, created at the destination for whoever reads the copies.
+"""Creates the ACLs of mirrored topics at the destination, for consumers of the copies.
 
-Nobody gets a right to change a copy by this: what is allowed is reading and describing, and All becomes Read, as with
-MirrorMaker 2. What is denied of that at the source is denied at the destination. Nothing is ever removed there.
+They never grant the right to change a copy: only reading and describing are allowed, and All becomes Read, as with
+MirrorMaker 2. What the source denies of these operations is denied at the destination, too. ACLs at the destination are
+never removed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,29 +29,31 @@ from mirror.service.sync.offsets import needed
 from mirror.wire.errors import ErrorCode
 
 MOST = 5_000
-"""ACLs that are created at one look; the others come at the next."""
+"""Most ACLs that are created at one look; the others are created at the next."""
 _READ, _DESCRIBE, _CONFIGS = int(ACLOperation.READ), int(ACLOperation.DESCRIBE), int(ACLOperation.DESCRIBE_CONFIGS)
 _ALL = int(ACLOperation.ALL)
 GRANTED: Mapping[int, int] = {_READ: _READ, _DESCRIBE: _DESCRIBE, _CONFIGS: _CONFIGS, _ALL: _READ}
-"""What is allowed at the source -> what is allowed at the destination. Everything else is for those who write."""
+"""Operation allowed at the source -> operation allowed at the destination. Other operations are for writers, and are
+not copied."""
 DENIED: Mapping[int, tuple[int, ...]] = {
     _READ: (_READ,), _DESCRIBE: (_DESCRIBE,), _CONFIGS: (_CONFIGS,), _ALL: (_READ, _DESCRIBE, _CONFIGS)
 }  # fmt: skip
-"""What is denied. Nothing of writing: the mirror itself writes there."""
+"""Operation denied at the source -> operations denied at the destination. Writing is never denied: the mirror itself
+writes there."""
 EVERYBODY = "User:*"
 
 
 @dataclass(slots=True, kw_only=True)
 class AclsPlan:
-    """One look at the ACLs.
+    """The result of one look at the ACLs.
 
     Attributes:
-        wanted: those that the destination should have, by the source's.
-        lacking: those of them that it has not.
-        created: the number that were created.
-        failed: why it could not be done, or not all of it; empty: it was.
-        remedy: what to do about that.
-        off: True if a cluster has no authorizer, so that there are none.
+        wanted: the ACLs that the destination should have, according to the source's.
+        lacking: those of them that the destination lacks.
+        created: number of ACLs that were created.
+        failed: why some or all of it failed; empty if nothing failed.
+        remedy: what to do about the failure.
+        off: True if a cluster has no authorizer, and so no ACLs.
     """
 
     wanted: list[TopicAcl] = field(default_factory=list)
@@ -62,15 +65,15 @@ class AclsPlan:
 
 
 def wanted_acls(acls: Iterable[TopicAcl], topics: Mapping[str, Collection[str]]) -> set[TopicAcl]:
-    """Returns what the destination should have. Pure.
+    """Returns the ACLs that the destination should have. Pure.
 
     Args:
-        acls: of the source's topics, of every kind of pattern.
-        topics: topic of the destination -> the topics of the source that go into it. If they are several, somebody may
-            read it who may read each of them, by the same ACL, and must not who must not read one.
+        acls: the ACLs of the source's topics, of every kind of pattern.
+        topics: destination topic -> the source topics that are copied into it. If there are several, an operation is
+            allowed only if the same ACL allows it for each of them, and denied if it is denied for one of them.
 
     Returns:
-        Literal ACLs, one for each topic: a pattern would hold for topics that are no copies as well.
+        Literal ACLs, one for each topic: a prefix would also match topics that are not copies.
     """
     literal: dict[str, list[TopicAcl]] = {}
     prefixed: list[TopicAcl] = []
@@ -95,7 +98,7 @@ def wanted_acls(acls: Iterable[TopicAcl], topics: Mapping[str, Collection[str]])
             for operation in DENIED.get(acl.operation, ())
         }
         granted = set.intersection(*(_granted(into, some) for some in about)) if about else set()
-        # Denied to everybody, it would be denied to the mirror, too: it is then allowed to nobody.
+        # An ACL that denies it to everybody would deny it to the mirror as well. So it is just not allowed to anybody.
         nobody = {acl.operation for acl in denied if acl.principal == EVERYBODY}
         found |= {acl for acl in denied if acl.principal != EVERYBODY}
         found |= {acl for acl in granted if acl.operation not in nobody}
@@ -113,13 +116,13 @@ def _granted(into: str, acls: Iterable[TopicAcl]) -> set[TopicAcl]:
 async def sync_acls(
     flow: FlowSides, source: Cluster, destination: Cluster, known: Ledger | None, *, apply: bool
 ) -> AclsPlan:
-    """Looks at the ACLs of all mirrored topics that are copied.
+    """Looks at the ACLs of all mirrored topics that have a copy.
 
     Args:
         flow: the flow.
-        source, destination: its clusters.
-        known: what the mirror has written down of its copies; None: nothing.
-        apply: also create those that are missing.
+        source, destination: the flow's clusters.
+        known: the ledger of the flow's copies, from the internal topic; None: there is none.
+        apply: True to create missing ACLs.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -142,7 +145,7 @@ async def sync_acls(
         if known is not None and flow.selection.selects(topic) and into in destination.topics:
             here_now, there_now = source.topics[topic], destination.topics[into]
             ids = id_text(here_now.topic_id), id_text(there_now.topic_id)
-            # Who may read a topic here need not be one who may read another of the same name there.
+            # The destination topic may be another topic of the same name, not a copy: its readers may be others.
             if known.is_copy(topic, into, here_now.leaders, *ids):
                 topics.setdefault(into, []).append(topic)
     plan.wanted = sorted(wanted_acls(acls[here], topics))

@@ -1,8 +1,9 @@
-"""Where the offset of a group at the source is at the destination, if it is anywhere.
+"""Translates a group's offset at the source to the destination's offset, if there is one.
 
-With exact offsets it is the same one, once the copy reaches that far. Until then, and for good if the source is lost
-before, it is the end of the copy: the group has read all that is copied, so a consumer that moves over misses nothing,
-and reads nothing again that the destination has by then. Above the log's end, it would be reset to anywhere.
+With exact offsets, it is the same offset, once the copy has reached it. Until then (and for good, if the source is lost
+before), it is the end of the copy: the group has read everything that is copied, so a consumer that moves to the
+destination misses nothing, and reads nothing twice. An offset above the log's end would be out of range, and the
+consumer's reset policy would apply.
 """
 
 import asyncio
@@ -18,20 +19,21 @@ from mirror.reasons import ELSEWHERE
 from mirror.service.offsets.translate import NotTranslated, Translator
 
 AT_ONCE = 64
-"""Partitions that are looked at together."""
+"""Number of partitions that are looked at in parallel."""
 
 Key = tuple[str, int]
 
 
 class DestinationPlace(NamedTuple):
-    """The place at the destination of an offset of the source.
+    """The destination's offset for an offset of the source.
 
     Attributes:
-        offset: -1: there is none, and ``why`` says why.
-        behind: the source's offset is not copied yet, and this is the end of what is.
-        exact: it is the very offset, so what a consumer noted with it stays true.
-        why: words for people.
-        failed: it is not known because a cluster does not answer.
+        offset: the offset; -1: there is none, and ``why`` says why.
+        behind: True if the source's offset is not copied yet; ``offset`` is then the end of the copy.
+        exact: True if it corresponds exactly to the source's offset, so that the metadata that a consumer committed
+            with it stay valid.
+        why: the reason, for people; empty if there is an offset.
+        failed: True if it is not known because a cluster does not answer.
     """
 
     offset: int
@@ -45,25 +47,30 @@ class Copy(Protocol):
     """The copy of one partition."""
 
     def spot(self, offset: int) -> DestinationPlace:
-        """Returns the place of one of the source's offsets. Pure."""
+        """Returns the destination's offset for an offset of the source. Pure."""
 
 
 class ExactCopy(NamedTuple):
-    """A copy with the source's offsets: where its log begins and ends, and where the source's begins, or the copy if
-    that is to begin later (``start.from``)."""
+    """A copy with the source's offsets.
+
+    Attributes:
+        start, end: start and end of the copy's log.
+        source_start: start of the source's log; or the offset at which the copy begins, if that is later
+            (``start.from``).
+    """
 
     start: int
     end: int
     source_start: int
 
     def spot(self, offset: int) -> DestinationPlace:
-        """Returns the place of one of the source's offsets."""
+        """See ``Copy``."""
         if self.end < self.source_start:
-            # What stands before the source's first record is filler, which is deleted.
+            # Before the source's first record, there is only filler, which is deleted.
             return DestinationPlace(-1, why=NOT_YET)
         if offset > self.end:
             return DestinationPlace(self.end, behind=True, exact=False)
-        # Below the log's start a consumer would be reset to anywhere; nothing is left to be read before it.
+        # An offset below the log's start would be out of range; there is nothing to read before the start.
         return DestinationPlace(max(offset, self.start), exact=offset >= self.start)
 
 
@@ -73,7 +80,7 @@ class MappedCopy(NamedTuple):
     translation: Translation
 
     def spot(self, offset: int) -> DestinationPlace:
-        """Returns the place of one of the source's offsets."""
+        """See ``Copy``."""
         known = self.translation
         behind = offset > known.source_end
         place = known.to_destination(min(offset, known.source_end))
@@ -83,13 +90,13 @@ class MappedCopy(NamedTuple):
 
 
 class NoCopy(NamedTuple):
-    """Nothing is carried over."""
+    """There is no copy, or it is not known: no offset is carried over."""
 
     why: str
     failed: bool = False
 
     def spot(self, offset: int) -> DestinationPlace:
-        """Returns why not."""
+        """Returns no offset, with the reason."""
         return DestinationPlace(-1, why=self.why, failed=self.failed)
 
 
@@ -100,14 +107,14 @@ class FlowCopies:
     """The copies of a flow's partitions, as of the last ``renew``."""
 
     def __init__(self, translator: Translator) -> None:
-        """``translator``: open, and lazy."""
+        """``translator``: open, with ``lazy``: its ``state`` is opened by ``renew``."""
         self._translator = translator
         self._opened = False
         self._found: dict[Key, Copy] = {}
         self._seats = asyncio.Semaphore(AT_ONCE)
 
     async def renew(self) -> None:
-        """Forgets what was looked at, and reads what the mirror has written down since.
+        """Forgets all partitions that were looked at, and reads what is new in the internal topic.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -119,13 +126,14 @@ class FlowCopies:
             await self._translator.renew()
 
     async def look(self, keys: Iterable[Key]) -> None:
-        """Looks at these partitions, which the flow mirrors."""
+        """Looks at these partitions (topic, number) of the source, so that ``spot`` can be called for them. The flow
+        has to mirror them."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._found]
         found = await asyncio.gather(*(self._look(*key) for key in wanted))
         self._found.update(zip(wanted, found, strict=True))
 
     def spot(self, topic: str, partition: int, offset: int) -> DestinationPlace:
-        """Returns the place of an offset of a partition that was looked at."""
+        """Returns the destination's offset for an offset of a partition that was looked at."""
         return self._found[topic, partition].spot(offset)
 
     async def _look(self, topic: str, partition: int) -> Copy:

@@ -1,7 +1,7 @@
 """A worker's side of the process that keeps groups' offsets and ACLs in step.
 
-Of all workers of a flow, on one machine or on many, the one that has the flow's first partition runs it. While a
-partition changes hands, two may run for a moment, or none: neither does harm.
+Of all workers of a flow, on any machine, the one that has the flow's first partition runs the process. While that
+partition moves to another worker, there may be two processes for a moment, or none: neither does harm.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LOOK_EVERY_S = 1.0
 
 
 class Holder(Protocol):
-    """The relay, as far as it matters here."""
+    """The parts of the relay that are needed here."""
 
     @property
     def keys(self) -> list[Key]:
@@ -29,16 +29,16 @@ class Holder(Protocol):
 
     @property
     def partitions(self) -> Collection[Key]:
-        """Those of this worker."""
+        """The partitions of this worker."""
 
 
 class SyncKeeper:
-    """Runs the process while this worker is the one to do so, and starts it again if it dies.
+    """Runs the process while this worker has the flow's first partition, and starts it again if it dies.
 
     Attributes:
-        counters, gauges: the process's own, for the worker's snapshots; counters include those of former processes, and
-            a failure for each that died. From one process to the next, the only gauge is when something was last in
-            step: a process that dies again and again before it has looked is one that fails.
+        counters, gauges: those of the process, for the worker's snapshots. Counters include those of earlier processes,
+            and one failure for each process that died. Between two processes, the only gauges are the times at which
+            each part was last in step: so a process that dies again and again shows as a failure.
     """
 
     def __init__(self, handover: Handover, log: ChannelLog) -> None:
@@ -46,7 +46,8 @@ class SyncKeeper:
         self.gauges: dict[str, float] = {}
         self._base: dict[str, float] = {}
         self._synced_at_s: dict[str, float] = {}
-        """As gauges: when each part was last in step; at first, when the first process was started."""
+        """Gauges "synced_at_s/part": when each part was last in step (seconds since 1970); at first, when the first
+        process was started."""
         self._parts = handover.sync.parts
         self._log = log
         self._child = Child(handover.number, self._hear, module=MODULE, name=NAME)
@@ -55,7 +56,8 @@ class SyncKeeper:
         self._running: asyncio.Task[None] | None = None
 
     async def keep(self, relay: Holder) -> None:
-        """Keeps the process running, or not, until cancelled; then ends it. Returns at once if nothing is wanted."""
+        """Starts and ends the process as needed, until cancelled; then ends it. Returns at once if the flow keeps
+        nothing in step."""
         if not self._wanted:
             return
         try:
@@ -75,10 +77,11 @@ class SyncKeeper:
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        self.gauges = {}  # from now on, another worker's process does it
+        self.gauges = {}  # from now on, another worker runs the process
 
     async def _run(self) -> None:
-        """Runs one process after the other. Cancelled, it kills the one that runs: there is nothing to finish."""
+        """Runs the process, again whenever it ends. If this is cancelled, the process is killed: there is nothing to
+        finish."""
         self._synced_at_s = {f"synced_at_s/{part}": time.time() for part in self._parts}
         self.gauges = dict(self._synced_at_s)
         while True:
@@ -86,7 +89,7 @@ class SyncKeeper:
             try:
                 detail = f"its process {ending(await self._child.run(self._begun))}"
             except Exception as error:
-                # Copying goes on, whatever this is.
+                # Of any kind: copying must go on.
                 detail = f"{type(error).__name__}: {error}"
             self.gauges = dict(self._synced_at_s)
             for name in (f"syncs/{part}/failed" for part in self._parts):

@@ -1,4 +1,4 @@
-"""One look at everything that is kept in step, with connections of its own."""
+"""One look at group offsets and ACLs, over separate connections."""
 
 from contextlib import AsyncExitStack
 from typing import Self
@@ -11,11 +11,11 @@ from mirror.service.sync.plan import GroupsPlan
 from mirror.service.sync.settings import SyncSettings
 
 SUFFIX = "-sync"
-"""Of the client ids of its connections."""
+"""Suffix of the client ids of these connections."""
 
 
 class Sync:
-    """Looks at groups and ACLs, and carries them over. An async context manager, which opens both clusters."""
+    """Looks at groups and ACLs, and carries them over. It is an async context manager that opens both clusters."""
 
     def __init__(self, flow: FlowSides, settings: SyncSettings) -> None:
         self._flow = flow.under(SUFFIX)
@@ -31,11 +31,11 @@ class Sync:
         await self._stack.aclose()
 
     async def groups(self, *, apply: bool) -> GroupsPlan:
-        """Looks at the groups, see ``OffsetsSync.look``."""
+        """Looks at the groups; see ``OffsetsSync.look``."""
         return await self._offsets.look(apply=apply)
 
     async def acls(self, *, apply: bool) -> AclsPlan:
-        """Looks at the ACLs, see ``sync_acls``."""
+        """Looks at the ACLs; see ``sync_acls``."""
         state = self._translator.state
         known = state.ledger if await state.open(create=False) else None
         return await sync_acls(self._flow, self._translator.source, self._translator.destination, known, apply=apply)
@@ -44,10 +44,11 @@ class Sync:
 async def look_once(
     flow: FlowSides, settings: SyncSettings, *, dry_run: bool
 ) -> tuple[GroupsPlan | None, AclsPlan | None]:
-    """Looks once, and does what ``settings`` say; with ``dry_run``, does nothing, and looks at both groups and ACLs.
+    """Looks once, and carries over what ``settings`` say. With ``dry_run``, it changes nothing, and looks at both
+    groups and ACLs.
 
     Returns:
-        What it found of groups and of ACLs; None: not looked at.
+        The results for groups and for ACLs; None for a part that was not looked at.
 
     Raises:
         NetworkError: a cluster does not answer.

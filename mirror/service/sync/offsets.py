@@ -1,8 +1,9 @@
-"""One look at all groups of a flow: their offsets at the source, carried over to the destination.
+"""One look at all groups of a flow: carries their offsets at the source over to the destination.
 
-Kafka has no conditional commit. So what a few groups have at the destination is read, then once more what they have at
-the source, and that is committed at once; if this takes too long, they are left for the next look. So if two processes
-do this at the same time, the one that commits last has the newer offsets, unless it was held up in these milliseconds.
+Kafka has no conditional commit. So for a few groups at a time, the destination's offsets are read, then the source's
+offsets once more, and these are committed at once; if this takes too long, the groups are left for the next look. So if
+two processes do this at the same time, the one that commits last has the newer offsets, unless it was held up in these
+milliseconds.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from mirror.wire.errors import ErrorCode
 AT_ONCE = 20
 """Groups whose offsets at the destination are read, and committed, together."""
 FRESH_S = 5.0
-"""What a group has at the destination is known for this long at most."""
+"""After this time, the offsets that were read at the destination are not up to date any more."""
 IN_USE = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
@@ -34,7 +35,7 @@ IN_USE = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
-"""The refusals of a commit for a group that somebody has joined meanwhile."""
+"""Errors of a commit for a group that has members by now."""
 _ACTIVE = "it has members at the destination"
 _ANOTHER_KIND = "a group of another kind has this name at the destination"
 _NOWHERE = DestinationPlace(-1)
@@ -51,7 +52,7 @@ class OffsetsSync:
     """Carries the offsets of a flow's groups over."""
 
     def __init__(self, flow: FlowSides, settings: SyncSettings, translator: Translator) -> None:
-        """``translator``: open, and lazy."""
+        """``translator``: open, with ``lazy``: its ``state`` is opened by ``look``."""
         self._flow = flow
         self._settings = settings
         self._translator = translator
@@ -62,8 +63,9 @@ class OffsetsSync:
         self._share_there = ShareGroups(translator.destination)
 
     async def look(self, *, apply: bool) -> GroupsPlan:
-        """Looks at every selected group that has offsets of mirrored topics. ``apply``: also commits what is due. If a
-        broker of the source does not list its groups, those that are known are looked at, and ``failed`` says so.
+        """Looks at every selected group that has offsets of mirrored topics. ``apply``: True to commit the offsets that
+        are due. If a broker of the source does not list its groups, the known groups are looked at, and
+        ``GroupsPlan.failed`` is set.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -89,7 +91,7 @@ class OffsetsSync:
     # -- the source ----------------------------------------------------------------------------------------------------
 
     async def _read(self, listed: dict[str, Listed]) -> list[GroupPlan]:
-        """Returns the plans of the groups that have offsets of mirrored topics, or whose offsets are not known."""
+        """Returns a plan for each group that has offsets of mirrored topics, or whose offsets are not known."""
         names = sorted(name for name, one in listed.items() if one.has_offsets)
         shares = sorted(name for name, one in listed.items() if one.is_share)
         plans = []
@@ -105,10 +107,11 @@ class OffsetsSync:
         return plans
 
     def _rows(self, found: Offsets) -> Iterator[WantedOffset]:
-        """Yields the offsets of mirrored topics, without a place yet. Those of other mirrors' groups are their own."""
+        """Yields the offsets of mirrored topics, without a place at the destination yet. Offsets that a mirror has
+        committed for its own group are left out."""
         selection = self._flow.selection
         for (topic, partition), one in sorted(found.items()):
-            # librdkafka counts the end of a C string as a part of the metadata.
+            # librdkafka includes the NUL at the end of a C string in the metadata.
             noted = read_committed(one.offset, one.metadata.rstrip("\0"))
             if selection.selects(topic) and noted == Committed(one.offset):
                 yield WantedOffset(
@@ -125,7 +128,7 @@ class OffsetsSync:
         return self._flow.aliases
 
     async def _skip_active(self, plans: list[GroupPlan]) -> None:
-        listed, _ = await self._there.listed()  # a group that is not known to be in use is refused at the commit
+        listed, _ = await self._there.listed()  # if a group in use is not listed, its commit will be refused
         states = await self._there.states(listed, [plan.group for plan in plans])
         for plan in plans:
             if plan.group in listed and listed[plan.group].is_share is not plan.is_share:
@@ -134,7 +137,7 @@ class OffsetsSync:
                 plan.stop(GroupState.ACTIVE, _ACTIVE)
 
     def _shared(self) -> dict[Key, list[Key]]:
-        """Returns destination partition -> the source partitions that go into it, where there are several."""
+        """Returns destination partition -> its source partitions, for those with several."""
         selection = self._flow.selection
         if not selection.renames:
             return {}
@@ -173,7 +176,8 @@ class OffsetsSync:
         return found | await shares.committed([plan.group for plan in plans if plan.is_share])
 
     def _stop(self, plan: GroupPlan, error: NetworkError, right: str, alias: str) -> None:
-        """Gives up a group because of an error. ``right``: the one that it is about, if one is missing."""
+        """Gives up a group for now because of an error. ``right``: the right to grant, if it is an authorization error.
+        ``alias``: the cluster."""
         if isinstance(error, Unsupported) or getattr(error, "code", 0) == ErrorCode.UNSUPPORTED_VERSION:
             plan.stop(
                 GroupState.UNSUPPORTED, f"the brokers of {alias} do not say where a {plan.kind} group is: {error}"
@@ -182,7 +186,8 @@ class OffsetsSync:
             plan.stop(GroupState.FAILED, str(error), needed(error, right, alias))
 
     def _renew(self, plans: list[GroupPlan], here: dict[str, Offsets | NetworkError]) -> None:
-        """Takes over what the groups have committed since, of the partitions that were looked at."""
+        """Updates the plans with the offsets that the groups have committed at the source since, for the same
+        partitions."""
         for plan in plans:
             found = here[plan.group]
             if not isinstance(found, NetworkError):
@@ -215,5 +220,5 @@ class OffsetsSync:
 
 
 def needed(error: NetworkError, right: str, alias: str) -> str:
-    """Returns the remedy for an error that a missing right causes; empty for any other."""
+    """Returns the remedy for an error that is caused by a missing right; empty for any other error."""
     return f"grant the mirror's principal {right} at {alias}" if getattr(error, "code", 0) in _RIGHTS else ""

@@ -1,8 +1,8 @@
-"""What becomes of a group's offsets at the destination. Pure.
+"""Decides which offsets to commit for a group at the destination. Pure.
 
-Never backwards, and nothing for a group that has members there. If several source partitions go into one, the least of
-their places counts, and each of them needs an offset of the group: without one, nothing says from where the group reads
-that topic, and the others' places may lie behind its records.
+Offsets never move backwards, and nothing is committed for a group that has members there. If several source partitions
+are copied into one, the lowest of their translated offsets is used, and the group must have an offset in each of them:
+otherwise it is not known from where it reads that topic, and the other offsets may lie behind its records.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,26 +22,28 @@ Key = tuple[str, int]
 
 
 class GroupState(Enum):
-    """What a look at a group has found. The worst of its partitions counts; the order is from worst to best."""
+    """The state of a group after a look: that of its worst partition. The order is from worst to best."""
 
     FAILED = "failed"
-    """A cluster refused or did not answer: tried again at the next look."""
+    """A cluster refused or did not answer; the next look tries again."""
     UNSUPPORTED = "unsupported"
-    """A kind of group of which the brokers of one side do not say where it is."""
+    """A kind of group whose offsets the brokers of one side do not tell."""
     ACTIVE = "active"
-    """It has members at the destination: left alone."""
+    """The group has members at the destination, and is left alone."""
     HELD = "held"
-    """Of a partition, nothing is carried over: it is not copied, is no copy any more, or its offset is not known."""
+    """No offset is carried over for some partition: it is not copied, is not a copy any more, or the translated offset
+    is not known."""
     BEHIND = "behind"
-    """The copy does not reach the group's offset yet: the group is at the end of the copy."""
+    """The copy has not reached the group's offset yet: the group is at the end of the copy."""
     AHEAD = "ahead"
-    """At the destination it has read further: left alone."""
+    """The group has read further at the destination, and is left alone."""
     IN_STEP = "in_step"
-    """The destination has what the source has."""
+    """The group's offsets at the destination correspond to those at the source."""
 
 
 class WantedOffset(NamedTuple):
-    """The group's offset of one source partition, and where that is at the destination."""
+    """A group's offset in a source partition, and the corresponding place at the destination. ``into``: the destination
+    topic; ``spot``: the offset there."""
 
     topic: str
     partition: int
@@ -52,8 +54,8 @@ class WantedOffset(NamedTuple):
 
 
 class Move(NamedTuple):
-    """An offset for one destination partition. ``now``: the one that the group has there, -1 for none. ``of``: the
-    number of source partitions that it is for."""
+    """An offset for a destination partition. ``now``: the group's offset there now; -1: none. ``of``: number of source
+    partitions that are copied into it."""
 
     topic: str
     partition: int
@@ -63,14 +65,14 @@ class Move(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """True if it goes forward."""
+        """True if the offset moves forward."""
         return self.to.offset > self.now
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupPlan:
-    """One group. ``why``, ``remedy``: words for people, if something is in the way. ``carried``: the number of
-    offsets that were."""
+    """The plan for one group. ``why``, ``remedy``: the reason for its state, and what to do, for people. ``carried``:
+    number of offsets that were carried over."""
 
     group: str
     kind: str = ""
@@ -87,7 +89,7 @@ class GroupPlan:
         return self.kind == SHARE
 
     def stop(self, state: GroupState, why: str, remedy: str = "") -> None:
-        """Gives up this group for now, with a reason."""
+        """Sets the group's state, with a reason and a remedy."""
         self.state, self.why, self.remedy = state, why, remedy
 
     @property
@@ -98,7 +100,7 @@ class GroupPlan:
 
 @dataclass(slots=True, kw_only=True)
 class GroupsPlan:
-    """What a look at the groups of a flow has found. ``failed``: why groups may be missing; empty: they are all.
+    """The result of a look at the groups of a flow. ``failed``: why groups may be missing; empty if none is.
     ``remedy``: what to do about it."""
 
     groups: list[GroupPlan]
@@ -107,12 +109,12 @@ class GroupsPlan:
 
 
 def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping[Key, Collection[Key]]) -> None:
-    """Fills in moves and state of a plan with rows.
+    """Sets the moves and the state of a plan that has its rows.
 
     Args:
-        plan: of the group.
-        now: what it has committed at the destination.
-        sources: destination partition -> the source partitions that go into it, where there are several.
+        plan: the group's plan.
+        now: the offsets that the group has committed at the destination.
+        sources: destination partition -> its source partitions, for those with several.
     """
     into: dict[Key, list[WantedOffset]] = {}
     for row in plan.rows:
@@ -145,7 +147,7 @@ def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping
 
 
 NAMED = 3
-"""Most things that a line names."""
+"""Most partitions that a message names."""
 
 
 def _names(keys: Iterable[Key]) -> str:

@@ -1,8 +1,8 @@
 """The process that keeps groups' offsets and topics' ACLs in step, at regular intervals.
 
-A process of its own: what it does takes as long as it takes, and whatever becomes of it, copying goes on. A worker
-starts it (``sync.keeper``), gives it the settings over a channel, and gets log lines and counters. The end of the
-channel ends it.
+It is a separate process, so that copying goes on however long this takes and whatever happens to it. A worker starts it
+(``sync.keeper``), sends it the settings over a channel, and gets log lines and counters. It ends when the channel is
+closed.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from mirror.service.sync.settings import ACLS, GROUPS
 from mirror.service.worker_settings import Handover
 
 AGAIN_S = 600.0
-"""What is in the way is logged when it begins, and then this often."""
+"""A problem is logged when it begins, and then at this interval."""
 NAMED = 5
-"""Most groups that a line names."""
+"""Most groups or ACLs that a log line names."""
 OK, FAILED, OFF = "ok", "failed", "off"
 """The results of a look. off: a cluster has no ACLs."""
 
 
 class Trouble:
-    """Logs what is in the way: once when it begins, then now and then; and once when it is over."""
+    """Logs problems: each when it begins and then every ``AGAIN_S``, and once when all are over."""
 
     def __init__(self, log: ChannelLog, event: str, part: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -41,11 +41,11 @@ class Trouble:
         self._part = part
         self._clock = clock
         self._told: dict[str, float] = {}
-        """The kinds of what was logged and is still so -> when."""
+        """Kind of a problem that was logged and still exists -> when it was logged."""
 
     def look(self, found: Sequence[tuple[str, str, str]]) -> None:
-        """Takes what is in the way now: (kind, detail, remedy) each; nothing, if all is well. Of a kind that is still
-        there, other details are not logged."""
+        """Takes the present problems, each as (kind, detail, remedy); empty if there are none. While a kind of problem
+        lasts, changes of its detail are not logged."""
         now, before = self._clock(), self._told
         self._told = {}
         for kind, detail, remedy in found:
@@ -60,7 +60,7 @@ class Trouble:
 
 
 class Syncing:
-    """Looks again and again, until cancelled."""
+    """Keeps groups' offsets and ACLs in step."""
 
     def __init__(self, handover: Handover, channel: Channel) -> None:
         self._handover = handover
@@ -77,7 +77,7 @@ class Syncing:
         self._opening = asyncio.Lock()
 
     async def run(self) -> None:
-        """Runs both parts, each at its own interval."""
+        """Runs both parts, each at its own interval, until cancelled."""
         self._channel.send(say.READY)
         settings = self._settings
         parts: list[Awaitable[None]] = []
@@ -166,7 +166,8 @@ class Syncing:
 
 
 def _told(failed: Sequence[GroupPlan]) -> list[tuple[str, str, str]]:
-    """Returns what to log of the groups that failed: a few of them, and the number of the others."""
+    """Returns the problems to log for the groups that failed: one for each of a few groups, and one for the number of
+    others."""
     told = [(f"{plan.group} {plan.remedy}", f"group {plan.group}: {plan.why}", plan.remedy) for plan in failed[:NAMED]]
     if len(failed) > NAMED:
         told.append(("more", f"{len(failed) - NAMED} more groups; `mirror sync --dry-run` shows them all", ""))
@@ -174,8 +175,8 @@ def _told(failed: Sequence[GroupPlan]) -> list[tuple[str, str, str]]:
 
 
 async def _serve(sock: socket.socket) -> int:
-    """Looks until the channel ends. Nothing but the settings is said over it to this process: any message, and its end,
-    mean stop."""
+    """Runs until the channel ends. After the settings, this process gets no messages: any message means stop, like the
+    end of the channel."""
     channel = await Channel.open(sock)
     first = await channel.receive()
     if first is None:
@@ -199,12 +200,12 @@ async def _serve(sock: socket.socket) -> int:
 
 
 def main(descriptor: int, parent_pid: int) -> None:
-    """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the worker's."""
-    # Signals may go to all of a service's processes: this one ends with its worker.
+    """Runs the process. ``descriptor``: its end of the channel, inherited. ``parent_pid``: the worker's process id."""
+    # Signals may be sent to all processes of a service: this one ends when its worker does.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     die_with(parent_pid, exit_code=EXIT_FAILED)
-    # Not ``asyncio.run``: at its end, that waits for threads that look up names, as long as a name server hangs.
+    # Not ``asyncio.run``: at its end, it would wait for threads that resolve host names, while a name server hangs.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     os._exit(loop.run_until_complete(_serve(socket.socket(fileno=descriptor))))

@@ -1,4 +1,4 @@
-"""What a look at groups and ACLs has found, or done, for people and for programs."""
+"""Renders the result of a look at groups and ACLs, as text for people and as data for programs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ from mirror.service.sync.plan import NO_GROUP, GroupPlan, GroupsPlan, GroupState
 from mirror.service.texts import aligned, many
 
 TO_MOVE, IN_STEP = "to_move", GroupState.IN_STEP.value
-"""A group whose offsets would be committed (``--dry-run``); one whose offsets are there."""
+"""States of a group in reports: its offsets would be committed (``--dry-run``); its offsets are in step."""
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 
 
 def as_text(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) -> str:
-    """Returns tables and a summary. None: that part was not looked at."""
+    """Returns tables and a summary. ``groups``, ``acls``: None for a part that was not looked at. ``applied``: False
+    after a dry run."""
     lines: list[str] = []
     if groups is not None:
         lines += _groups(groups, applied=applied)
@@ -24,7 +25,7 @@ def as_text(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) 
 
 
 def as_data(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) -> dict[str, Any]:
-    """Returns the same for JSON."""
+    """Returns the same as ``as_text``, as data for JSON."""
     found: dict[str, Any] = {"applied": applied}
     if groups is not None:
         found["groups"] = [_group_data(plan, applied=applied) for plan in groups.groups]
@@ -79,7 +80,8 @@ def _groups(found: GroupsPlan, *, applied: bool) -> list[str]:
 
 
 def _state(plan: GroupPlan, *, applied: bool) -> str:
-    """Returns the group's state. One whose offsets are yet to be committed is not in step before that is done."""
+    """Returns the group's state for the report. In a dry run, a group with offsets to commit is ``TO_MOVE``, not in
+    step."""
     return TO_MOVE if plan.state is GroupState.IN_STEP and plan.due and not applied else plan.state.value
 
 

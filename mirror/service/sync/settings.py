@@ -1,4 +1,5 @@
-"""What is kept in step, and how often. Plain data: a process of its own gets it."""
+"""The settings for keeping group offsets and ACLs in step. They are plain data, because they are sent to another
+process."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,11 +13,12 @@ GROUPS, ACLS = "group_offsets", "topic_acls"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncSettings:
-    """What of a flow is kept in step beside its records.
+    """The settings for one flow.
 
     Attributes:
-        offsets, acls: True if consumer groups' offsets, and topics' ACLs, are.
-        offsets_interval_ms, acls_interval_ms: the time between two looks.
+        offsets: True if consumer groups' offsets are kept in step.
+        acls: True if topics' ACLs are kept in step.
+        offsets_interval_ms, acls_interval_ms: time between two looks.
         groups: names of groups, or regular expressions for whole names.
         groups_exclude: groups to leave out, in the same notation; wins over ``groups``.
         own_group: the flow's own group at the source, which is never carried over.
@@ -32,16 +34,16 @@ class SyncSettings:
 
     @property
     def anything(self) -> bool:
-        """True if there is something to keep in step."""
+        """True if offsets or ACLs are kept in step."""
         return self.offsets or self.acls
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that are kept in step."""
+        """The parts that are kept in step: of ``GROUPS`` and ``ACLS``."""
         return (*([GROUPS] if self.offsets else []), *([ACLS] if self.acls else []))
 
     def selects(self, group: str) -> bool:
-        """Returns True if this group's offsets are to be carried over."""
+        """Returns True if this group's offsets are carried over."""
         return (
             group != self.own_group
             and any(topic_pattern(entry).fullmatch(group) for entry in self.groups)

@@ -1,1 +1,1 @@
-"""The service's reports on itself: metrics, status, readiness, log lines."""
+"""Everything that the service reports about itself: metrics, status, readiness, log lines."""

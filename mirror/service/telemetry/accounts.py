@@ -1,8 +1,9 @@
 """Counts what was replicated of one partition, over all the times that a worker of this supervisor had it. Pure.
 
-A worker counts from the position where it first located the partition. Records that landed before that, but after the
-previous owner's last report, were counted by nobody: their answers were still due when that owner let go, doubted, or
-died. The account counts them by positions: from where the previous owner was to where the next one began.
+A worker counts from the position at which it first located the partition. Records that were appended before that, but
+after the previous owner's last report, were counted by no worker: their answers were still missing when that owner let
+go, came into doubt, or died. The account counts them by positions: from the previous owner's last one to the next
+owner's first one.
 """
 
 import math
@@ -10,11 +11,11 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 KEPT = 8
-"""Stints that are kept because their owners may still report; older ones are added up."""
+"""Number of stints that are kept because their owners may still report; older ones are only kept as a sum."""
 
 
 class Totals(NamedTuple):
-    """Offsets with a record, batches, bytes as stored, and filled offsets."""
+    """Numbers of offsets with a record, of batches, of bytes as stored, and of filled offsets."""
 
     records: int = 0
     batches: int = 0
@@ -32,16 +33,16 @@ class Totals(NamedTuple):
 
 
 class Stint(NamedTuple):
-    """One time that a worker process had a partition, from its assignment until it was let go."""
+    """One period for which a worker process had a partition, from the assignment until it was let go."""
 
     number: int
     """The stint's number in that process; each assignment gets another."""
     begun: int
-    """The position when it was first located, where the counts begin; -1: it was not located yet."""
+    """The position at which the partition was first located, and from which it is counted; -1: not located yet."""
     begun_at_s: float
-    """When that was, in seconds by the machine's monotonic clock."""
+    """When it was located, in seconds by the machine's monotonic clock."""
     holes_from: int
-    """From here up to ``begun``, the destination had only markers."""
+    """From this offset up to ``begun``, the destination had only markers; -1: not located yet."""
     inherited: int
     """The position that the previous owner had committed; -1: not known."""
     position: int
@@ -58,7 +59,7 @@ class Stint(NamedTuple):
 
 
 class Account:
-    """The account of one partition."""
+    """Counts what was replicated of one partition."""
 
     def __init__(self) -> None:
         self._stints: dict[Hashable, Stint] = {}
@@ -66,10 +67,12 @@ class Account:
         self._position = -1
         """The position at which the last closed stint ended."""
         self._closed_s = -math.inf
-        """When the last closed stint had begun: a report on it, or on an earlier one, comes too late."""
+        """``begun_at_s`` of the last closed stint: a report on this stint or an earlier one is too late, and
+        ignored."""
 
     def told(self, worker: Hashable, stint: Stint) -> None:
-        """Takes a worker's latest report. ``worker``: the process; reports of several may come in any order."""
+        """Takes a worker's latest report. ``worker``: identifies the process. Reports of several workers may come in
+        any order."""
         key = worker, stint.number
         if stint.begun < 0 or stint.begun_at_s <= self._closed_s:
             return
@@ -85,7 +88,7 @@ class Account:
 
     @property
     def totals(self) -> Totals:
-        """The counts of all stints, and of what landed between them."""
+        """The counts of all stints, and of the records that were appended between them."""
         found, position = self._closed, self._position
         for stint in self._stints.values():
             found = found.plus(_between(position, stint)).plus(stint.totals)
@@ -94,7 +97,7 @@ class Account:
 
 
 def _between(position: int, stint: Stint) -> Totals:
-    """Returns the records and filled offsets that landed between two owners. Batches and bytes are not known."""
+    """Returns the records and filled offsets that were appended between two owners. Batches and bytes are not known."""
     known = max(position, stint.inherited)
     if known < 0 or stint.begun <= known:
         return Totals()

@@ -1,4 +1,4 @@
-"""Looks at the files in which ``mirror audit`` leaves what it said, and again when they change."""
+"""Reads the files in which ``mirror audit`` leaves its results, again whenever they change."""
 
 import asyncio
 import os
@@ -15,23 +15,23 @@ Seen = tuple[Stamp | None, Look]
 
 
 class Audited(Protocol):
-    """A flow, as far as its audits matter (``service.flows.flow.RunningFlow``)."""
+    """The parts of a flow that are needed here (``service.flows.flow.RunningFlow``)."""
 
     @property
     def fleet(self) -> Fleet:
-        """Where the last look is kept."""
+        """The fleet, which keeps the last look."""
 
 
 class Files(Protocol):
-    """The settings in effect."""
+    """The parts of the settings that are needed here."""
 
     @property
     def audit_files(self) -> Mapping[str, str]:
-        """Flow -> the file of its last audit."""
+        """Flow -> path of the file of its last audit."""
 
 
 class Service(Protocol):
-    """The supervisor, as far as this needs it."""
+    """The parts of the supervisor that are needed here."""
 
     @property
     def settings(self) -> Files:
@@ -43,21 +43,21 @@ class Service(Protocol):
 
 
 class Audits:
-    """The last audits of a service's flows."""
+    """Watches the files of the last audits of a service's flows."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._looks: Beside[str, Seen] = Beside(_looked, _not_looked, name="audits")
 
     async def keep(self) -> None:
-        """Looks again and again, until cancelled."""
+        """Looks at the files regularly, until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Looks at the files of all flows once. Those that have not changed are not read. Of one whose volume hangs,
-        what was seen stays."""
+        """Looks at the files of all flows once. Files that have not changed are not read. If a file's volume hangs, the
+        last result stays."""
         files = self._service.settings.audit_files
         await self._looks.look(files.values())
         for name, flow in self._service.flows.items():
@@ -69,8 +69,8 @@ class Audits:
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Returns what changes with the file; None: it cannot be looked at. It is taken before the file is read, so that a
-    change meanwhile is seen the next time."""
+    """Returns a value that changes with the file; None if there is none, because stat fails. It is taken before the
+    file is read, so that a change during the reading is noticed the next time."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,17 +1,18 @@
 """Measures how long records have waited to be copied, by the observed ends of source and copy. Pure.
 
-Record timestamps cannot tell: producers choose them, and after a quiet hour the first new record would look an hour
-late. Observations can: at time T the source ended at E, and the copy has not reached E yet.
+Record timestamps do not show it: producers choose them, and after a quiet hour the first new record would look an hour
+late. Observations do: at time T the source ended at E, and the copy has not reached E yet.
 """
 
 from collections import deque
 
 MOST_ENDS = 120
-"""Most ends remembered per partition; beyond that, every second one is forgotten, and the answer is right to 2 %."""
+"""Most ends that are kept per partition. Beyond that, every second one is dropped; the result is then accurate to 2
+%."""
 
 
 class Backlog:
-    """The backlog of one partition, whoever copies it."""
+    """The backlog of one partition, whichever worker copies it."""
 
     __slots__ = ("_apart_s", "_ends")
 
@@ -26,7 +27,7 @@ class Backlog:
         """Notes both ends as seen at this time; -1: not known."""
         ends = self._ends
         while ends and ends[-1][1] > source_end >= 0:
-            # The source has lost records, or is another log: the copy will never reach that end.
+            # The source has lost records, or was recreated: the copy will never reach that end.
             ends.pop()
         if source_end > max(position, ends[-1][1] if ends else -1):
             if len(ends) >= MOST_ENDS:

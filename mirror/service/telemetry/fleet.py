@@ -1,6 +1,6 @@
-"""The supervisor's knowledge of its workers and their partitions: the last snapshots, added up. No I/O.
+"""The supervisor's view of its workers and their partitions: their last snapshots, combined. No I/O.
 
-Counters survive the process that counted them: its last values are kept as a base when it ends. Gauges end with it.
+Counters survive the process that counted them: when it ends, its last values are kept as a base. Gauges end with it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from mirror.relay.assignment import Key
 
 RESTING = {"halted", "paused"}
-"""States of partitions that are not copied until somebody resumes them, or their reason is gone."""
+"""States of partitions that are not copied until an operator resumes them, or the reason is gone."""
 QUIET_S = 10.0
-"""A worker reports once a second. One that was not heard of for this long is stopped or stuck, and its last report may
-not be true any more."""
+"""A worker reports once a second. One that has not reported for this long is stopped or stuck, and its last report may
+be outdated."""
 FORGET_S = 3_600.0
-"""A partition that no worker here has had for this long, while each of the flow has an owner, is of a topic that is
-gone, or another machine's: what was counted of it is kept in one sum."""
+"""If no worker here has had a partition for this long, although every partition of the flow has an owner, its topic is
+gone, or another machine has it. Its counts are then kept only as a part of one sum."""
 LOOK_EVERY_S = 60.0
 """Seconds between two looks for such partitions."""
 
 
 @dataclass(slots=True)
 class WorkerView:
-    """One worker by number, over all the processes that have had the number."""
+    """One worker, identified by its number: all the processes that have had this number."""
 
     number: int
     pid: int = 0
@@ -57,11 +57,11 @@ class WorkerView:
     clusters: dict[str, bool] = field(default_factory=dict)
     """Cluster -> True if it answers this worker, as last reported."""
     silent: list[tuple[str, str, float]] = field(default_factory=list)
-    """Brokers that owe it an answer: (broker, request, seconds)."""
+    """Brokers that have not answered it for a while: (broker, oldest request, seconds)."""
     unreached: dict[str, str] = field(default_factory=dict)
-    """Brokers that it cannot connect to, and why."""
+    """Broker to which it cannot connect -> why."""
     unassigned: int | None = None
-    """Number of the flow's partitions that nobody holds, as the group says; None: not known."""
+    """Number of the flow's partitions that are assigned to no worker, according to the group; None: not known."""
     unmatched: list[str] = field(default_factory=list)
     """Entries of the flow's ``topics`` that matched nothing at its last look."""
     gone_topics: list[str] = field(default_factory=list)
@@ -73,49 +73,49 @@ class WorkerView:
 
     @property
     def quiet_s(self) -> float:
-        """Seconds since its last report if that is too long (``QUIET_S``); else 0."""
+        """Seconds since its last report, if that is ``QUIET_S`` or more; otherwise 0."""
         silent_s = time.time() - self.heard_at if self.up else 0.0
         return silent_s if silent_s > QUIET_S else 0.0
 
     def counter(self, name: str) -> float:
-        """Returns a counter over all its processes."""
+        """Returns a counter's sum over all processes of this worker."""
         return self.base[name] + self.counters.get(name, 0)
 
     def labelled(self, name: str) -> dict[str, float]:
-        """Returns counters "name/label" by label, over all its processes."""
+        """Returns label -> sum of the counter "name/label" over all processes of this worker."""
         prefix = f"{name}/"
         names = {each for each in (*self.base, *self.counters) if each.startswith(prefix)}
         return {each.removeprefix(prefix): self.counter(each) for each in sorted(names)}
 
 
 class Fleet:
-    """All workers of one supervisor."""
+    """One flow's part of all workers of a supervisor. Workers may run other flows as well, with fleets of their own."""
 
     def __init__(self, flow: str, *, flow_id: str = "") -> None:
         self.flow = flow
         self.flow_id = flow_id or flow
         """The flow's identity at the destination (``flow.id``)."""
         self.began_ns = time.time_ns()
-        """Since when its counters count, in nanoseconds since 1970."""
+        """When its counters were at 0, in nanoseconds since 1970."""
         self.workers: dict[int, WorkerView] = {}
         self.cluster_ids = ("", "")
         """The ids of source and destination; empty: no worker has reached both yet."""
         self.audit: Look | None = None
-        """The last look at the file of the flow's last audit; None: the configuration names none."""
+        """The last look at the file of the flow's last audit; None: the configuration names no file."""
         self.flow_partitions = 0
-        """Number of partitions of the whole flow, whoever copies them."""
+        """Number of partitions of the whole flow, on all machines."""
         self._accounts: defaultdict[Key, Account] = defaultdict(Account)
         self._backlogs: defaultdict[Key, Backlog] = defaultdict(Backlog)
         self._forgotten = Totals()
-        """What was counted of partitions that are forgotten."""
+        """Sum of the counts of partitions that were forgotten (``FORGET_S``)."""
         self._away_since: dict[Key, float] = {}
-        """Partitions with an account that no worker here has -> when that was first seen (monotonic)."""
+        """Partition with an account that no worker here has -> when that was first noticed (monotonic)."""
         self._looked_at = 0.0
         self._left_halted: dict[Key, PartitionRow] = {}
         """The last row of each partition that was halted when it was let go here."""
         self._ended_skipped: list[GivenUp] = []
         self._shallow_batches = 0
-        """The most that was told of them."""
+        """The largest number that ``shallow_batches`` has returned."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Fleet:
         return worker
 
     def heard_of(self, number: int) -> WorkerView:
-        """Notes that the worker said something, so its event loop runs."""
+        """Notes that the worker has reported anything, so its event loop runs."""
         worker = self.workers[number]
         worker.heard_at = time.time()
         return worker
@@ -165,9 +165,9 @@ class Fleet:
             self._forget(now)
 
     def _forget(self, now: float) -> None:
-        """Adds up what was counted of partitions that are long gone, and keeps nothing else of them: topics may come
-        and go for years. While nobody has some of the flow's partitions, as when the source is away, they may be
-        back."""
+        """Drops partitions that are long gone, and keeps only the sum of their counts: topics may come and go for
+        years. Nothing is dropped while some of the flow's partitions have no owner, for example because the source is
+        down: workers may get them again."""
         here = {key for worker in self.workers.values() for key in worker.rows}
         self._away_since = {key: self._away_since.get(key, now) for key in self._accounts if key not in here}
         if self.unassigned != 0:
@@ -179,18 +179,18 @@ class Fleet:
             del self._away_since[key]
 
     def alive(self, number: int, message: Mapping[str, Any]) -> None:
-        """Takes a worker's report from before it has anything to copy."""
+        """Takes the report of a worker that has not begun to copy."""
         worker = self.heard_of(number)
         worker.clusters |= message["clusters"]
         worker.counters = message["counters"]
         worker.silent = [tuple(each) for each in message["silent"]]
         worker.unreached = message["unreached"]
         if message["unmatched"] is not None:
-            # A worker that cannot start looks again and again; between two tries the last look counts.
+            # A worker that cannot start tries again and again; between two tries, the last result is valid.
             worker.unmatched = message["unmatched"]
 
     def ended(self, number: int) -> None:
-        """Notes that the worker's process is gone. What it had counted stays."""
+        """Notes that the worker's process has ended. Its counters are kept."""
         worker = self.workers[number]
         worker.base.update(worker.counters)
         self._ended_skipped = list(dict.fromkeys([*self._ended_skipped, *worker.skipped]))
@@ -205,7 +205,7 @@ class Fleet:
         worker.up = worker.ready = worker.joined = False
 
     def _leave(self, row: PartitionRow | None) -> None:
-        """Keeps the row of a halted partition that a worker here no longer has: it stays halted, whoever gets it."""
+        """Keeps the row of a halted partition that a worker here no longer has: it stays halted for its next owner."""
         if row is not None and row.reason:
             self._left_halted[row.key] = row
 
@@ -213,8 +213,8 @@ class Fleet:
 
     @property
     def rows(self) -> Iterator[tuple[WorkerView, PartitionRow]]:
-        """Every partition that is copied here now, once. A quiet worker's partitions may be another's by now, and if
-        their lag was 0, it is not known any more (None)."""
+        """(worker, row) of every partition that workers here have now, each once. Partitions of a quiet worker are left
+        out if another worker has them; otherwise a lag of 0 becomes None, because it is not known any more."""
         quiet = {number for number, worker in self.workers.items() if worker.quiet_s}
         loud = [worker for number, worker in self.workers.items() if quiet and number not in quiet]
         held = {key for worker in loud for key in worker.rows}
@@ -227,21 +227,21 @@ class Fleet:
                     yield worker, row._replace(lag_records=row.lag_records or None)
 
     def totals(self) -> dict[Key, Totals]:
-        """Returns records, batches, bytes and filled offsets of every partition that was copied here, but for those
-        that are forgotten (``FORGET_S``)."""
+        """Returns the counts of every partition that was copied here, except those that were forgotten
+        (``FORGET_S``)."""
         return {key: account.totals for key, account in self._accounts.items()}
 
     @property
     def replicated(self) -> Totals:
-        """The sum of ``totals``, and of what is forgotten: the one account of what was copied, for metrics, status and
-        log."""
+        """The sum of ``totals`` and of the forgotten partitions. Metrics, status and log all use this number."""
         return reduce(Totals.plus, self.totals().values(), self._forgotten)
 
     def shallow_batches(self) -> int:
-        """Returns how many batches were copied as they are, as far as is known; never less than before.
+        """Returns the number of batches that are known to have been copied as they are. It never decreases.
 
-        Batches that are built here are counted when they are built, not once the destination has them, and again if
-        they are built again. So the difference may fall for a while: it is told again once it is larger."""
+        Batches that the mirror builds are counted when they are built, not when the destination has them, and again if
+        they are built again. So the computed difference may fall for a while; until it rises above its maximum, the
+        maximum is returned."""
         known = self.replicated.batches - round(self.counter("built_batches"))
         self._shallow_batches = max(self._shallow_batches, known)
         return self._shallow_batches
@@ -253,13 +253,13 @@ class Fleet:
 
     @property
     def halted(self) -> list[PartitionRow]:
-        """The partitions that have stopped with a reason."""
+        """The partitions that have halted."""
         return [row for _, row in self.rows if row.reason]
 
     @property
     def left_halted(self) -> list[PartitionRow]:
-        """Partitions that were halted when a worker here last had them, and that no worker here has now. Empty unless
-        nobody holds some of the flow's partitions, as happens when the source is away."""
+        """Partitions that were halted when a worker here last had them, and that no worker here has now. It is empty
+        unless some of the flow's partitions have no owner, for example because the source is down."""
         if not self.unassigned:
             return []
         here = {row.key for _, row in self.rows}
@@ -267,26 +267,27 @@ class Fleet:
 
     @property
     def lag_records(self) -> int | None:
-        """The sum of the known lags of the partitions here; ``lag_unknown`` counts the others. None instead of 0 unless
-        every lag is known, every worker is settled, and the flow has partitions."""
+        """The sum of the known lags of the partitions here, in records; ``lag_unknown`` counts the others. It is 0 only
+        if every lag is known, every worker is settled, and the flow has partitions; otherwise None."""
         known = sum(row.lag_records or 0 for _, row in self.rows)
         told = self.settled and self.flow_partitions and not self.lag_unknown
         return known if known or told else None
 
     @property
     def lag_unknown(self) -> int:
-        """Number of partitions whose lag is not known, including those that nobody holds."""
+        """Number of partitions whose lag is not known, including those without an owner."""
         return sum(row.lag_records is None for _, row in self.rows) + (self.unassigned or 0)
 
     def lag_seconds(self, row: PartitionRow, now: float) -> float | None:
-        """Returns how long the oldest record that is not copied is known to wait, in seconds; 0 if none waits, None if
-        that is not known."""
+        """Returns for how long the oldest record that is not copied is known to have waited, in seconds; 0 if none
+        waits, None if that is not known. ``now``: in seconds since 1970."""
         return None if row.lag_records is None else self._backlogs[row.key].seconds(now) if row.lag_records else 0.0
 
     @property
     def skipped(self) -> list[GivenUp]:
-        """Source offsets that were not copied by decision, in the order of the decisions. Workers also report what was
-        skipped before their process began, so each range is shown once, and as the one who knows most of it has it."""
+        """Ranges of source offsets that were skipped by decision, in the order of the decisions. Workers also report
+        ranges from before their process began. So a range may be reported several times; it is returned once, as the
+        worker reports it that knows the most records of it."""
         found = [*self._ended_skipped, *(each for worker in self.workers.values() for each in worker.skipped)]
         ranges = {each.key: each for each in sorted(found, key=lambda each: (each.records, -each.at_ms))}
         return sorted(ranges.values(), key=lambda each: each.at_ms)
@@ -308,7 +309,7 @@ class Fleet:
 
     @property
     def last_audit(self) -> Look | None:
-        """What the file says about this flow; None: the configuration names none."""
+        """The result for this flow in the file of its last audit; None: the configuration names no file."""
         return None if self.audit is None else self.audit.about(self.flow, *self.cluster_ids)
 
     @property
@@ -329,8 +330,8 @@ class Fleet:
 
     @property
     def unassigned(self) -> int | None:
-        """Number of the flow's partitions that nobody holds, as the group says. If the group has not said, and a worker
-        here is not settled, those that nobody holds here. None: not known."""
+        """Number of the flow's partitions without an owner, according to the group. If the group's answer is missing,
+        and a worker here is not settled, it is the number of those that no worker here has. None: not known."""
         if not self.flow_partitions:
             return None
         missing = self.flow_partitions - self._held
@@ -348,29 +349,29 @@ class Fleet:
 
     @property
     def settled(self) -> bool:
-        """True if every worker is up, reports, and has an assignment (an empty one, maybe)."""
+        """True if every worker is up, reports, and has an assignment (which may be empty)."""
         workers = self.workers.values()
         return bool(workers) and all(worker.up and worker.joined and not worker.quiet_s for worker in workers)
 
     @property
     def is_whole(self) -> bool:
-        """True if every partition of the flow is copied here."""
+        """True if workers here have every partition of the flow."""
         return self._held >= self.flow_partitions > 0
 
     @property
     def caught_up(self) -> bool:
-        """True if everything that is copied here is at the destination. Halted and paused partitions are not copied."""
+        """True if the partitions here are copied completely, except for halted and paused ones."""
         states = self.states
         return self.settled and "active" in states and states.keys() <= {"active", *RESTING} and self.lag_records == 0
 
     @property
     def all_halted(self) -> bool:
-        """True if every partition of the flow is halted here, so that none can go on anywhere."""
+        """True if workers here have every partition of the flow, and all are halted, so that no machine copies."""
         return self.settled and 0 < self.flow_partitions <= len(self.halted)
 
     @property
     def none_goes_on(self) -> bool:
-        """True if there are partitions here, and every one of them is halted, or paused beside halted ones."""
+        """True if all partitions here are halted or paused, and at least one is halted."""
         return self.settled and "halted" in self.states and self.states.keys() <= RESTING
 
     def counter(self, name: str) -> float:
@@ -378,7 +379,7 @@ class Fleet:
         return sum(worker.counter(name) for worker in self.workers.values())
 
     def labelled(self, name: str) -> dict[str, float]:
-        """Returns counters "name/label" by label, summed over all workers."""
+        """Returns label -> sum of the counter "name/label" over all workers."""
         found: Counter[str] = Counter()
         for worker in self.workers.values():
             found.update(worker.labelled(name))
@@ -389,6 +390,6 @@ class Fleet:
         return sum(worker.gauges.get(name, 0) for worker in self.workers.values())
 
     def gauges(self, name: str) -> dict[str, float]:
-        """Returns gauges "name/label" by label, summed over all workers that are up."""
+        """Returns label -> sum of the gauge "name/label" over all workers that are up."""
         labels = {label for worker in self.workers.values() for label in worker.gauges if label.startswith(f"{name}/")}
         return {label.removeprefix(f"{name}/"): self.gauge(label) for label in sorted(labels)}

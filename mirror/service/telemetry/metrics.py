@@ -1,7 +1,7 @@
-"""``/metrics``: the workers' last reports, rendered on request by one collector, in Prometheus' text format.
+"""``/metrics``: renders the workers' last reports on request, in Prometheus' text format.
 
-Names and labels are the operator's interface: docs, alerts and dashboards use them. All metrics have base units and
-a help text. The families are in ``telemetry.families``; those of processes in ``telemetry.usage``.
+Names and labels are an interface: docs, alerts and dashboards use them. All metrics have base units and a help text.
+The families are in ``telemetry.families``; those of processes in ``telemetry.usage``.
 """
 
 import sys
@@ -43,7 +43,7 @@ class Reloads(Protocol):
 
 
 class Watched(Protocol):
-    """A flow, as far as it is measured (``service.flows.flow.RunningFlow``)."""
+    """The parts of a flow that are needed here (``service.flows.flow.RunningFlow``)."""
 
     fleet: Fleet
     started: bool
@@ -68,7 +68,7 @@ class ServiceCollector(Collector):
         self._reloads = reloads
 
     def describe(self) -> list[Metric]:
-        """Returns nothing, so that the registry need not collect just to know the names."""
+        """Returns an empty list, so that the registry does not collect all metrics just to learn their names."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -132,7 +132,7 @@ def render(
     reloads: Reloads | None = None,
     clusters: Mapping[str, SecurityOptions] | None = None,
 ) -> bytes:
-    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``). ``clusters``: how each is protected."""
+    """Returns the text that Prometheus scrapes (``CONTENT_TYPE``). ``clusters``: name -> security settings."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(flows, processes, version, reloads=reloads, clusters=clusters or {}))
     return generate_latest(registry)

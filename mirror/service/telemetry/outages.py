@@ -1,4 +1,5 @@
-"""Detects clusters that go away and come back: one change each, however many brokers and partitions suffer. Pure."""
+"""Detects clusters that stop answering and answer again: one change each, however many brokers and partitions are
+affected. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,24 +18,24 @@ class ClusterBack(NamedTuple):
 
     cluster: str
     duration_s: float
-    """Seconds since its last sign of life, accurate to about half a second."""
+    """Seconds for which it did not answer, accurate to about half a second."""
 
 
 class Outages:
-    """The state of the clusters as seen so far."""
+    """Remembers which clusters answered at the last look."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        """Clusters that have ever answered."""
+        """Clusters that have answered at least once."""
         self._lost: dict[str, float] = {}
-        """Clusters that no longer answer -> since when."""
+        """Cluster that no longer answers -> since when."""
 
     def look(self, clusters: Mapping[str, bool], now: float) -> list[ClusterLost | ClusterBack]:
         """Returns what has changed since the last look.
 
         Args:
             clusters: cluster -> True if it answers (``Fleet.clusters``).
-            now: in seconds, by any clock that never goes back.
+            now: seconds of any monotonic clock.
         """
         found: list[ClusterLost | ClusterBack] = []
         for cluster, up in clusters.items():

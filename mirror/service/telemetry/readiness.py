@@ -1,4 +1,5 @@
-"""Decides whether the mirror does its work, and says why not: for ``/-/ready``, status and command line. Pure."""
+"""Decides whether the mirror does its work, with the reasons if not: for ``/-/ready``, status and command line.
+Pure."""
 
 import time
 
@@ -6,13 +7,14 @@ from mirror.reasons import PAUSED
 from mirror.service.telemetry.fleet import QUIET_S, RESTING, Fleet
 
 MOST = 5
-"""Most missing topics, and most held-back partitions, that are shown one by one."""
+"""Most missing topics, and most held-back partitions, that are listed."""
 HELD_S = 60.0
-"""A transaction that is open for this long is shown: brokers abort a producer's after the same time, by default."""
+"""A transaction is mentioned when it has been open for this long. By default, brokers abort transactions after the same
+time."""
 
 
 def _silent(fleet: Fleet) -> list[str]:
-    """Returns the brokers that keep workers from starting: a frozen broker answers neither yes nor no."""
+    """Returns a reason for each broker that keeps workers from starting because it does not answer at all."""
     found: dict[str, tuple[float, str]] = {}
     for worker in fleet.workers.values():
         for broker, what, seconds in worker.silent if worker.up and not worker.ready else ():
@@ -21,7 +23,7 @@ def _silent(fleet: Fleet) -> list[str]:
 
 
 def _idle(fleet: Fleet) -> list[str]:
-    """Returns a reason if no partition has been copied for a while: locating them takes too long."""
+    """Returns a reason if no partition is being copied for a while, because locating them takes too long."""
     rows = [row for _, row in fleet.rows if row.state not in RESTING]
     since_s = max((row.waits_since for row in rows if row.state != "active"), default=0.0)
     if not rows or any(row.state == "active" for row in rows) or time.time() - since_s < QUIET_S:
@@ -31,7 +33,8 @@ def _idle(fleet: Fleet) -> list[str]:
 
 
 def remarks(fleet: Fleet) -> list[str]:
-    """Returns what needs a look but does not stop the work: a broker that is down, an entry that matches nothing."""
+    """Returns remarks: things that need attention but do not stop the work, such as a broker that is down, or an entry
+    that matches no topic."""
     source, _, _ = fleet.flow.partition("->")
     down = [f"{broker} cannot be reached: {why}" for broker, why in fleet.unreached.items()]
     unmatched = [f"no topic of cluster {source} matches {entry}: check its spelling" for entry in fleet.unmatched]
@@ -46,7 +49,7 @@ def remarks(fleet: Fleet) -> list[str]:
 
 
 def _paused(fleet: Fleet) -> list[str]:
-    """Returns a remark on what an operator has paused, and may have forgotten."""
+    """Returns a remark on partitions that an operator has paused, and may have forgotten."""
     keys = sorted(row.key for _, row in fleet.rows if row.state == PAUSED)
     names = [f"{topic}-{index}" for topic, index in keys]
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
@@ -54,8 +57,8 @@ def _paused(fleet: Fleet) -> list[str]:
 
 
 def _held_back(fleet: Fleet, source: str) -> list[str]:
-    """Returns a remark on each partition behind a transaction that nobody ends. Its lag does not show that: it counts
-    only what a read_committed consumer may read."""
+    """Returns a remark on each partition with a transaction that stays open. The partition's lag does not show it: the
+    lag counts only records that a read_committed consumer can read."""
     now = time.time()
     held = (row for _, row in fleet.rows if 0 < row.held_since < now - HELD_S)
     rows = sorted(held, key=lambda row: row.held_since)
@@ -73,7 +76,7 @@ def unready(fleet: Fleet, *, started: bool) -> list[str]:
 
     Args:
         fleet: what is known about the workers.
-        started: True once they have begun to copy.
+        started: True once the workers have begun to copy.
     """
     reasons = list(dict.fromkeys(worker.waits for worker in fleet.workers.values() if worker.waits))
     if not started and not reasons:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 NAMED = 5
 """Most brokers that a line names."""
 REBALANCED_S = 5.0
-"""If only some partitions are here, and they have been caught up for this long, the others are somebody else's."""
+"""If workers here have only some of the flow's partitions, and these have been caught up for this long, the others
+belong to other machines."""
 
 
 class Reports:
-    """Looks at the fleet when asked to, and logs what has changed."""
+    """Logs changes in the fleet."""
 
     def __init__(self, fleet: Fleet, log: FilteringBoundLogger) -> None:
         self.commands = Commands()
@@ -36,7 +37,8 @@ class Reports:
         self._reported_bytes = 0
 
     def look(self, *, started: bool) -> None:
-        """Logs what has changed. Call it about twice a second. ``started``: the workers have begun to copy."""
+        """Logs what has changed since the last call. To be called about twice a second. ``started``: True once the
+        workers have begun to copy."""
         self._tell_all_halted()
         self._tell_unreached()
         if started:
@@ -46,7 +48,7 @@ class Reports:
             self._log.info(logs.CAUGHT_UP, bytes=self._fleet.replicated.bytes)
 
     def _tell_all_halted(self) -> None:
-        """Logs once that everything here has halted. The mirror stays up, so that an operator can resume partitions."""
+        """Logs once that all partitions here have halted. The mirror stays up, so that an operator can resume them."""
         none_goes_on = self._fleet.none_goes_on
         if none_goes_on and not self._all_halted:
             self._log.error(
@@ -60,7 +62,8 @@ class Reports:
         self._all_halted = none_goes_on
 
     def _tell_unreached(self) -> None:
-        """Logs unreachable brokers of clusters that answer, once each until reached again; also before the start."""
+        """Logs unreachable brokers of clusters that answer; each once, until it was reached again. Also before the
+        workers have begun to copy."""
         unreached = self._fleet.unreached
         new = {broker: why for broker, why in unreached.items() if broker not in self._unreached}
         if new:
@@ -83,8 +86,8 @@ class Reports:
                 self._log.warning("cluster_lost", cluster=change.cluster, detail=detail)
 
     def _has_caught_up(self) -> bool:
-        """Returns True once all partitions here have caught up: at once if all of the flow's are here; else after
-        ``REBALANCED_S``, since the others are on other machines, or between two workers for a moment."""
+        """Returns True once all partitions here have caught up. If they are all of the flow's partitions, it is True at
+        once; otherwise after ``REBALANCED_S``, because the others may be moving between two workers at the moment."""
         if not self._fleet.caught_up:
             self._complete_at = None
             return False
@@ -95,8 +98,8 @@ class Reports:
         return time.monotonic() - self._complete_at > REBALANCED_S
 
     def progress(self) -> None:
-        """Logs one line of progress for all workers together. CPU time and memory are those of their processes, which
-        may run other flows as well."""
+        """Logs one line of progress for all workers together. CPU time and memory are those of the workers' processes,
+        which may run other flows as well."""
         fleet, now = self._fleet, time.monotonic()
         elapsed_s = max(now - self._reported_at, 1e-9)
         replicated = fleet.replicated

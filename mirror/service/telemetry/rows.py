@@ -17,31 +17,31 @@ class PartitionRow(NamedTuple):
     topic: str
     partition: int
     state: str
-    """A phase (``relay.partition.phases``); or paused, which is a halt that an operator wants: it has no reason."""
+    """A phase (``relay.partition.phases``), or "paused": a halt that an operator has requested, without a reason."""
     lag_records: int | None
     """Number of source offsets that the destination is known to lack. None (never 0): not known."""
     source_end: int
-    """The end of the source, as last heard; -1: never heard."""
+    """The last known end of the source's log; -1: never known."""
     position: int
-    """The source offset up to which it is copied, as last known; -1: not known."""
+    """The last known source offset up to which the partition is copied; -1: not known."""
     committed: int
     """The group's committed offset; -1: none yet."""
     reason: str
-    """The reason why it halted; empty: it has not."""
+    """The reason why the partition halted; empty if it has not."""
     detail: str
     remedy: str
     waits: str
-    """The reason why it is not copied for now without being halted; empty: it does not wait."""
+    """The reason why the partition waits: it is not copied now, but has not halted. Empty if it does not wait."""
     waits_since: float
-    """When that began, in seconds since 1970; 0: it does not wait."""
+    """Since when it waits, in seconds since 1970; 0: it does not wait."""
     held_back: int
     """Number of source offsets that an open transaction keeps back from read_committed consumers."""
     held_since: float
     """Since when that transaction is known to keep them back, in seconds since 1970; 0: there is none."""
     destination: str
-    """The topic that it is copied into."""
+    """The destination topic."""
     stint: Stint
-    """The counts of what was replicated since it was assigned."""
+    """The counts since the partition was assigned."""
 
     @property
     def key(self) -> Key:

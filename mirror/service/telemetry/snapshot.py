@@ -1,7 +1,7 @@
-"""A worker's report on itself, as plain data: once a second, so that watching costs the data path nothing.
+"""A worker's report on itself, as plain data. It is made once a second, so that it costs the data path nothing.
 
-Counters are a flat mapping, "name" or "name/label", so that the supervisor adds them up without knowing them. Only
-partitions that changed since the last report are in it.
+Counters are a flat mapping, "name" or "name/label", which the supervisor can add up without knowing the names. A report
+has only the partitions that have changed since the previous one.
 """
 
 import itertools
@@ -19,30 +19,32 @@ from mirror.service.telemetry.usage.gc_stats import Pauses
 from mirror.service.telemetry.usage.resources import most_files, open_files, resident_bytes
 
 FRESH_S = 8.0
-"""After this time without news, the last known end of the source no longer says that there is nothing to copy."""
+"""If the source's end was not heard of for this long, a lag of 0 is not known any more."""
 
 
 class Snapshots:
     """Takes snapshots, and remembers what was reported."""
 
     def __init__(self, pauses: Pauses, numbers: Iterator[int] | None = None) -> None:
-        """``numbers``: numbers for stints that nobody else in this process has used."""
+        """``numbers``: yields numbers for stints that are unique in this process."""
         self._pauses = pauses
         self._numbers = numbers if numbers is not None else itertools.count(1)
         self._stints: dict[Partition, int] = {}
-        """The number of each partition's present stint."""
+        """Partition -> number of its current stint."""
         self._told: dict[Key, PartitionRow] = {}
         self._held: dict[Key, tuple[int, float]] = {}
-        """Partition -> the offset at which an open transaction keeps consumers, and since when (seconds since 1970)."""
+        """Partition -> the offset behind which an open transaction keeps back records, and since when (seconds since
+        1970)."""
         self._retention_s: dict[str, float] | None = None
-        """What was told of the source's retention; None: nothing."""
+        """The source's retention as last reported; None: not reported yet."""
         self._at_rest: dict[Partition, tuple[Any, ...]] = {}
-        """Quiet partitions, each with all that can change about it while it is quiet, as of the last report."""
+        """Quiet partition -> everything that can change while it is quiet, as of the last report."""
 
     def take(self, relay: Relay, committed: Mapping[Key, int], **gauges: float) -> dict[str, Any]:
-        """Returns the present state, for JSON."""
+        """Returns a report on the current state, ready for JSON. ``committed``: the group's committed offsets.
+        ``gauges``: further gauges for the report."""
         gone = self._retire(relay)
-        # Of thousands of topics, again every second: only when it has changed.
+        # Included only when it has changed: there may be thousands of topics, and a report each second.
         news = relay.topics.retention_s is not self._retention_s
         self._retention_s = relay.topics.retention_s
         fresh_from = time.monotonic() - FRESH_S
@@ -72,7 +74,7 @@ class Snapshots:
         }
 
     def _retire(self, relay: Relay) -> list[Gone]:
-        """Returns the last report on each partition that was let go, also if it is the first one."""
+        """Returns the last report on each partition that was let go since the last snapshot."""
         gone: list[Gone] = []
         for partition in relay.ending.let_go:
             key = partition.topic, partition.index
@@ -85,8 +87,8 @@ class Snapshots:
         return gone
 
     def _may_have_changed(self, partition: Partition, committed: int, fresh_from: float) -> bool:
-        """Returns False for a quiet partition about which nothing has changed. Of thousands, most are that, and to make
-        their rows would cost more than all else."""
+        """Returns False for a quiet partition of which nothing has changed. Of thousands of partitions, most are quiet,
+        and making their rows would cost more than everything else."""
         cursor = partition.cursor
         if not cursor.is_quiet:
             self._at_rest.pop(partition, None)
@@ -122,7 +124,7 @@ class Snapshots:
         return PartitionRow(
             *key,
             PAUSED if is_paused else partition.phase.value,
-            # A lag of 0 is not known any more if the source's end was heard of too long ago.
+            # If the source's end was heard of too long ago, a lag of 0 is not known any more.
             lag if lag or partition.cursor.heard_at >= fresh_from else None,
             partition.cursor.high_watermark,
             partition.shown_position,
@@ -144,7 +146,7 @@ class Snapshots:
             return 0.0
         at, since = self._held.get(key, (-1, 0.0))
         if at != partition.cursor.high_watermark:
-            # The end has moved, so what was held back before is decided: this is another transaction.
+            # The end that consumers see has moved, so the earlier transaction is decided: this is another one.
             since = time.time()
             self._held[key] = (partition.cursor.high_watermark, since)
         return since
@@ -175,6 +177,6 @@ class Snapshots:
 
 
 def _used() -> dict[str, float]:
-    """Returns what this process uses, by name, as far as it is known."""
+    """Returns the resources that this process uses, by name, as far as they are known."""
     found = {"rss_bytes": resident_bytes(), "open_files": open_files(), "most_files": most_files()}
     return {name: value for name, value in found.items() if value is not None}

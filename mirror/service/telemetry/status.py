@@ -1,7 +1,7 @@
 """The text of ``/status`` and ``mirror status``: the numbers of ``/metrics``, for people. Pure.
 
-The JSON object of ``/api/v1/status`` (``service.flows.overview``) is the interface. Text and HTML are made from it
-alone, so that any process can make them.
+The JSON object of ``/api/v1/status`` (``service.flows.overview``) is the interface. Text and HTML are made only from
+it, so that any process can make them.
 """
 
 import base64
@@ -44,7 +44,7 @@ def lag_text(now: Status) -> str:
 
 
 def _whose(now: Status) -> str:
-    """Returns whose lag it is, if not the whole flow's: with several machines, each sees only its own partitions."""
+    """Returns a phrase that restricts the lag to this machine's partitions, if it is not the lag of the whole flow."""
     here = sum(now["states"].values())
     return f" (of the {here} partitions here)" if here < (now["partitions_of_flow"] or 0) else ""
 
@@ -79,11 +79,11 @@ NOTES = (
 )
 """Beneath the table of partitions."""
 _KEPT = "\N{NO-BREAK SPACE}"
-"""Stands for a space inside of a command while a text is wrapped."""
+"""Takes the place of a space inside a command while a text is wrapped."""
 
 
 def _summaries(now: Status) -> list[list[tuple[str, str]]]:
-    """Returns the summary of each flow."""
+    """Returns the summary of each flow, as (name, value) lines."""
     return [_summary(flow) for flow in now["flows"]]
 
 
@@ -108,7 +108,7 @@ def _summary(now: Status) -> list[tuple[str, str]]:
 
 
 def audit_text(audit: Mapping[str, Any]) -> str:
-    """Returns the last audit in words: what it said, when, and when one last passed."""
+    """Returns the last audit in words: its result, its time, and when an audit last passed."""
     if audit["problem"]:
         return f"{UNKNOWN}: {audit['problem']}"
     found = f" ({number_text(audit['differences'])} found)" if audit["differences"] else ""
@@ -241,7 +241,7 @@ def _tables(now: Status) -> list[Table]:
             ],
         ),
     ]
-    if len(now["flows"]) == 1:  # then it need not be said in every row
+    if len(now["flows"]) == 1:  # the column for the flow is not needed
         tables = [
             (title, heads[1:], [row[1:] for row in rows]) if heads[0] == "FLOW" else (title, heads, rows)
             for title, heads, rows in tables
@@ -254,7 +254,7 @@ def as_text(now: Status, *, width: int = 0) -> str:
 
     Args:
         now: the status.
-        width: sentences are wrapped to so many columns; 0: not at all.
+        width: number of columns to which sentences are wrapped; 0: they are not wrapped.
     """
     blocks = ["\n".join(f"{name + ':':12}{value}" for name, value in each) for each in _summaries(now)]
     out = ["\n\n".join(blocks)]
@@ -312,7 +312,7 @@ POLICY = (
 
 
 def as_html(now: Status) -> str:
-    """Returns an HTML page without scripts that refreshes itself: all that is known, as tables."""
+    """Returns an HTML page with the whole status as tables. It has no scripts, and refreshes itself."""
     escape = html.escape
     summaries = "</table><table>".join(
         "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in each)

@@ -1,4 +1,5 @@
-"""A worker's view of its surroundings, for monitoring: whether the clusters answer, and who has the partitions."""
+"""A worker's view of its surroundings, for monitoring: whether the clusters answer, and how many partitions have no
+owner."""
 
 import asyncio
 import time
@@ -20,16 +21,16 @@ from mirror.service.group.holders import holders
 from mirror.service.worker_settings import GroupSettings
 
 ASK_GROUP_EVERY_S = 5.0
-"""A worker asks the group this often, or every N seconds if the group has N members and that is longer: many of them
-together ask about once a second."""
+"""A worker asks the group at this interval, or every N seconds if the group has N members and that is longer. So the
+members of a large group together ask about once a second."""
 SILENT_S = 3.0
-"""A broker that has owed an answer for this long is named."""
+"""A broker that has not answered a request for this long is reported."""
 FRESH_FOR = 3
-"""An answer of the group is valid for this many intervals between two requests."""
+"""An answer of the group is valid for so many of these intervals."""
 
 
 class Watching:
-    """One worker's view."""
+    """One worker's view of clusters and group."""
 
     def __init__(self) -> None:
         self._errors: dict[str, Counter[tuple[str, str]]] = {}
@@ -37,41 +38,44 @@ class Watching:
         self.asked: dict[object, PendingRequest] = {}
         """Unanswered requests to either cluster, except those of the data path."""
         self.unreached = Unreached()
-        """Brokers of either cluster that cannot be connected to."""
+        """Brokers of either cluster to which this worker cannot connect."""
         self._reached: dict[str, bool] = {}
         self._pulses: dict[str, tuple[Pulse, asyncio.Task[None]]] = {}
         self._unassigned: int | None = None
         self._unassigned_until = 0.0
         self._held: Collection[Key] = ()
-        """The partitions that this worker has: the relay's own collection, so it is always current."""
+        """The partitions that this worker has: the relay's own collection, so it is always up to date."""
         self._held_then = 0
-        """The number of these partitions when the group was asked."""
+        """Number of this worker's partitions when the group was last asked."""
 
     def errors_of(self, cluster: str) -> "Counter[tuple[str, str]]":
-        """Returns the counter of the cluster's failed requests, kept over all the times that it is opened."""
+        """Returns the counter of the cluster's failed requests. It stays the same object when the cluster is opened
+        again."""
         return self._errors.setdefault(cluster, Counter())
 
     def durations_of(self, cluster: str) -> RequestDurations:
-        """Returns the durations of the cluster's requests, kept likewise."""
+        """Returns the durations of the cluster's requests. It stays the same object when the cluster is opened
+        again."""
         return self._durations.setdefault(cluster, RequestDurations())
 
     def reached(self, name: str, cluster: Cluster | None) -> None:
-        """Notes an attempt to open the cluster; None: it failed."""
+        """Notes an attempt to open a cluster. ``cluster``: None if it failed."""
         self._reached[name] = cluster is not None
         if cluster is not None:
             pulse = Pulse(cluster)
             self._pulses[name] = pulse, asyncio.get_running_loop().create_task(pulse.keep())
 
     def close(self) -> None:
-        """Stops watching the clusters, which are closed. Their last state counts until they are opened again."""
+        """Stops watching the clusters, which have been closed. Their last state stays valid until they are opened
+        again."""
         for name, (pulse, task) in self._pulses.items():
             self._reached[name] = pulse.up
             task.cancel()
         self._pulses.clear()
 
     async def ask_group(self, relay: Relay, source: Cluster, settings: GroupSettings, log: EventLog) -> None:
-        """Asks the group regularly who holds the flow's partitions, until cancelled. While this worker holds them all,
-        it need not ask."""
+        """Regularly asks the group which of the flow's partitions have no owner, until cancelled. While this worker has
+        all of them, no request is needed."""
         told: tuple[str, ...] = ()
         while True:
             every_s, now = ASK_GROUP_EVERY_S, time.monotonic()
@@ -95,8 +99,8 @@ class Watching:
 
     @property
     def unassigned(self) -> int | None:
-        """Number of the flow's partitions that nobody holds; None: not known. An answer says nothing about partitions
-        that this worker has lost since: most often with its session, when the group cannot be asked."""
+        """Number of the flow's partitions without an owner; None: not known. An answer is dropped if this worker has
+        lost partitions since. (Mostly it has lost its session, and then it cannot ask the group.)"""
         holds = len(self._held) >= self._held_then
         return self._unassigned if holds and time.monotonic() < self._unassigned_until else None
 
@@ -107,7 +111,7 @@ class Watching:
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
-        """Brokers that have owed an answer for a while: (broker, its oldest request, seconds)."""
+        """Brokers that have not answered for ``SILENT_S`` or longer: (broker, oldest request, seconds)."""
         now = time.monotonic()
         oldest: dict[str, PendingRequest] = {}
         for asked in self.asked.values():
@@ -117,8 +121,8 @@ class Watching:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Failed requests, by "request_errors/cluster/api/error"; and how long answered ones took, by
-        "request_s/cluster/api/bucket", with "sum" for one of the buckets."""
+        """The counters "request_errors/cluster/api/error" of failed requests, and "request_s/cluster/api/<index>" and
+        ".../sum" of the durations of answered ones (``net.health.histogram``)."""
         found: dict[str, Any] = {
             f"request_errors/{cluster}/{api}/{error}": count
             for cluster, errors in self._errors.items()

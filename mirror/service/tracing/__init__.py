@@ -1,1 +1,1 @@
-"""Follows one partition of a running flow for a while: `mirror trace`."""
+"""Traces one partition of a running flow for a while: `mirror trace`."""

@@ -1,8 +1,8 @@
-"""The supervisor's side of `mirror trace`: has the workers follow a partition, and passes on what they tell.
+"""The supervisor's side of `mirror trace`: asks the workers to trace a partition, and passes on the steps they report.
 
-A worker follows it only for ``LEASE_S``. That is renewed for as long as somebody takes the steps, and told to every
-worker of the flow: so a trace goes with its partition to another worker here, and to a process that is started anew,
-and ends by itself whoever dies.
+A worker traces a partition only for ``LEASE_S``. The lease is renewed as long as a client reads the steps, and is sent
+to every worker of the flow. So a trace follows its partition to another worker of this supervisor, and to a worker that
+was restarted, and it ends by itself if a process dies.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ MOST_S = 3_600
 LEASE_S = 5.0
 RENEW_S = 1.0
 MOST_TRACES = 8
-"""Traces of a flow at a time."""
+"""Most traces of a flow at a time."""
 MOST_WAITING = 20_000
-"""Steps that wait for whoever takes them. Older ones are dropped and counted."""
+"""Most steps that wait for a client to read them. Beyond that, the oldest are dropped and counted."""
 
 ENDED = "ended"
-"""The last step, if nothing has cut the trace short."""
+"""The last step of a trace that has run for its full time."""
 
 Step = dict[str, Any]
 
 
 class NotTraced(Exception):
-    """There is nothing to follow; the message says why, and what to do. ``halted``: that is because it has halted."""
+    """The partition is not copied here now, or there are too many traces; the message says why, and what to do.
+    ``halted``: True if it is because the partition has halted."""
 
     def __init__(self, why: str, *, halted: bool = False) -> None:
         super().__init__(why)
@@ -46,7 +47,7 @@ class NotTraced(Exception):
 
 
 class _Listener:
-    """Somebody who follows a partition."""
+    """One trace of a partition: the steps that wait for its client."""
 
     def __init__(self) -> None:
         self._steps: deque[Step] = deque(maxlen=MOST_WAITING)
@@ -54,13 +55,13 @@ class _Listener:
         self._some = asyncio.Event()
 
     def hear(self, steps: list[Step], missed: int) -> None:
-        """Takes steps that a worker tells."""
+        """Adds steps that a worker has reported. ``missed``: number of steps that the worker has dropped."""
         self._missed += missed + max(0, len(self._steps) + len(steps) - MOST_WAITING)
         self._steps.extend(steps)
         self._some.set()
 
     async def take(self, timeout_s: float) -> list[Step]:
-        """Returns what came since the last call; waits for something for so long."""
+        """Returns the steps since the last call. If there are none, waits up to ``timeout_s`` for some."""
         try:
             await asyncio.wait_for(self._some.wait(), timeout_s)
         except TimeoutError:
@@ -76,27 +77,27 @@ class _Listener:
 
 
 class Traces:
-    """Those who follow partitions of one flow."""
+    """The traces of one flow's partitions."""
 
     def __init__(self, lines: Mapping[int, Child]) -> None:
-        """``lines``: to the flow's workers, by number."""
+        """``lines``: worker number -> the connection to the worker, for the flow's workers."""
         self._lines = lines
         self._listeners: dict[Key, list[_Listener]] = {}
 
     @property
     def full(self) -> bool:
-        """True if no more can be followed at the same time."""
+        """True if there are ``MOST_TRACES`` traces already."""
         return sum(map(len, self._listeners.values())) >= MOST_TRACES
 
     def heard(self, number: int, message: Message) -> None:
-        """Takes the steps that a worker tells."""
+        """Takes a worker's message with steps. ``number``: of the worker."""
         steps = [{**step, "worker": number} for step in message["steps"]]
         for each in self._listeners.get((message["topic"], message["partition"]), ()):
             each.hear(steps, message["missed"])
 
     async def follow(self, key: Key, seconds: float) -> AsyncGenerator[list[Step], None]:
-        """Follows a partition for so many seconds. Yields its steps, in order, the last one ``ended``; an empty list at
-        least every ``RENEW_S``. Close it if nobody takes them any more."""
+        """Traces a partition for some seconds. Yields lists of its steps, in order; the last step is ``ENDED``. A list,
+        which may be empty, comes at least every ``RENEW_S``. Close the generator when its client is gone."""
         loop = asyncio.get_running_loop()
         until, listener = loop.time() + seconds, _Listener()
         self._listeners.setdefault(key, []).append(listener)
@@ -120,36 +121,37 @@ class Traces:
 
 
 class Flow(Protocol):
-    """One flow at the supervisor, as far as this needs it (``flows.flow.RunningFlow``)."""
+    """The parts of a flow that are needed here (``flows.flow.RunningFlow``)."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The flow's name."""
 
     @property
     def resumption(self) -> Resumption:
-        """Knows where its partitions are."""
+        """Finds the flow's partitions at its workers."""
 
     @property
     def traces(self) -> Traces:
-        """Who follows them."""
+        """The traces of the flow's partitions."""
 
 
 async def begin(
     flows: Mapping[str, Flow], topic: str, partition: int, seconds: float, *, wait: bool
 ) -> AsyncGenerator[list[Step], None]:
-    """Returns the steps of a partition: see ``Traces.follow``. The first one says where it stands.
+    """Begins a trace of a partition, and returns its steps (``Traces.follow``). The first step tells the partition's
+    state.
 
     Args:
-        flows: by name, those that may be meant.
-        topic: of the source.
-        partition: its index.
+        flows: name -> flow; the flows that may have the partition.
+        topic: source topic.
+        partition: number of the partition.
         seconds: how long.
-        wait: follow it although nothing happens with it now, for what follows.
+        wait: True to begin even if the partition is halted, paused or not assigned to a worker here.
 
     Raises:
-        NotAsked: no flow has it, several have it, or nobody can tell.
-        NotTraced: nothing happens with it here.
+        NotAsked: no flow has the partition, several flows have it, or it is not known which.
+        NotTraced: the partition is halted, paused or not here (unless ``wait``), or there are too many traces.
     """
     name = await flow_of({each: flow.resumption for each, flow in flows.items()}, topic)
     flow = flows[name]
@@ -162,8 +164,8 @@ async def begin(
 
 
 def _why_not(flow: str, what: str, row: PartitionRow | None, *, nobody: bool) -> NotTraced | None:
-    """Returns why nothing happens with the partition here; None: something may. ``nobody``: some of the flow's
-    partitions are held by no worker anywhere."""
+    """Returns the error if the partition is halted, paused or not here; otherwise None. ``row``: its row, if a worker
+    here has it. ``nobody``: True if some of the flow's partitions have no owner on any machine."""
     after = "; --wait follows it nevertheless, for what comes then"
     if row is None:
         where = (

@@ -1,1 +1,1 @@
-"""The reading half of ``kafka-raw-batches``."""
+"""The readers of ``kafka-raw-batches``."""

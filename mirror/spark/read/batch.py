@@ -11,19 +11,20 @@ from mirror.spark.read.ranges import RangesPartition
 
 
 class RawBatchReader(DataSourceReader):
-    """Holds options only: it is pickled for every task.
+    """The reader of one batch query. It holds only options, because Spark pickles it for every task.
 
-    It has no ``pushFilters``: what Spark pushes is kept on an object that all DataFrames of one ``load()`` share.
+    It has no ``pushFilters``: Spark would keep pushed filters on an object that all DataFrames of one ``load()`` share.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Asks the brokers, and returns the Spark partitions, as a list: Spark accepts no other sequence.
+        """Asks the brokers what there is to read, and returns the Spark partitions. (They are a list: Spark accepts no
+        other sequence.)
 
         Raises:
-            RawError: what is to be read cannot be found out.
+            RawError: the options do not fit the cluster's topics, or the brokers do not answer.
         """
         (found,) = driven(_planned(self._options))
         return found
@@ -34,15 +35,15 @@ class RawBatchReader(DataSourceReader):
 
 
 def read_partition(options: ReadOptions, partition: InputPartition | None) -> Iterator[Any]:
-    """Yields the rows of a Spark partition in Arrow batches. ``partition``: Spark calls once with another one if there
-    is nothing to read.
+    """Yields the rows of a Spark partition in Arrow batches. ``partition``: one of ``partitions()``. (If there are
+    none, Spark calls once with something else.)
 
     Raises:
-        RawError: it cannot be read to its end.
+        RawError: the partition cannot be read to its end.
     """
     if not isinstance(partition, RangesPartition):
         return
-    # Imported here, so that only workers that read pay for it, not those for planning.
+    # Imported here, so that only workers that read load it, not those that plan.
     from mirror.spark.read.tasks import read_ranges
 
     yield from read_ranges(options, partition.ranges)

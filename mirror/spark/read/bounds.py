@@ -1,4 +1,4 @@
-"""Asks the brokers what a query is to read: which partitions, and from which offsets to which."""
+"""Finds out what a query has to read: which partitions, and from which offsets to which."""
 
 import asyncio
 import re
@@ -17,11 +17,11 @@ from mirror.spark.schema import FORMAT
 
 Offsets = dict[TopicPartition, int]
 ASKED_AT_ONCE = 16
-"""Partitions of which a batch is fetched at the same time, to see where it begins."""
+"""For how many partitions at a time a batch is fetched, to see where it begins."""
 
 
 class Bounds:
-    """What a query is to read. ``fetcher``: how to ask."""
+    """Finds out what a query has to read. ``fetcher``: for the requests to the brokers."""
 
     def __init__(self, fetcher: Fetcher, options: ReadOptions) -> None:
         self._fetcher = fetcher
@@ -34,8 +34,8 @@ class Bounds:
         """Returns the partitions that the options choose, as the cluster has them now.
 
         Raises:
-            UnknownTopic: a topic or partition that is named does not exist.
-            BrokerError: the cluster does not answer, or shows less than it must.
+            UnknownTopic: a topic or partition in the options does not exist.
+            BrokerError: the cluster does not answer, or a right is missing.
         """
         topics, pattern, chosen = self._options.selection
         cluster, until = self._fetcher.cluster, self._now() + PATIENCE_S
@@ -60,11 +60,11 @@ class Bounds:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> Offsets:
-        """Returns the offset of each partition for ``timestamp``; -1 if no record is as late. LATEST is what can be
-        read: at read_committed, the last stable offset.
+        """Returns the offset of each partition for ``timestamp`` (ms since 1970, EARLIEST, LATEST); -1 if no record has
+        this timestamp or a later one. At read_committed, LATEST is the last stable offset.
 
         Raises:
-            BrokerError: one cannot be had.
+            BrokerError: the offset of a partition could not be looked up.
         """
         return await self._list({at: timestamp for at in partitions})
 
@@ -77,13 +77,13 @@ class Bounds:
         )
 
     async def starts(self, partitions: list[TopicPartition]) -> Offsets:
-        """Returns where each partition begins to be read, as the options say.
+        """Returns the offset of each partition at which reading begins, according to the options.
 
         Raises:
-            InvalidConfig: the options have not exactly these partitions.
-            NoOffset: a partition has no record as late as the starting timestamp.
-            OffsetOutOfRange: an offset that the log does not have; with failOnDataLoss only.
-            BrokerError: the brokers cannot be asked.
+            InvalidConfig: the partitions in the options are not exactly these.
+            NoOffset: a partition has no record with the starting timestamp or a later one.
+            OffsetOutOfRange: the log does not have the offset; only with failOnDataLoss.
+            BrokerError: the brokers do not answer.
         """
         found = await self._resolved(self._options.start, partitions)
         late = [at for at, offset in found.items() if offset < 0]
@@ -98,18 +98,18 @@ class Bounds:
         return found
 
     async def ends(self, partitions: list[TopicPartition]) -> Offsets:
-        """Returns where each partition ends to be read, as the options say.
+        """Returns the offset of each partition before which reading ends, according to the options.
 
         Raises:
-            InvalidConfig: the options have not exactly these partitions.
-            OffsetOutOfRange: an offset behind the log's end; with failOnDataLoss only.
-            BrokerError: the brokers cannot be asked.
+            InvalidConfig: the partitions in the options are not exactly these.
+            OffsetOutOfRange: an offset is above the log's end; only with failOnDataLoss.
+            BrokerError: the brokers do not answer.
         """
         limit = self._options.end
         latest = await self.list_offsets(partitions, LATEST)
         found = await self._resolved(limit, partitions)
         for at, offset in found.items():
-            if offset < 0:  # no record is as late as the ending timestamp
+            if offset < 0:  # no record has the ending timestamp or a later one
                 found[at] = latest[at]
             elif offset > latest[at]:
                 self._beyond(limit.name, at, offset, latest[at])
@@ -125,7 +125,7 @@ class Bounds:
         return self._options.fail_on_data_loss
 
     async def _resolved(self, limit: Limit, partitions: list[TopicPartition]) -> Offsets:
-        """Returns the offset of each partition for a limit; -1 if no record is as late as its timestamp."""
+        """Returns the offset of each partition for a limit; -1 if no record has its timestamp or a later one."""
         if limit.offset is not None:
             return await self.list_offsets(partitions, limit.offset)
         if limit.time is not None:
@@ -139,10 +139,10 @@ class Bounds:
         return {**limit.offsets, **await self._list(special)}
 
     async def _within_logs(self, starts: Offsets) -> Offsets:
-        """Returns these offsets; in place of those that a log does not have, its own start or end.
+        """Returns these offsets. One that the log does not have is replaced by the log's start or end.
 
         Raises:
-            OffsetOutOfRange: there is one, and failOnDataLoss is true.
+            OffsetOutOfRange: there is such an offset, and failOnDataLoss is true.
         """
         first, end = await self.list_offsets(starts, EARLIEST), await self.list_offsets(starts, LATEST)
         found = dict(starts)
@@ -159,25 +159,26 @@ class Bounds:
         return found
 
     async def beginnings(self, ends: Offsets) -> Offsets:
-        """Returns where partitions begin that a stream has not read before. They are due from offset 0 on, up to
-        ``ends``.
+        """Returns the starting offsets of partitions that are new to a stream. They have to be read from offset 0 on,
+        up to ``ends``.
 
         Raises:
-            OffsetOutOfRange: a log begins behind that; with failOnDataLoss only.
-            BrokerError: the brokers cannot be asked.
+            OffsetOutOfRange: a log begins above offset 0; only with failOnDataLoss.
+            BrokerError: the brokers do not answer.
         """
         found = await self.list_offsets(ends, EARLIEST)
         for at, first in found.items():
             base = min(first, ends[at])
             if base and first < ends[at]:
-                base = await self._base_of(at, first)  # a batch that the log begins inside of is whole
+                base = await self._base_of(at, first)  # if the log begins inside a batch, the whole batch is there
             if base:
                 told = f"{at.topic}-{at.partition} is new, and offsets 0 to {base - 1} are gone"
                 lost(told, "by retention, or DeleteRecords", {**at._asdict(), "offset": 0}, fails=self._fails)
         return found
 
     async def aligned(self, starts: Offsets) -> Offsets:
-        """Returns the base offsets of the batches that have these offsets, so that each begins with a whole batch.
+        """Returns the base offsets of the batches that hold these offsets, so that each partition begins with a whole
+        batch.
 
         Raises:
             BrokerError: a partition cannot be read.
@@ -200,12 +201,12 @@ class Bounds:
     async def tasks(
         self, starts: Offsets, ends: Offsets, *, first: Callable[[TopicPartition], bool]
     ) -> list[RangesPartition]:
-        """Returns the Spark partitions for what lies between these offsets.
+        """Returns the Spark partitions for the offsets between ``starts`` and ``ends``.
 
         Args:
-            starts: where each partition begins.
-            ends: where it ends.
-            first: if nothing before that is read (``OffsetRange.first``).
+            starts: first offset of each partition.
+            ends: offset behind the last one of each partition.
+            first: returns ``OffsetRange.first`` for a partition: True if the query reads nothing before it.
         """
         ranges = [
             OffsetRange(*at, starts[at], end, first(at), self._fetcher.topic_id(at.topic))
@@ -218,14 +219,14 @@ class Bounds:
         return tasks(sized, most_bytes=options.partition_bytes, least_tasks=options.least_partitions)
 
     async def _rates(self, ranges: list[OffsetRange]) -> dict[TopicPartition, float]:
-        """Returns the bytes of an offset, by samples from the middle of each range."""
+        """Returns the bytes per offset, measured by a sample from the middle of each range."""
         places = [(*each.at, (each.start + each.end) // 2) for each in ranges]
         found = await samples(self._fetcher.cluster, self._options.settings.client_id, places)
         return {TopicPartition(*at): rate for at, rate in found}
 
 
 async def _together(asking: Mapping[TopicPartition, Coroutine[Any, Any, int]]) -> Offsets:
-    """Returns what is asked for of each partition, all at the same time. Raises the first failure."""
+    """Awaits all coroutines at the same time, and returns their results by partition. Raises the first failure."""
     running = {at: asyncio.ensure_future(work) for at, work in asking.items()}
     try:
         found = await asyncio.gather(*running.values())
@@ -237,7 +238,7 @@ async def _together(asking: Mapping[TopicPartition, Coroutine[Any, Any, int]]) -
 
 
 def _check_same(name: str, given: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:
-    """Raises InvalidConfig if the option has not exactly the partitions that are read."""
+    """Raises InvalidConfig if the option does not have exactly the partitions that are read."""
     given, partitions = set(given), set(partitions)
     lacks, spare = sorted(partitions - given), sorted(given - partitions)
     if lacks or spare:

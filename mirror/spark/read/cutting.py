@@ -1,7 +1,7 @@
 """Finds the entries of a Fetch response that belong to a range. Pure.
 
-A batch belongs to the range that has its base offset: ranges that touch have each batch once, whole, also the one that
-lies across their border. A message of magic 0 or 1 belongs to the range that has its stored offset.
+A batch belongs to the range that has its base offset. So of two adjacent ranges, exactly one has a batch that lies
+across their border, and has it whole. A message of magic 0 or 1 belongs to the range that has its stored offset.
 """
 
 import struct
@@ -17,7 +17,7 @@ from mirror.spark.read.rows import Entry
 from mirror.wire.fetch import Fetched
 
 _FRONT = struct.Struct(">q15xi")
-"""A batch's base offset and last offset delta: all that most of them are asked for, and there may be a million."""
+"""A batch's base offset and last offset delta. Most batches need no other field, and there may be a million of them."""
 
 _BASE = struct.Struct(">q")
 NONE = 1 << 63
@@ -25,9 +25,14 @@ NO_END = "the batch at offset {} is damaged, and nothing shows where it ends"
 
 
 class CutEntries(NamedTuple):
-    """The range's own entries of one response, in order, and where to go on: the range's end if there is nothing left
-    to read, the offset that was due if the response has nothing for it. ``broken``: why the log cannot be read there.
-    ``unproved``: a damaged batch; nothing in the response shows that it ends where it claims to.
+    """The range's entries in one response, in order.
+
+    Attributes:
+        entries: the entries.
+        next_offset: where to go on: the range's end if there is nothing left to read; the offset that was due if the
+            response has nothing for it.
+        broken: why the log cannot be read at ``next_offset``; empty if it can.
+        unproved: a damaged batch of which nothing in the response confirms the last offset that it claims.
     """
 
     entries: list[Entry]
@@ -37,7 +42,7 @@ class CutEntries(NamedTuple):
 
 
 class Unproved(NamedTuple):
-    """A damaged batch, by its base offset and its bytes."""
+    """The base offset of a damaged batch, and its size in bytes."""
 
     base: int
     size: int
@@ -46,15 +51,15 @@ class Unproved(NamedTuple):
 def cut_entries(
     body: memoryview, fetched: Fetched, wanted: OffsetRange, due: int, *, fresh: bool, committed: bool
 ) -> CutEntries:
-    """Returns what a response has of a range.
+    """Returns the entries of a response that belong to a range.
 
     Args:
         body: the response.
-        fetched: its partition.
+        fetched: the only partition of the response.
         wanted: the range.
-        due: the offset that was asked for. Brokers begin with the batch that has it, some of them earlier.
-        fresh: what stands right before ``due`` was not read; otherwise a batch that begins there was returned already.
-        committed: leave out control batches, and those of aborted transactions, which ``fetched`` lists.
+        due: the offset that was asked for. Brokers begin with the batch that holds it; some begin earlier.
+        fresh: True if nothing before ``due`` was read. Otherwise a batch that begins before it was returned already.
+        committed: True to leave out control batches, and those of aborted transactions, which ``fetched`` lists.
     """
     aborted = Aborted(fetched.aborted)
     entries: list[Entry] = []
@@ -67,7 +72,7 @@ def cut_entries(
             dropped = committed and old is None and _is_dropped(view, aborted)
             behind = place.at + place.size
             if end <= due:
-                disproved |= not crc_ok and first < reached  # by a batch that was read already
+                disproved |= not crc_ok and first < reached  # its end is contradicted by a batch read already
                 continue
             if first < following:
                 raise CorruptBatch(f"{named(span_at(body, *place))} stands behind offset {following - 1}")
@@ -86,7 +91,7 @@ def cut_entries(
     if broken and not new:
         return CutEntries([], due, broken)
     if not crc_ok:
-        # Where it ends shows by what follows it, in the next response. If nothing does, it is the log's last one.
+        # Only the batch that follows, in the next response, shows where it ends. Without one, it is the log's last.
         if last >= due:
             reached = last + 1
         elif disproved or reached > min(fetched.high_watermark, _base_at(body, behind, fetched.end)):
@@ -97,11 +102,11 @@ def cut_entries(
 
 
 def two_from(body: memoryview, fetched: Fetched, offset: int) -> tuple[int | None, int | None]:
-    """Returns the first offset of the entry that has ``offset``, or else of the next one, and of the entry behind it,
-    which may be cut off; None: there is none.
+    """Returns the first offset of the entry that holds ``offset`` (or else of the next one), and that of the entry
+    behind it, which may be cut off. None: there is no such entry.
 
     Raises:
-        CorruptBatch: what stands before cannot be read.
+        CorruptBatch: an earlier entry cannot be read.
     """
     at, first = fetched.start, None
     for place in scan(body, fetched.start, fetched.end):
@@ -115,7 +120,8 @@ def two_from(body: memoryview, fetched: Fetched, offset: int) -> tuple[int | Non
 
 
 def _base_at(body: memoryview, at: int, end: int) -> int:
-    """Returns the base offset of the batch that begins there, cut off or not; ``NONE``, if nothing does."""
+    """Returns the base offset of the batch that begins at byte ``at``, cut off or not; ``NONE`` if none begins
+    there."""
     return int(_BASE.unpack_from(body, at)[0]) if end - at >= _BASE.size else NONE
 
 
@@ -125,7 +131,8 @@ def first_offset(span: Span) -> int:
 
 
 def _ends(body: memoryview, place: BatchPlace) -> tuple[int, int, LegacySpan | None]:
-    """Returns the offset by which an entry belongs to a range, the one behind the entry, and the message it is."""
+    """Returns the offset by which an entry belongs to a range, the offset behind the entry, and for a message of magic
+    0 or 1 its span."""
     if body[place.at + MAGIC_AT] == MAGIC:
         first, delta = _FRONT.unpack_from(body, place.at)
         return first, first + max(delta, 0) + 1, None
@@ -135,6 +142,6 @@ def _ends(body: memoryview, place: BatchPlace) -> tuple[int, int, LegacySpan | N
 
 
 def _is_dropped(batch: memoryview, aborted: Aborted) -> bool:
-    """Returns True for a batch that no consumer sees at read_committed."""
+    """Returns True for a batch that consumers do not see at read_committed."""
     header = BatchHeader.read(batch)
     return aborted.follow(header, batch) or header.is_control

@@ -1,6 +1,7 @@
-"""A cluster as one Spark task, or the planning of a query, reads it: who leads a partition, and one Fetch of it.
+"""Access to a cluster for one Spark task, or for the planning of a query: finds a partition's leader, and fetches from
+it.
 
-Belongs to one event loop. Sockets are opened here, and nowhere else: what Spark pickles has none.
+A ``Fetcher`` belongs to one event loop. Sockets are opened only here: objects that Spark pickles have none.
 """
 
 import asyncio
@@ -27,15 +28,16 @@ from mirror.wire.primitives import MalformedFrame
 
 LOG = logging.getLogger("mirror.spark")
 PATIENCE_S = 60.0
-"""How long a partition is asked for again without any progress before its task fails."""
+"""How long reading a partition is tried again without any progress, before the task fails."""
 OPEN_FOR_S = 10.0
-"""How long a cluster that does not answer at all is tried, when a query is planned."""
+"""How long connecting to a cluster is tried when a query is planned."""
 
 Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
-    """A Fetch response's only partition, without an error, and the frame in which it lies; the caller releases it."""
+    """The only partition of a Fetch response, without an error, and the frame that holds it. The caller has to release
+    the frame."""
 
     fetched: Fetched
     frame: Frame
@@ -57,11 +59,11 @@ class Fetcher:
         """Connects to the cluster.
 
         Args:
-            settings: how to reach it.
-            patience_s: how long it is tried; None: ``OPEN_FOR_S``.
+            settings: how to reach the cluster.
+            patience_s: how long to try; None: ``OPEN_FOR_S``.
 
         Raises:
-            BrokerError: it does not answer, or does not accept this client.
+            BrokerError: the cluster does not answer, or does not accept this client.
         """
         options = cluster_options(settings, reads_only=True)
         until = asyncio.get_running_loop().time() + (OPEN_FOR_S if patience_s is None else patience_s)
@@ -95,19 +97,19 @@ class Fetcher:
     async def send(
         self, at: TopicPartition, offset: int, *, until: float, committed: bool, anew: bool = False, more_bytes: int = 0
     ) -> FetchInFlight:
-        """Asks a partition's leader for what stands at ``offset`` and behind.
+        """Sends a Fetch to a partition's leader, for the log from ``offset`` on.
 
         Args:
             at: the partition.
             offset: where to begin.
             until: when to give up finding the leader, by the event loop's clock.
-            committed: at read_committed.
-            anew: the leader is looked up again first.
-            more_bytes: what the response may have besides ``kafka.fetch.max.bytes``.
+            committed: True for read_committed.
+            anew: True to look the leader up again first.
+            more_bytes: bytes that the response may have in addition to ``kafka.fetch.max.bytes``.
 
         Raises:
-            BrokerError: there is no leader, or the client has no right to know it.
-            NetworkError: it cannot be reached.
+            BrokerError: there is no leader, or the client may not describe the topic.
+            NetworkError: the leader cannot be reached.
         """
         leader = await self.leaders.find(*at, until=until, anew=anew)
         connection = self._connections.get(leader.node_id)
@@ -118,7 +120,7 @@ class Fetcher:
         return self._write(connection, at, offset, committed, more_bytes)
 
     def send_ahead(self, at: TopicPartition, offset: int, *, committed: bool) -> FetchInFlight | None:
-        """Does the same at once, without waiting. None: there is something to wait for."""
+        """As ``send``, but never waits. Returns None if it would have to wait (for a connection, or a throttle)."""
         leader = self.cluster.leader(*at)
         connection = self._connections.get(leader.node_id) if leader else None
         if connection is None or connection.closed or connection.throttled_s:
@@ -139,11 +141,11 @@ class Fetcher:
         )
 
     async def receive(self, sent: FetchInFlight, at: TopicPartition) -> Answer | None:
-        """Returns the answer; None if a quota let the broker answer with nothing but the time to wait.
+        """Returns the answer; None if a quota applies, and the broker answered only with a throttle time.
 
         Raises:
-            Refused: it has an error code.
-            NetworkError: there is none, or none that can be read.
+            Refused: the answer has an error code.
+            NetworkError: there is no answer, or it is malformed.
         """
         frame = await sent.future
         name = sent.connection.name
@@ -167,16 +169,16 @@ class Fetcher:
 
 
 def is_final(error: NetworkError) -> bool:
-    """Returns True for an error that another try does not heal."""
+    """Returns True for an error after which another try would fail, too."""
     return not heals(error) or (isinstance(error, Refused) and error.code in DENIED)
 
 
 async def asked(cluster: Cluster, ask: Callable[[], Awaitable[Result]], *, until: float) -> Result:
-    """Returns what ``ask`` returns, which is called again while brokers do not answer.
+    """Calls ``ask`` until it succeeds, and returns its result. It is called again while brokers do not answer.
 
     Args:
-        cluster: the one that is asked, for the pauses.
-        ask: one try.
+        cluster: the cluster whose settings give the pauses between tries.
+        ask: makes one try.
         until: when to give up, by the event loop's clock.
 
     Raises:

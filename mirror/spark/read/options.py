@@ -1,6 +1,6 @@
-"""The options for reading: named, and meant, as those of Spark's own Kafka connector. Pure.
+"""The options for reading. Names and meanings are those of Spark's own Kafka connector. Pure.
 
-Spark gives options as text, and their names in any case. All that is wrong with them is said at once.
+Spark passes options as text, and their names in any case. The error lists everything that is wrong with them.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from mirror.spark.schema import FORMAT
 
 T = TypeVar("T")
 _NUMBER = re.compile("0|[1-9][0-9]{0,18}")
-"""As few digits as it takes, so that nothing is named in two ways, and no more than an int64 may have."""
+"""A number without leading zeros, so that there is only one way to write it, and with no more digits than an int64."""
 
 PREFIX = "kafka."
 ARROW_BYTES = 16 * MIB
@@ -78,7 +78,7 @@ class ReaderSettings(ClientSettings):
 
 
 class Selection(NamedTuple):
-    """What is read. Exactly one of these is not empty."""
+    """The topics or partitions to read. Exactly one of the fields is not empty."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -86,13 +86,13 @@ class Selection(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Where reading begins or ends, as ``name`` says it. Exactly one of the others is not None.
+    """Where reading begins or ends. Exactly one of the fields other than ``name`` is not None.
 
     Attributes:
-        name: the option.
-        offset: EARLIEST or LATEST of all partitions.
-        offsets: the offset of each partition, EARLIEST and LATEST among them.
-        time: in ms: at the first record that is as late, in all partitions.
+        name: the option that says it.
+        offset: EARLIEST or LATEST, for all partitions.
+        offsets: the offset of each partition, or EARLIEST or LATEST.
+        time: in ms since 1970, for all partitions: at the first record with this timestamp or a later one.
         times: the same for each partition.
     """
 
@@ -105,7 +105,7 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """All options, read. ``streaming``: of ``readStream``."""
+    """All options, parsed. ``streaming``: True for ``readStream``."""
 
     streaming: bool
     settings: ReaderSettings
@@ -113,7 +113,8 @@ class ReadOptions:
     start: Limit
     end: Limit
     latest_if_later: bool = False
-    """A partition without a record as late as its starting timestamp begins at its end; otherwise that is an error."""
+    """True if a partition without a record at or after the starting timestamp begins at its end; otherwise that is an
+    error."""
     most_offsets: int | None = None
     least_partitions: int = 1
     partition_bytes: int = PARTITION_BYTES
@@ -122,20 +123,20 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-    """Returns the options that Spark gave.
+    """Parses the options that Spark passed.
 
     Args:
         given: name -> text.
-        streaming: for ``readStream`` (True) or ``read`` (False). None: not known; what only one of them takes is right.
+        streaming: True for ``readStream``, False for ``read``. None: not known; then the options of both are accepted.
 
     Raises:
-        InvalidConfig: with everything that is wrong, one line each.
+        InvalidConfig: lists everything that is wrong, one line each.
     """
     return _Reading({name.lower(): value for name, value in given.items()}, streaming).read()
 
 
 class _Reading:
-    """The options while they are read. ``wrong``: what was found."""
+    """Parses the options. ``wrong``: the problems that were found."""
 
     def __init__(self, given: Mapping[str, str], streaming: bool | None) -> None:
         self.given = given
@@ -204,7 +205,7 @@ class _Reading:
             return None
 
     def _one(self, name: str, read: Callable[[str], T], default: T) -> T:
-        """Returns one option's value. What ``read`` raises (ValueError) says what it must be."""
+        """Returns one option's value, or the default. If ``read`` raises ValueError, its text is noted as a problem."""
         text = self.given.get(name.lower())
         if text is None:
             return default
@@ -339,7 +340,7 @@ def _choice(*values: str) -> Callable[[str], str]:
 
 
 def _is_whole(value: object, least: int = 0) -> bool:
-    """Returns True for an int that Kafka's protocol has room for, as an offset or a time."""
+    """Returns True for an int from ``least`` up to the largest offset or timestamp in Kafka's protocol (64 bits)."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63
 
 

@@ -1,8 +1,8 @@
-"""Cuts what is read into Spark partitions of a useful size. Pure.
+"""Cuts the offsets to read into Spark partitions of a useful size. Pure.
 
-Kafka knows a log's offsets, not how many bytes lie between two of them. So the bytes of an offset are measured by
-samples, and a partition is cut into equal numbers of offsets. A wrong estimate costs time, never correctness: each
-offset is in exactly one range, and a batch belongs to the range that has its base offset.
+Kafka does not tell how many bytes lie between two offsets. So the bytes per offset are measured by samples, and a
+partition is cut into equal numbers of offsets. A wrong estimate costs time, never correctness: each offset is in
+exactly one range, and a batch belongs to the range that has its base offset.
 """
 
 import math
@@ -17,13 +17,14 @@ from mirror.service.config.kinds import MIB
 LEAST_TASK_BYTES = 8 * MIB
 """Ranges with fewer bytes share a Spark partition with others: a task costs 10 to 50 ms by itself."""
 GUESS = 1_000.0
-"""Bytes per offset where no sample could be had."""
+"""Bytes per offset, if there is no sample."""
 
 
 class OffsetRange(NamedTuple):
     """Offsets of one partition, ``end`` excluded, that one task reads.
 
-    ``first``: nothing before this range is read. So it also has the batch that begins before it and reaches into it.
+    ``first``: True if the query reads nothing before this range. Then a batch that begins before it and reaches into it
+    belongs to it, too.
     ``topic_id``: the topic's id in hexadecimal digits when the range was made; empty if the cluster has none.
     """
 
@@ -41,7 +42,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The partition's name in messages."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -61,12 +62,12 @@ class Sized(NamedTuple):
 
 
 def tasks(wanted: Iterable[Sized], *, most_bytes: int, least_tasks: int) -> list[RangesPartition]:
-    """Returns the Spark partitions: each offset in one of them. Ranges without offsets are left out.
+    """Returns the Spark partitions. Each offset is in one of them. Ranges without offsets are left out.
 
     Args:
-        wanted: the ranges, each of a partition of its own.
-        most_bytes: about the most bytes of one Spark partition.
-        least_tasks: how many of them there are at least, if there are as many offsets.
+        wanted: the ranges, one for each partition.
+        most_bytes: approximate limit for the bytes of one Spark partition.
+        least_tasks: least number of Spark partitions, if there are as many offsets.
     """
     left = [each for each in wanted if each.range.start < each.range.end]
     total = sum(each.size for each in left)
@@ -104,12 +105,12 @@ def _cut(whole: Sized, most: float) -> list[Sized]:
 def limited(
     starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], most_offsets: int
 ) -> dict[TopicPartition, int]:
-    """Returns the ends of a micro-batch with at most this many offsets in all (or one of each partition): each
-    partition has its share by what waits there, as in Spark's connector.
+    """Returns the end offsets of a micro-batch with at most ``most_offsets`` offsets in all (but at least one of each
+    partition). A partition's share is proportional to its backlog, as in Spark's connector.
 
     Args:
-        starts: where each partition begins.
-        ends: where it ends now.
+        starts: the offset at which each partition begins.
+        ends: the offset at which each partition ends now.
         most_offsets: ``maxOffsetsPerTrigger``.
     """
     waiting = {at: max(0, end - starts[at]) for at, end in ends.items()}

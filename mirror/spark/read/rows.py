@@ -15,14 +15,15 @@ from mirror.spark.schema import ARROW_SCHEMA, CODECS, CREATE_TIME
 from mirror.spark.schema import LOG_APPEND_TIME as APPEND_TIME
 
 GATHERED_ROWS, GATHERED_BYTES = 4096, 4 << 20
-"""Rows are gathered until there are so many, or so many bytes: each Arrow batch costs Spark as much as many rows."""
+"""Rows are gathered until there are this many rows or bytes: an Arrow batch by itself costs Spark as much as many
+rows."""
 
 _CODEC_NAMES = pa.array([*CODECS, *(f"unknown {bits}" for bits in range(len(CODECS), CODEC_MASK + 1))])
 _TIME_TYPES = pa.array([CREATE_TIME, APPEND_TIME])
 
 
 class Entry(NamedTuple):
-    """One whole entry in a Fetch response. ``old``: if it is a message of magic 0 or 1."""
+    """One whole entry in a Fetch response. ``old``: its span if it is a message of magic 0 or 1; otherwise None."""
 
     place: BatchPlace
     crc_ok: bool
@@ -57,7 +58,7 @@ def arrow_rows(topic: str, partition: int, body: memoryview, entries: Sequence[E
 
 
 def _run(entries: Sequence[Entry], body: memoryview) -> dict[str, Any]:
-    """Returns the columns that headers say, of entries of one kind."""
+    """Returns the columns that follow from the headers. The entries are all batches, or all old messages."""
     old = [entry.old for entry in entries if entry.old is not None]
     return _of_messages(old) if old else _of_batches(read_headers(body, [entry.place for entry in entries]))
 
@@ -88,8 +89,9 @@ def _of_batches(headers: Any) -> dict[str, Any]:
 
 
 def _of_messages(spans: Sequence[LegacySpan]) -> dict[str, Any]:
-    """Returns the columns of messages of magic 0 and 1. Both offsets are the stored one: of a wrapper, that is its last
-    record's. What only a look inside would tell, and what these formats do not have, is null."""
+    """Returns the columns of messages of magic 0 and 1. Both offset columns have the stored offset, which for a wrapper
+    is that of its last record. Columns that these formats do not have, or that would need the wrapper to be opened, are
+    null."""
     count = len(spans)
     offsets = pa.array([span.last_offset for span in spans], pa.int64())
     times = [span.timestamp if span.magic else None for span in spans]
@@ -126,7 +128,7 @@ def _bytes_of(body: memoryview, entries: Sequence[Entry]) -> Any:
 
 
 async def gathered(batches: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    """Yields the same rows in fewer Arrow batches, of at most ``ARROW_BYTES``, unless one that came is larger."""
+    """Yields the same rows in fewer Arrow batches of at most ``ARROW_BYTES``, unless a given one is larger."""
     held: list[Any] = []
     rows = size = 0
     async for batch in batches:

@@ -1,8 +1,8 @@
 """``spark.readStream.format("kafka-raw-batches")``: the reader of a stream.
 
-An offset is Spark's own connector's: ``{"orders": {"0": 23, "1": 42}}``, the next offset of each partition. A stream
-begins with whole batches, and a micro-batch has those whose base offsets lie between its two offsets, so that none is
-doubled or left out, wherever they are cut.
+Its offsets have the form of Spark's own Kafka connector: ``{"orders": {"0": 23, "1": 42}}``, the next offset of each
+partition. A stream begins with whole batches, and a micro-batch has those whose base offsets lie between its two
+offsets. So no batch is doubled or left out, wherever micro-batches are cut.
 """
 
 import asyncio
@@ -33,10 +33,11 @@ Told = dict[str, dict[str, int]]
 """An offset as Spark stores it."""
 
 LOOKS = 6
-"""How often an end that has gone back is looked at again: a new leader learns only by and by what all replicas have."""
+"""How often a log end that has gone back is looked at again: a new leader learns the high watermark only after a
+while."""
 CLOSE_S = 60.0
 ASK_S = 600.0
-"""Longer than any question takes: each has time limits of its own."""
+"""Limit for one call, above every time limit inside it."""
 
 
 def told(offsets: Mapping[TopicPartition, int]) -> Told:
@@ -57,24 +58,24 @@ def heard(offsets: Told) -> Offsets:
 
 
 class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module's docstring. Spark keeps one for a query in a process of its own, which has connections; those
-    that it pickles for tasks were never asked anything, and have none."""
+    """See the module's docstring. Spark keeps one reader for each query in a separate process; that one opens
+    connections. The readers that Spark pickles for tasks have none."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._thread: LoopThread | None = None
         self._fetcher: Fetcher | None = None
         self._until: Offsets | None = None
-        """With Trigger.AvailableNow: where the query ends."""
+        """With Trigger.AvailableNow: the offsets at which the query ends."""
         self._latest: Told | None = None
 
     # -- Spark's questions -------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Told:
-        """Returns where the stream begins if it has no checkpoint yet.
+        """Returns the offset at which the stream begins if it has no checkpoint yet.
 
         Raises:
-            RawError: it cannot be found out.
+            RawError: the options do not fit the cluster's topics, or the brokers do not answer.
         """
         return self._ask(self._initial())
 
@@ -84,20 +85,21 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Notes where the partitions end now. Raises RawError if they cannot be asked for."""
+        """Notes where the partitions end now: later records are not read. Raises RawError if the brokers do not
+        answer."""
         self._until = self._ask(self._ends())
 
     def latestOffset(self, start: Told, limit: ReadLimit) -> Told:
-        """Returns where the next micro-batch ends.
+        """Returns the offset at which the next micro-batch ends.
 
         Args:
-            start: where it begins.
+            start: the offset at which it begins.
             limit: how many offsets it may have.
 
         Raises:
             OffsetOutOfRange: partitions are gone, or end before ``start``, or are new and have lost their beginning;
-                with failOnDataLoss only.
-            RawError: the brokers cannot be asked.
+                only with failOnDataLoss.
+            RawError: the brokers do not answer.
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return told(self._ask(self._next(heard(start), most)))
@@ -126,7 +128,7 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the brokers' answers ----------------------------------------------------------------------------------------
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs this in the event loop that has the connections."""
+        """Runs a coroutine in the event loop that has the connections, and returns its result."""
         if self._thread is None:
             self._thread = LoopThread("kafka-raw-batches", timeout_s=CLOSE_S)
             self._thread.start()
@@ -158,7 +160,7 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends if most is None else limited({**start, **new}, ends, most)
 
     async def _not_before(self, start: Offsets, ends: Offsets) -> Offsets:
-        """Returns these ends; partitions that are gone or end before ``start`` are lost.
+        """Returns the newest ends. Reports partitions that are gone, or that end before ``start``, as data loss.
 
         Raises:
             OffsetOutOfRange: there are such partitions, and failOnDataLoss is true.
@@ -184,11 +186,12 @@ class RawBatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost(what, why, place, fails=self._options.fail_on_data_loss)
 
     async def _tasks(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Partitions that are new in a micro-batch are read from their beginning. More may be gone of them than when it
-        was made: a micro-batch from the checkpoint is planned once more."""
+        """Returns the Spark partitions of a micro-batch. Partitions that are new in it are read from their beginning,
+        which is looked up again: a micro-batch from the checkpoint is planned a second time, and more of them may have
+        been deleted since."""
         bounds = await self._bounds()
         assert self._fetcher is not None
         if any(self._fetcher.cluster.leader(*at) is None for at in end):
-            await bounds.partitions()  # the query begins with a micro-batch from its checkpoint
+            await bounds.partitions()  # metadata are lacking if the query begins with a micro-batch of its checkpoint
         new = await bounds.beginnings({at: offset for at, offset in end.items() if at not in start})
         return await bounds.tasks({**start, **new}, end, first=lambda at: at in new)

@@ -1,8 +1,8 @@
 """Reads the ranges of one Spark task, one after the other, as Arrow batches.
 
-The next Fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are copied.
-After a lost connection or a moved leader, the leader is looked up and asked again. What was read stays read, because a
-range goes on at the next offset that is due.
+The next Fetch is sent as soon as the headers of a response were read, so that the broker works while the bytes are
+copied. After a lost connection or a moved leader, the leader is looked up and asked again, at the next offset that is
+due: rows that were read are not read again.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ from mirror.spark.read.rows import arrow_rows, gathered
 from mirror.wire.errors import UNREADABLE, ErrorCode
 
 UNREADABLE_TRIES = 3
-"""A broker that cannot read its log is asked this often: an error of its disk may be over the next time."""
+"""Number of tries if a broker cannot read its log: an error of its disk may be temporary."""
 EMPTY_ANSWERS = 3
-"""After so many answers without a batch from a leader whose log goes on, it has none there, or cannot find it."""
+"""After so many answers without a batch, although the leader's log goes on, there is no batch, or the leader cannot
+find it."""
 IGNORED = "failOnDataLoss is false"
 
 
@@ -53,7 +54,7 @@ async def _rows(options: ReadOptions, ranges: Sequence[OffsetRange]) -> AsyncIte
 
 
 class RangeReading:
-    """One range, while it is read."""
+    """Reads one range."""
 
     def __init__(self, fetcher: Fetcher, options: ReadOptions, wanted: OffsetRange) -> None:
         self._fetcher = fetcher
@@ -70,10 +71,10 @@ class RangeReading:
         self._until = self._now() + PATIENCE_S
 
     async def rows(self) -> AsyncIterator[Any]:
-        """Yields its rows, in order.
+        """Yields the rows of the range in Arrow batches, in order.
 
         Raises:
-            RawError: it cannot be read to its end.
+            RawError: the range cannot be read to its end.
         """
         wanted, committed = self._wanted, self._options.settings.committed
         sent: FetchInFlight | None = None
@@ -104,17 +105,17 @@ class RangeReading:
                 yield rows
 
     def _go_to(self, offset: int, *, fresh: bool) -> None:
-        """Goes on at an offset. ``fresh``: what stands right before it was not read."""
+        """Goes on at an offset. ``fresh``: True if the offsets right before it were not read."""
         self._due, self._fresh = offset, fresh
         self._empty = 0
         self._backoff.reset()
         self._until = self._now() + PATIENCE_S
 
     async def _answer(self, sent: FetchInFlight | None) -> Answer | None:
-        """Returns the answer for the offset that is due; None: ask again.
+        """Returns the answer for the offset that is due; None: call again. ``sent``: a Fetch that was sent ahead.
 
         Raises:
-            RawError: there will be none.
+            RawError: the range cannot be read.
         """
         try:
             if sent is None:
@@ -136,7 +137,8 @@ class RangeReading:
         return None
 
     async def _again(self, error: NetworkError) -> None:
-        """Waits before the next try, at whoever leads then. Raises BrokerError if there is to be none."""
+        """Waits before the next try, for which the leader is looked up again. Raises BrokerError if another try would
+        fail, or the time is over."""
         if is_final(error) or self._now() >= self._until:
             raise of_network(error) from error
         LOG.warning("%s at offset %d: %s; trying again", self._wanted.name, self._due, error)
@@ -163,7 +165,7 @@ class RangeReading:
         return await self._fetcher.leaders.list_offset(*self._at, timestamp, until=self._until, committed=False)
 
     async def _pass_over(self) -> None:
-        """The log does not have the offset that is due: goes on where it begins, if that is allowed.
+        """Handles OFFSET_OUT_OF_RANGE for the offset that is due: goes on at the log's start, if that is allowed.
 
         Raises:
             OffsetOutOfRange: records are lost, and failOnDataLoss is true.
@@ -176,7 +178,7 @@ class RangeReading:
             told = f"offsets {self._due} to {self._wanted.end - 1} are not there: the log ends at {end}"
             self._lose(told, "the topic lost its end, or was created again", self._wanted.end)
         elif start < self._wanted.end and (base := await self.base_of(start)) <= self._due:
-            # The log begins inside of a batch: the one that is due, or one that was read already.
+            # The log begins inside a batch: the one that is due, or one that was read already.
             self._go_to(start, fresh=self._fresh or base >= self._due)
         else:
             gone = min(start, self._wanted.end)
@@ -184,12 +186,12 @@ class RangeReading:
             self._lose(told, "by retention, or DeleteRecords", gone)
 
     def _lose(self, told: str, why: str, behind: int) -> None:
-        """Goes on behind what is lost, or raises OffsetOutOfRange."""
+        """Reports lost offsets, and goes on at ``behind``; with failOnDataLoss, raises OffsetOutOfRange."""
         lost(f"{self._wanted.name}: {told}", why, self._place(), fails=self._options.fail_on_data_loss)
         self._go_to(behind, fresh=True)
 
     async def base_of(self, offset: int) -> int:
-        """Returns the base offset of the batch that has this offset; the offset itself if there is none.
+        """Returns the base offset of the batch that holds this offset; the offset itself if there is no such batch.
 
         Raises:
             RawError: the partition cannot be read.
@@ -198,18 +200,19 @@ class RangeReading:
         return offset if first is None else min(first, offset)
 
     async def _reaches(self, damaged: Unproved, end: int) -> bool:
-        """Returns True if a damaged batch has all offsets before ``end``, as it claims: the broker finds no other batch
-        for the last of them, and what stands behind it, if anything does, begins there or later."""
+        """Returns True if a damaged batch really ends before ``end``, as it claims: for the offset before ``end``, the
+        broker returns this batch, and the entry behind it, if there is one, begins at ``end`` or later."""
         first, second = await self._two_from(end - 1, damaged.size)
         return first == damaged.base and (second is None or second >= end)
 
     async def _first_from(self, offset: int) -> int | None:
-        """Returns the first offset of the entry that has ``offset``, or else of the next one; None: none is shown."""
+        """Returns the first offset of the entry that holds ``offset``, or else of the next one; None if the broker
+        returns none."""
         return (await self._two_from(offset))[0]
 
     async def _two_from(self, offset: int, size: int = 0) -> tuple[int | None, int | None]:
-        """Returns the same, and the first offset of the entry behind it, which may be cut off. ``size``: bytes of the
-        first, if it is known."""
+        """As ``cutting.two_from``, for a new Fetch at ``offset``. ``size``: bytes of the first entry, if known, which
+        are fetched in addition to the usual size."""
         while True:
             anew, self._lost = self._lost, False
             try:
@@ -231,14 +234,14 @@ class RangeReading:
                 frame.release()
 
     async def _nothing(self, visible: int) -> None:
-        """An answer without anything that is due. ``visible``: the end up to which the leader shows its log.
+        """Handles an answer without a batch that is due. ``visible``: the high watermark or last stable offset in it.
 
         Raises:
-            Unavailable: that end stays below the range's.
-            UnreadableLog: there are batches behind, so that some should have come.
+            Unavailable: ``visible`` stays below the range's end.
+            UnreadableLog: the leader has batches at later offsets, so some should have been returned.
         """
         if visible < self._wanted.end:
-            # A new leader learns only by and by what all replicas have.
+            # A new leader learns the high watermark only after a while.
             told = f"{self._wanted.name}: the leader shows its log up to offset {visible} only"
             if self._now() >= self._until:
                 raise Unavailable(f"{told}, and {self._wanted.end} was its end before; check its brokers")
@@ -267,10 +270,16 @@ class RangeReading:
 
 
 def lost(what: str, why: str, place: dict[str, Any], *, fails: bool) -> None:
-    """Says that records are lost: in the log, or with an error.
+    """Logs that records are lost, or raises.
+
+    Args:
+        what: what is lost, in words.
+        why: the probable cause, in words.
+        place: ``topic``, ``partition`` and ``offset`` of the error.
+        fails: failOnDataLoss.
 
     Raises:
-        OffsetOutOfRange: ``fails``, which is failOnDataLoss.
+        OffsetOutOfRange: if ``fails``.
     """
     if fails:
         raise OffsetOutOfRange(f"{what} ({why}); to go on with what is there, set failOnDataLoss to false", **place)

@@ -1,1 +1,1 @@
-"""What the sink is made of."""
+"""The parts of the sink."""

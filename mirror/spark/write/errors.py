@@ -1,10 +1,10 @@
-"""The errors of the sink. Spark shows their text inside of its own: the reason comes first, for programs."""
+"""The errors of the sink. Spark shows their text inside its own error, so the text begins with the stable reason."""
 
 from enum import Enum
 
 
 class Reason(Enum):
-    """Why rows are not written. ``slug``: stable; ``remedy``: what to do."""
+    """Why rows are not written. ``slug``: a stable name, for programs; ``remedy``: what to do."""
 
     OPTIONS = ("options", "correct the options; docs/SPARK-sink.md has all of them")
     COLUMNS = ("columns", "select the columns topic, partition, base_offset and batch, as the source names them")
@@ -60,10 +60,10 @@ class Reason(Enum):
 
 
 class SinkError(Exception):
-    """Rows are not written. What the same task has written before stays.
+    """Rows are not written. Rows that the same task has written before stay in the log.
 
     Attributes:
-        reason: why.
+        reason: why they are not written.
     """
 
     def __init__(self, reason: Reason, detail: str, remedy: str = "") -> None:

@@ -1,4 +1,5 @@
-"""``offsets=exact``: each batch at its source's offsets, as the daemon writes it, under the daemon's identity."""
+"""``offsets=exact``: each batch is written at its source offsets, with the same identity as the daemon would give
+it."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,22 +23,23 @@ SETTLE_S = 1.0
 
 
 class _Begin:
-    """The source as the first row shows it."""
+    """Stands for the source's log in ``relay.leading.filler``: a log that begins with the first row's batch."""
 
     def __init__(self, piece: Piece) -> None:
         self._piece = piece
 
     async def start(self) -> int:
-        """Returns where the rows begin."""
+        """Returns the first row's base offset."""
         return self._piece.base
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes]:
-        """Returns the first batch."""
+        """Returns the first row's batch, whatever the offset."""
         return self._piece.header, bytes(self._piece.records)
 
 
 class _NoCleanup:
-    """The topic's cleanup is not touched: a compacted one refuses filler."""
+    """Stands for the daemon's handling of ``cleanup.policy``: the sink does not change the topic's config. A compacted
+    topic refuses filler."""
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
@@ -53,13 +55,13 @@ class _NoCleanup:
 
 
 class ExactAppender(Appender):
-    """Batches are recognised by their offsets.
+    """Writes batches at their source offsets, and recognises written ones by these.
 
     Args:
         destination: the cluster.
-        at: where to.
-        rules: the partition's identities, as the daemon computes them: that of the flow goes on from what is written
-            here, and the other way round. And how many offsets before the first row may be filled.
+        at: the destination's partition.
+        rules: the partition's producer ids, and how many offsets before the first row may be filled. The ids are those
+            that the daemon computes, so that a flow can continue a log that was written here, and the other way round.
     """
 
     def __init__(self, destination: Destination, at: TopicPartition, rules: Lead) -> None:
@@ -69,7 +71,7 @@ class ExactAppender(Appender):
         self._start = -1
         self._known: Sequence[Producer] | None = None
         self._next: Identity | None = None
-        """The identity at ``_next_at``, the log's end as it was read."""
+        """The identity of the next batch at ``_next_at``, the log's end up to which it was read."""
         self._next_at = -1
         self._anew = False
 
@@ -88,12 +90,12 @@ class ExactAppender(Appender):
         return max(self._start, min(piece.base, await log.visible_end()))
 
     async def _before_end(self, log: PartitionLog) -> None:
-        # Never after the end: see ``relay.locate.resync``.
+        # Producers must be asked for before the log's end: see ``relay.locate.resync``.
         self._next = None
         self._known = await log.producers()
 
     async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
-        """The log's end tells all."""
+        """Nothing to do: the log's end shows what was written."""
 
     def _place(self, header: BatchHeader) -> Place | None:
         if header.is_control:
@@ -101,14 +103,14 @@ class ExactAppender(Appender):
         return Place(header.base_offset, header.base_offset)
 
     def _is_there(self, piece: Piece) -> bool:
-        # Its records were there, and retention has taken them: the log's end is behind them.
+        # The records were written, and retention has deleted them since: the log begins behind them.
         return piece.end <= self._start or super()._is_there(piece)
 
     def _is_behind(self, found: Found, piece: Piece) -> bool:
         raise SinkError(Reason.NOT_A_COPY, f"{self.name} has offset {found.place.offset}, and no batch at {piece.base}")
 
     def _matched(self, found: Found) -> None:
-        """The log's end tells all."""
+        """Nothing to do: the log's end shows what was written."""
 
     def _begins_run(self, piece: Piece) -> bool:
         return False
@@ -125,7 +127,8 @@ class ExactAppender(Appender):
         return self._next
 
     async def _continued(self, log: PartitionLog, end: int) -> Identity:
-        """Returns the identity behind the log's last batch."""
+        """Returns the identity of the batch that follows the log's last batch. Raises SinkError if that batch is not of
+        this flow."""
         tail = await look_back(log, await log.start(), end, owner=self._lead.owner, whole=True)
         if tail.data is not None and not same_owner(tail.data[0].producer_id, self._lead.owner):
             last = tail.data[0]
@@ -151,5 +154,5 @@ class ExactAppender(Appender):
 
 
 async def _always() -> bool:
-    """Nobody owns a partition: every attempt sends the same filler."""
+    """Returns True. The sink needs no ownership of a partition: every attempt sends the same filler."""
     return True

@@ -1,16 +1,17 @@
-"""The identities of batches that the sink appends with ``offsets=mapped``, and what they tell when they are read back.
+"""The identities of batches that the sink appends with ``offsets=mapped``. A batch's source offset can be read from
+them.
 
-The destination's log is all that the sink knows of what it has written. So a batch carries, in its producer fields,
-where it stood at the source. A *run* is a row of batches without a gap between their source offsets, at most up to the
-end of a *block* of 2^30 offsets. Of a run that begins at offset s, a batch at offset b has
+The sink knows only from the destination's log what it has written. So a batch carries its source offset in its producer
+fields. A *run* is a sequence of batches without a gap between their source offsets; it ends at the latest with a
+*block* of 2^30 offsets. In a run that begins at offset s, a batch at offset b has
 
     producer id  = hash(flow, source cluster, topic, partition, s >> 30) | (s >> 14) & 0xFFFF
     epoch        = s & 0x3FFF
     sequence     = b - s
 
 Every attempt of a task sends the same three for the same batch, and the broker answers a repeat with the old offset
-instead of appending it. Sequences are without gaps within a run, as brokers want it, and a later run of the same
-producer id has a higher epoch, by which brokers refuse late batches of the earlier one.
+instead of appending it. Sequences have no gaps within a run, as brokers require, and a later run of the same producer
+id has a higher epoch, so that brokers refuse late batches of the earlier one.
 """
 
 from typing import NamedTuple
@@ -22,12 +23,12 @@ BLOCK = 1 << 30
 """Offsets in a block: the product of the next two."""
 EPOCHS = 1 << 14
 NEAR = 64
-"""Blocks on either side of a row in which the flow's batches are recognised: 68 thousand million offsets."""
+"""The flow's batches are recognised up to this many blocks before and behind a row: 68 billion offsets."""
 assert BLOCK == EPOCHS * ROTATIONS
 
 
 class Place(NamedTuple):
-    """Where a batch stood at the source, by its identity."""
+    """The source offset of a batch and the beginning of its run, as its identity says."""
 
     run: int
     """The offset at which its run began."""
@@ -39,8 +40,8 @@ class Runs:
 
     Args:
         flow: the flow's name.
-        cluster_id: the source cluster's; may be empty.
-        topic, partition: at the source.
+        cluster_id: id of the source cluster; may be empty.
+        topic, partition: the source partition.
     """
 
     def __init__(self, *, flow: str, cluster_id: str, topic: str, partition: int) -> None:
@@ -49,11 +50,11 @@ class Runs:
         self._topic = topic
         self._partition = partition
         self._blocks: dict[int, int] = {}
-        """Producer id of rotation 0 -> block."""
+        """Producer id with rotation 0 -> block."""
         self._ids: dict[int, int] = {}
-        """The reverse."""
+        """Block -> producer id with rotation 0."""
         self._near = -1
-        """The block around which all are known."""
+        """The block around which all blocks' ids are in ``_blocks``."""
 
     def identity(self, place: Place) -> Identity:
         """Returns the identity of a batch. Its run has to begin in the same block (``goes_on``)."""
@@ -67,10 +68,10 @@ class Runs:
         return run // BLOCK == offset // BLOCK
 
     def place(self, header: BatchHeader, *, near: int) -> Place | None:
-        """Returns where a batch stood at the source; None: it is not of this partition's runs.
+        """Returns the source offset of a batch at the destination; None if it is not a batch of this partition's runs.
 
         Args:
-            header: of a batch at the destination.
+            header: header of the batch.
             near: a source offset; identities far from it are not recognised (``NEAR``).
         """
         if header.is_control or header.producer_id < 0:

@@ -1,10 +1,10 @@
-"""One partition of the destination while a task writes to it: what of its rows stands there already, and the rest.
+"""Writes a task's rows to one partition of the destination, and leaves out those that the log has already.
 
-A log is all that an attempt knows of the ones before it, and of one beside it. So before it sends anything, it reads
-what they may have written, and leaves out what is there. The identity that a batch is sent under follows from the log
-and the rows alone, so that of two attempts that send the same batch at the same moment the broker takes one, and
-answers the other with the same offset. Whatever is not clear (a lost connection, an error code) is looked up in the log
-again. ``write.mapped`` and ``write.exact`` say how batches are recognised and named.
+An attempt of a task learns only from the log what earlier or parallel attempts have written. So before it sends
+anything, it reads what they may have written. The identity of a batch follows from the log and the rows alone. So if
+two attempts send the same batch at the same moment, the broker appends one, and answers the other with the same offset.
+After anything uncertain (a lost connection, an error code), the log is read again. ``write.mapped`` and ``write.exact``
+define how batches are recognised, and their identities.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from mirror.wire.errors import ErrorCode
 
 READ_BYTES = 1 << 20
 LOOK_FOR_S = 0.5
-"""A look at the end counts for this long, where only it tells what is there (``Appender._is_due``)."""
+"""For how long a look at the log's end is valid, where nothing else shows what was written (``Appender._is_due``)."""
 MOST_REFUSALS = 8
-"""Refusals in a row of a producer that the leader knows otherwise than the log shows it."""
+"""Most refusals in a row because the leader's state of the producer differs from the log."""
 _OF_HALTS = {
     HaltReason.FOREIGN_WRITER.slug: Reason.FOREIGN_WRITER,
     HaltReason.LEADING_OFFSETS.slug: Reason.LEADING_OFFSETS,
@@ -47,16 +47,16 @@ _DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
 class Log:
-    """The relay's events, in Python's logging."""
+    """Passes log events of ``mirror.relay`` to Python's logging."""
 
     _log = logging.getLogger("mirror.spark")
 
     def info(self, event: str, **fields: object) -> None:
-        """Logs that something happened."""
+        """Logs a normal event."""
         self._log.info("%s %s", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Logs that something needs a look."""
+        """Logs an event that needs attention."""
         self._log.warning("%s %s", event, fields)
 
 
@@ -65,7 +65,7 @@ LOG = Log()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The cluster that is written to. ``patience_s``: how long a batch is tried (delivery.timeout.ms)."""
+    """The cluster that is written to. ``patience_s``: how long sending a batch is tried (delivery.timeout.ms)."""
 
     cluster: Cluster
     leaders: Leaders
@@ -73,7 +73,7 @@ class Destination:
 
 
 class Found(NamedTuple):
-    """A batch that the log has."""
+    """A batch of the flow that the destination's log has."""
 
     place: Place
     header: BatchHeader
@@ -86,35 +86,35 @@ class Found(NamedTuple):
 
 
 class Appender(ABC):
-    """Writes the rows of one source partition, in order. ``put`` for each of them."""
+    """Writes the rows of one source partition. ``put`` is called for each batch, in order."""
 
     def __init__(self, destination: Destination, at: TopicPartition) -> None:
         self._destination = destination
         self._to = at
         self._opened: PartitionLog | None = None
         self._at = -1
-        """The log was read up to here; -1: not yet."""
+        """The offset up to which the log was read; -1: not read yet."""
         self._end = -1
-        """Where it ended when that was asked last."""
+        """The log's end when it was last asked for; -1: not yet."""
         self._found: deque[Found] = deque()
-        """What was read of the flow's batches, and not passed yet."""
+        """The flow's batches that were read, from the current piece on."""
         self._newest = -1
-        """The source offset behind the last of them."""
+        """The source offset behind the last batch of the flow that was read or written; -1: none was."""
         self._sure = False
-        """The log ends where it was read to, and nothing of ours is on its way."""
+        """True if the log was read to its end, and no batch of ours is under way."""
         self._sure_at = 0.0
         self._refused = 0
 
     @property
     def name(self) -> str:
-        """topic-partition, for messages."""
+        """The partition's name in messages."""
         return f"{self._to.topic}-{self._to.partition}"
 
     async def put(self, piece: Piece) -> bool:
         """Appends a batch, unless the log has it. Returns True if it was appended.
 
         Raises:
-            SinkError: neither.
+            SinkError: the log does not have the batch, and it could not or must not be appended.
         """
         until = asyncio.get_running_loop().time() + self._destination.patience_s
         backoff = backoff_of(self._destination.cluster)
@@ -149,7 +149,7 @@ class Appender(ABC):
         return await self._send(log, piece)
 
     async def _log(self, until: float) -> PartitionLog:
-        """Returns the log at its present leader."""
+        """Returns the log at its current leader. ``until``: when to give up (the event loop's time)."""
         if self._opened is None:
             cluster = self._destination.cluster
             leader = await self._destination.leaders.find(*self._to, until=until, anew=self._end >= 0)
@@ -157,14 +157,14 @@ class Appender(ABC):
         return self._opened
 
     def _doubt(self) -> None:
-        """Something has failed: what is known of the log's end, and of its leader, does not count any more."""
+        """Called after a failure: the leader and the log's end have to be looked up again."""
         self._opened = None
         self._sure = False
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def _look(self, log: PartitionLog, piece: Piece) -> None:
-        """Reads on until there is a batch at or behind the piece, or the log has no more."""
+        """Reads the log on until there is a batch of the flow at or behind the piece, or the log ends."""
         while True:
             while self._found and self._found[0].source_end <= piece.base:
                 self._found.popleft()
@@ -186,9 +186,9 @@ class Appender(ABC):
                     return
 
     def _is_due(self, piece: Piece) -> bool:
-        """Returns True if the log's end has to be looked at again before the piece is sent. Somebody may have sent it
-        meanwhile, and the broker may not know it as a repeat: its records are so old that their producer is forgotten,
-        or a query of other rows has another identity for it."""
+        """Returns True if the log's end has to be looked at again before the piece is sent. Another attempt may have
+        written it meanwhile, and the broker might not recognise it as a repeat: its records are so old that the
+        producer is forgotten, or a query of other rows gave it another identity."""
         if time.monotonic() - self._sure_at <= LOOK_FOR_S:
             return False
         return time.time() * 1000 - piece.header.max_timestamp >= OLD_MS or self._begins_run(piece)
@@ -200,12 +200,12 @@ class Appender(ABC):
             start = await log.start() if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else -1
             if start <= self._at:
                 raise
-            self._at = start  # deleted meanwhile
+            self._at = start  # the records up to there were deleted meanwhile
             return
         if not segment.batches:
             if segment.high_watermark < self._end:
                 raise Unreachable(f"{log.name} ends at {self._end}, and is to be read to {segment.high_watermark} only")
-            self._at = self._end  # cleaned away
+            self._at = self._end  # a log cleaner has removed the batches up to the end
         for header, batch in segment.batches:
             if header.last_offset < self._at:
                 continue
@@ -223,7 +223,7 @@ class Appender(ABC):
             self._found.append(found)
 
     def _is_there(self, piece: Piece) -> bool:
-        """Returns True if the log has the piece. Raises SinkError if it has something else there."""
+        """Returns True if the log has the piece. Raises SinkError if it has another batch in its place."""
         if not self._found:
             return False
         found = self._found[0]
@@ -257,7 +257,7 @@ class Appender(ABC):
         end = base + header.last_offset_delta + 1
         if base < self._at:
             await self._check_repeat(log, piece, base)
-            self._sent(piece)  # those behind it go on in its run
+            self._sent(piece)  # the next pieces continue its run
             return False
         self._end = max(self._end, base)
         while self._at < base:
@@ -279,11 +279,11 @@ class Appender(ABC):
         return True
 
     async def _check_repeat(self, log: PartitionLog, piece: Piece, base: int) -> None:
-        """Checks a batch that the broker says is at ``base``, where it was not looked for: its time has led elsewhere,
-        or its records were deleted meanwhile.
+        """Checks a batch that the broker acknowledged as a repeat at ``base``, before the part of the log that was
+        read: the timestamp index had led to a later offset, or its records were deleted meanwhile.
 
         Raises:
-            SinkError: another one is there.
+            SinkError: another batch is at ``base``.
         """
         if base < await log.start():
             return
@@ -297,10 +297,11 @@ class Appender(ABC):
         raise SinkError(Reason.NOT_A_COPY, told)
 
     def _judge(self, error: Refused) -> None:
-        """Decides about a refused batch. Returns if the log is to be looked at again.
+        """Decides what to do after the broker refused a batch. Returns if the log has to be read again and the batch
+        sent again.
 
         Raises:
-            SinkError: it will not be taken.
+            SinkError: the broker will not accept the batch.
         """
         code = error.code
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -316,7 +317,7 @@ class Appender(ABC):
 
     @abstractmethod
     async def _begin(self, log: PartitionLog, piece: Piece) -> int:
-        """Returns an offset of the log before which the piece cannot stand, nor anything behind it."""
+        """Returns an offset of the log from which to read: neither the piece nor later ones stand before it."""
 
     @abstractmethod
     async def _before_end(self, log: PartitionLog) -> None:
@@ -324,19 +325,20 @@ class Appender(ABC):
 
     @abstractmethod
     async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
-        """Called before the first batch is sent, if nothing of the flow stands behind where ``_begin`` leads to."""
+        """Called before the first batch is sent, if no batch of the flow was found from ``_begin``'s offset on."""
 
     @abstractmethod
     def _place(self, header: BatchHeader) -> Place | None:
-        """Returns where a batch of the log stood at the source; None: it is none of these."""
+        """Returns the source offset of a batch in the log; None if it is not a batch of this flow and partition."""
 
     @abstractmethod
     def _is_behind(self, found: Found, piece: Piece) -> bool:
-        """Returns True if a batch from behind the piece shows that the piece was written. Raises SinkError."""
+        """Called if the log has a batch of a later source offset than the piece, and not the piece. Returns True if
+        this proves that the piece was written; otherwise raises SinkError."""
 
     @abstractmethod
     def _matched(self, found: Found) -> None:
-        """Takes note of a batch that is there."""
+        """Takes note of a batch that the log has already."""
 
     @abstractmethod
     def _begins_run(self, piece: Piece) -> bool:
@@ -356,12 +358,12 @@ class Appender(ABC):
 
     @abstractmethod
     def _begin_anew(self) -> None:
-        """The leader has forgotten the producer, and takes nothing but a new one (before Kafka 2.5)."""
+        """Called if the leader has forgotten the producer and accepts only a new one (before Kafka 2.5)."""
 
 
 def _same(found: Found, piece: Piece) -> bool:
-    """Returns True if the batch at the destination is the piece, but for what the destination gives it. What a cleaner
-    has left of a batch counts as the batch: its place says which it was."""
+    """Returns True if the batch at the destination equals the piece, except for the fields that the destination or the
+    sink sets. A batch that a log cleaner has changed counts as equal: its place identifies it."""
     if cleaned(found.header):
         return True
     unowned = found.header._replace(

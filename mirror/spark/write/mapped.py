@@ -1,4 +1,4 @@
-"""``offsets=mapped``: batches are appended where the log ends, beside what others write."""
+"""``offsets=mapped``: batches are appended at the log's end. Other producers may write to the topic, too."""
 
 from mirror.net.errors import StoredInOldFormat
 from mirror.net.logs.leader_requests import list_offset
@@ -14,13 +14,14 @@ from mirror.spark.write.log import LOG, Appender, Destination, Found
 from mirror.spark.write.rows import Piece
 
 MOST_BACK_BYTES = 64 << 20
-"""Others may have written much behind the flow's newest batch: not more of that is looked at than about this."""
+"""About how many bytes are read backwards to find the flow's newest batch: other producers may have written much behind
+it."""
 AT_ONCE_BYTES = 8 << 20
-"""What one step back should read."""
+"""About how many bytes one step backwards should read."""
 
 
 class MappedAppender(Appender):
-    """Batches are recognised by their identities (``write.identity``)."""
+    """Appends batches at the log's end, and recognises written ones by their identities (``write.identity``)."""
 
     def __init__(self, destination: Destination, at: TopicPartition, runs: Runs) -> None:
         super().__init__(destination, at)
@@ -30,10 +31,10 @@ class MappedAppender(Appender):
         self._run_end = -1
         """The source offset behind the last batch of this attempt's run."""
         self._unread_to = -1
-        """The log was not read before this offset; -1: it was not asked yet."""
+        """The log was not read before this offset; -1: not known yet."""
 
     async def _begin(self, log: PartitionLog, piece: Piece) -> int:
-        """The log's index of times leads there: a copy has its source's timestamps."""
+        """See ``Appender``. The offset is found by the piece's timestamp: copies keep the source's timestamps."""
         self._near = piece.base
         end = await barrier(log, LOG)
         newest = piece.header.max_timestamp
@@ -45,11 +46,11 @@ class MappedAppender(Appender):
         return self._unread_to
 
     async def _before_end(self, log: PartitionLog) -> None:
-        """The batches themselves tell all."""
+        """Nothing to do: the batches themselves show what was written."""
 
     async def _look_back(self, log: PartitionLog, piece: Piece) -> None:
-        """Looks for the flow's newest batch before where the first row's time leads to: what was written has earlier
-        times than the row, and may be of later offsets all the same."""
+        """Looks for the flow's newest batch before the offset to which the first row's timestamp led: batches with
+        earlier timestamps may nevertheless have later source offsets."""
         upto, start = self._unread_to, await log.start()
         reach, left = 1, MOST_BACK_BYTES
         while upto > start and left > 0 and self._newest < 0:
@@ -62,7 +63,7 @@ class MappedAppender(Appender):
                         self._found.clear()
                         self._found.append(Found(place, header, batch[HEADER_SIZE:]))
             except StoredInOldFormat:
-                break  # older than anything that the flow has written
+                break  # older than every batch of the flow
             if self._found:
                 self._newest = self._found[0].source_end
             left -= size
@@ -75,8 +76,8 @@ class MappedAppender(Appender):
         return self._runs.place(header, near=self._near)
 
     def _is_behind(self, found: Found, piece: Piece) -> bool:
-        """A broker takes a batch of a run only behind those before it. So if the piece belongs to the run of one that
-        is there, it was there, too, before it was deleted or cleaned away."""
+        """See ``Appender``. A broker accepts a batch of a run only behind the earlier ones of the run. So if the piece
+        belongs to the run of a batch that the log has, it was written, too, and deleted or compacted since."""
         if found.place.run <= piece.base and piece.end <= found.place.offset:
             return True
         told = (
@@ -99,7 +100,7 @@ class MappedAppender(Appender):
         return piece.base if self._begins_run(piece) else self._run
 
     def _check_base(self, piece: Piece, base: int) -> None:
-        """Any offset is right."""
+        """Nothing to check: any offset is right."""
 
     def _sent(self, piece: Piece) -> None:
         self._near = piece.base

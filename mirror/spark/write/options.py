@@ -1,4 +1,4 @@
-"""The options of the sink, named as in Spark's own Kafka connector where that has them."""
+"""The options of the sink. Those that Spark's own Kafka connector has, too, have the same names."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ EXACT, MAPPED = "exact", "mapped"
 FLOW, TOPIC, OFFSETS, CLUSTER_ID, LEADING = "flow", "topic", "offsets", "source.cluster.id", "max.leading.filler"
 OWN = (FLOW, TOPIC, OFFSETS, CLUSTER_ID, LEADING)
 OF_SPARK = frozenset({"checkpointlocation", "path"})
-"""What Spark adds to the options of a query."""
+"""Options that Spark adds to those of a query."""
 
 
 class SinkSettings(ClientSettings):
@@ -27,12 +27,12 @@ class SinkSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options.
+    """The options of the sink.
 
     Attributes:
-        flow: what identities follow from.
-        topic: where all rows go; empty: the column says it.
-        exact: offsets are the source's.
+        flow: name of the flow; the batches' identities follow from it.
+        topic: the topic to which all rows go; empty: the column ``topic`` says it.
+        exact: True if batches keep the source's offsets.
         cluster_id: the source cluster's id; a part of the identity. May be empty.
         max_leading: most offsets before the first row that filler takes, with ``exact``.
         kafka: the settings of the client, by Kafka's names. (They may hold secrets, and are not shown.)
@@ -47,10 +47,10 @@ class SinkOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> "SinkOptions":
-        """Returns the options of ``df.write`` or ``df.writeStream``. Names may have any case.
+        """Parses the options of ``df.write`` or ``df.writeStream``. Names may have any case.
 
         Raises:
-            SinkError: with everything that is wrong.
+            SinkError: lists everything that is wrong.
         """
         given = {name.lower(): value for name, value in options.items() if name.lower() not in OF_SPARK}
         kafka = {name.removeprefix(KAFKA): value for name, value in given.items() if name.startswith(KAFKA)}
@@ -83,7 +83,7 @@ class SinkOptions:
         )
 
     def settings(self) -> SinkSettings:
-        """Returns the client's settings. (Not kept: they are made anew in each task.)"""
+        """Returns the client's settings, parsed again at each call. (Each task does it once.)"""
         return read_settings(SinkSettings, self.kafka)
 
 

@@ -1,4 +1,4 @@
-"""Rows from Spark as batches that brokers take, and the check that they come in order. Pure."""
+"""Turns rows from Spark into batches that brokers accept, and checks the order of the rows. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from mirror.spark.write.errors import Reason, SinkError
 
 TOPIC, PARTITION, BASE_OFFSET, BATCH = "topic", "partition", "base_offset", "batch"
 TYPES = {TOPIC: "string", PARTITION: "int", BASE_OFFSET: "bigint", BATCH: "binary"}
-"""The columns that count, with their types in Spark's words. Others are ignored."""
+"""The columns that the sink reads -> Spark's names of their types. Other columns are ignored."""
 
 
 class Row(NamedTuple):
-    """A row: where a batch stood, and its bytes."""
+    """A row: a batch, with its source partition and base offset."""
 
     at: TopicPartition
     base_offset: int
@@ -23,12 +23,12 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The row's name in messages."""
         return f"{self.at.topic}-{self.at.partition} at {self.base_offset}"
 
 
 class Piece(NamedTuple):
-    """A batch as it is sent, but for its identity. Its header has the source's base offset."""
+    """A batch to send; only its identity is missing. The header has the source's base offset."""
 
     header: BatchHeader
     value: bytes
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
     @property
     def records(self) -> memoryview:
-        """What stands behind its header."""
+        """The bytes behind the header."""
         return memoryview(self.value)[HEADER_SIZE:]
 
 
@@ -54,10 +54,10 @@ def check_columns(types: dict[str, str], topic: str) -> None:
 
     Args:
         types: the columns.
-        topic: the option; the column is not needed with it.
+        topic: the option ``topic``; if it is given, the column is not needed.
 
     Raises:
-        SinkError: one is missing, or has another type.
+        SinkError: a column is missing, or has another type.
     """
     for name, wanted in TYPES.items():
         found = types.get(name)
@@ -72,7 +72,7 @@ def rows_of(batch: Any, topic: str) -> Iterator[Row]:
 
     Args:
         batch: a ``pyarrow.RecordBatch``.
-        topic: what stands for the column ``topic`` if there is none.
+        topic: the topic of all rows, if there is no column ``topic``.
 
     Raises:
         SinkError: a value is null.
@@ -89,7 +89,7 @@ def rows_of(batch: Any, topic: str) -> Iterator[Row]:
 
 
 class Order:
-    """Checks that the rows of one task come partition by partition, each in the order of its offsets."""
+    """Checks that the rows of one task come partition by partition, in the order of their offsets."""
 
     def __init__(self) -> None:
         self._at: TopicPartition | None = None
@@ -97,7 +97,7 @@ class Order:
         self._done: set[TopicPartition] = set()
 
     def check(self, row: Row) -> None:
-        """Takes note of the next row. Raises SinkError if it does not belong behind those before it."""
+        """Takes note of the next row. Raises SinkError if it is not in order after the previous ones."""
         if row.at != self._at:
             if row.at in self._done:
                 raise SinkError(Reason.NOT_IN_ORDER, f"{row.name} comes behind rows of another partition")
@@ -110,22 +110,22 @@ class Order:
 
 
 def not_sendable(row: Row, error: NotSendable) -> SinkError:
-    """Returns the sink's error for a row that the raw producer would not take."""
+    """Returns the sink's error for a row that the raw producer would refuse."""
     return SinkError(Reason.NOT_SENDABLE, f"{row.name}: {error.unfit.slug}: {error.detail}", error.unfit.remedy)
 
 
 def pieces_of(row: Row, max_bytes: int | None) -> tuple[list[Piece], int]:
-    """Returns what is sent of a row, and the source offset behind the row's batch.
+    """Returns the batches to send for a row, and the source offset behind the row's batch.
 
-    Most often it is the batch itself, unread. Without the bits that brokers take from no producer; in several, if it
-    has to be opened; nothing, if it has no records (``mirror.raw.sendable``).
+    Usually it is the batch itself, unopened, without attribute bits that brokers do not accept from producers. There
+    may be several if the batch has to be opened, and none if it has no records (``mirror.raw.sendable``).
 
     Args:
         row: the row.
         max_bytes: the destination topic's ``max.message.bytes``; None: not known.
 
     Raises:
-        SinkError: its bytes are not the batch that the row says, or brokers would not take it.
+        SinkError: the bytes are not the batch that the row's columns describe, or brokers would not accept it.
     """
     try:
         values = sendable(row.batch, max_bytes=max_bytes)

@@ -1,4 +1,4 @@
-"""What one Spark task does: it connects, and writes its rows partition by partition."""
+"""One Spark task of the sink: connects, and writes its rows partition by partition."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -26,12 +26,12 @@ from mirror.spark.write.rows import Order, Row, not_sendable, pieces_of, rows_of
 
 @dataclass(slots=True)
 class Counts:
-    """What a task has done with the rows of a source partition, in batches unless said otherwise.
+    """Counts of what a task has done with the rows of a source partition.
 
     Attributes:
-        first, end: their source offsets.
-        appended, appended_bytes: what this attempt wrote.
-        there: what another attempt had written.
+        first, end: the source offset of the first row, and the one behind the last row.
+        appended, appended_bytes: batches that this attempt wrote, and their bytes.
+        there: batches that another attempt had written.
         left_out: rows without records.
     """
 
@@ -45,7 +45,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Written:
-    """A task's report. Source partition -> counts."""
+    """The report of a task. ``partitions``: source partition -> counts."""
 
     partitions: dict[TopicPartition, Counts] = field(default_factory=dict)
 
@@ -61,25 +61,25 @@ class Written:
 
 
 def write_rows(options: SinkOptions, batches: Iterable[Any]) -> Written:
-    """Writes a task's rows. Holds one Arrow batch of them, and what it reads of the destination.
+    """Writes a task's rows. It holds one Arrow batch of rows in memory at a time, and what it reads of the destination.
 
     Args:
-        options: the sink's.
-        batches: ``pyarrow.RecordBatch``es.
+        options: the options of the sink.
+        batches: ``pyarrow.RecordBatch``es with the rows.
 
     Raises:
-        SinkError: a row could not be written. Those before it are there.
+        SinkError: a row could not be written. The rows before it are written.
     """
     work = _Work(options)
     rest: Iterator[Any] = iter(batches)
     first = next((batch for batch in rest if batch.num_rows), None)
     if first is None:
-        return work.written  # no connection for nothing
+        return work.written  # without rows, nothing is connected
     with asyncio.Runner() as runner:
         try:
             runner.run(work.open())
             while first is not None:
-                # The loop stands still while Spark makes the next batch.
+                # The event loop does not run while Spark makes the next batch.
                 runner.run(work.write(rows_of(first, options.topic)))
                 first = next(rest, None)
         finally:
@@ -99,7 +99,7 @@ class _Work:
         self.written = Written()
 
     async def open(self) -> None:
-        """Connects."""
+        """Connects to the cluster. Raises SinkError."""
         settings = self._options.settings()
         options = cluster_options(settings)
         try:
@@ -116,7 +116,7 @@ class _Work:
             await self._destination.cluster.close()
 
     async def write(self, rows: Iterable[Row]) -> None:
-        """Writes rows. Nothing of them is written if they are not in order. Raises SinkError."""
+        """Writes the rows of an Arrow batch; none of them if they are not in order. Raises SinkError."""
         assert self._destination is not None
         together = list(rows)
         for row in together:

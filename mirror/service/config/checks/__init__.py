@@ -1,1 +1,1 @@
-"""Mistakes in one place of the file: entries for topics, topic configs, keys of other programs, YAML."""
+"""Checks of single values in the file: entries for topics, topic configs, keys of other programs, YAML."""

@@ -1,6 +1,7 @@
-"""Anchors and aliases that are none: a password that begins with ``&`` or ``*``, and stands without quotes.
+"""Finds values that YAML reads as anchors or aliases by mistake: passwords without quotes that begin with ``&`` or
+``*``.
 
-YAML takes ``&name`` before a value for the value's name, and ``*name`` for the value of that name.
+In YAML, ``&name`` before a value gives the value a name, and ``*name`` stands for the value of that name.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class Place(NamedTuple):
 
 
 class _Level:
-    """A mapping or list that is being read, and what of it."""
+    """The position within a mapping or list that is being read: the current key or index."""
 
     def __init__(self, *, is_mapping: bool) -> None:
         self.is_mapping = is_mapping
@@ -37,7 +38,7 @@ class _Level:
 
 
 def undefined_aliases(text: str) -> list[Place]:
-    """Returns where an alias stands that no anchor before it has the name of."""
+    """Returns the places of aliases for which there is no anchor before them."""
     known: set[str] = set()
     found: list[Place] = []
     for event, path in _nodes(text):
@@ -49,15 +50,15 @@ def undefined_aliases(text: str) -> list[Place]:
 
 
 def unused_anchors(text: str) -> list[Place]:
-    """Returns where a single value has an anchor that no alias names. (One of a mapping or list cannot be meant as a
-    part of it.)"""
+    """Returns the places of scalar values with an anchor that no alias uses. (The anchor of a mapping or list cannot be
+    meant as the beginning of its value.)"""
     anchored: dict[str, Place] = {}
     found: list[Place] = []
     for event, path in _nodes(text):
         if isinstance(event, AliasEvent):
             anchored.pop(event.anchor, None)
         elif event.anchor is not None:
-            if event.anchor in anchored:  # from here on, the name is another value's
+            if event.anchor in anchored:  # redefined: from here on, the name stands for another value
                 found.append(anchored.pop(event.anchor))
             if isinstance(event, ScalarEvent):
                 anchored[event.anchor] = Place(event.start_mark.line + 1, path)
@@ -65,7 +66,8 @@ def unused_anchors(text: str) -> list[Place]:
 
 
 def _nodes(text: str) -> Iterator[tuple[NodeEvent, Path]]:
-    """Yields what is read of every value, alias and key, and its path; up to where the text is no YAML."""
+    """Yields the parser's event for every value, alias and key, with its path. Ends where the text is not valid
+    YAML."""
     open_levels: list[_Level] = []
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -83,7 +85,7 @@ def _nodes(text: str) -> Iterator[tuple[NodeEvent, Path]]:
 
 
 def _go_on(level: _Level, event: NodeEvent) -> None:
-    """A key, a value or an item begins."""
+    """Updates the level at the beginning of a key, a value or an item."""
     if isinstance(level.at, int):
         level.at += 1
     elif level.key_is_next:

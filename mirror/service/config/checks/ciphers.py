@@ -1,18 +1,19 @@
-"""``ssl.cipher.suites``: OpenSSL's notation, which can switch off more than ciphers."""
+"""Checks ``ssl.cipher.suites``: in OpenSSL's notation, it can switch off more than ciphers."""
 
 from mirror.service.config.checks.refusal import refused
 
 _LEVEL = "@SECLEVEL="
 _LEAST_LEVEL = 1
-"""OpenSSL's level 0 has no limits. Even ciphers without authentication may be chosen ("ALL" names them), and then
-nobody's certificate is looked at, whatever else is set. Level 1 wants 80 bits of security."""
+"""OpenSSL's level 0 has no limits. Even ciphers without authentication may be chosen ("ALL" includes them), and then no
+certificate is checked, whatever else is set. Level 1 requires 80 bits of security."""
 
 
 def check_ciphers(ciphers: str) -> str:
-    """Returns the value. Raises PydanticCustomError if OpenSSL cannot use it, or if it gives up what TLS is for."""
+    """Returns the value as it is. Raises PydanticCustomError if OpenSSL cannot use it, or if it disables TLS's
+    security."""
     if not ciphers:
         return ciphers
-    import ssl  # not before it is needed: the supervisor makes no connections
+    import ssl  # imported only here: the supervisor makes no connections
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     known = True

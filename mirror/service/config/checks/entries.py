@@ -1,7 +1,7 @@
 """Entries of `topics`, `exclude`, `groups` and the like: names, or regular expressions that match whole names.
 
-What can match no topic, and what is meant as a glob, is refused: either would mirror something else than its author
-believes, or nothing at all, without a word.
+An entry that cannot match any topic, or that looks like a glob, is refused: it would silently mirror something else
+than its author intended, or nothing.
 """
 
 import re
@@ -20,9 +20,9 @@ _GROUP = 'write a group\'s name, or a regular expression that matches whole name
 _GLOB = re.compile(r"(?:[A-Za-z0-9._-]|\\[.-]|[*?])*")
 """Characters of names, and those of globs: an entry of them alone may be a glob."""
 _GLOB_STAR = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])\*")
-"""What repeats the character before it, and was meant to stand for any."""
+"""A star behind a character: as an expression it repeats that character, but it was probably meant as a glob."""
 _BEGINNING = re.compile(r"\^?(?P<prefix>(?:[A-Za-z0-9_-]|\\[.-])*)(?P<rest>\.[*+]\$?)")
-"""An expression for all that begins with a text."""
+"""An expression for all names that begin with a text."""
 _NOT_REQUIRED = re.compile(
     r"\\."  # an escape
     r"|\[\^?\]?[^\]]*\]"  # a class
@@ -31,7 +31,7 @@ _NOT_REQUIRED = re.compile(
     r"|[\^$.*+?]",
     re.DOTALL,
 )
-"""What of an expression is not a character that a name has to have."""
+"""The parts of an expression that are not characters which every matching name must contain."""
 _AFTER_THE_END = re.compile(r"\$(?=[A-Za-z0-9_-])")
 _PERHAPS_MISSING = re.compile(r"[?*+{].*", re.DOTALL)
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
@@ -45,12 +45,12 @@ _REMEDIES = (
     (re.compile(r"[{}]"), 'write braces as a group: "orders-(eu|us)" instead of "orders-{eu,us}"'),
     (re.compile(r"%"), 'write ".*" for any characters: entries are regular expressions'),
 )
-"""What is found in an entry that can match no topic -> what to do."""
+"""(pattern, remedy): something found in an entry that cannot match any topic, and what to do about it."""
 _ALLOWED = "letters, digits, dots, dashes and underscores"
 
 
 def check_topic_entry(entry: str) -> str:
-    """Returns an entry of `topics` or `exclude` as it is; raises PydanticCustomError if it can match no topic."""
+    """Returns an entry of `topics` or `exclude` as it is; raises PydanticCustomError if it cannot match any topic."""
     if not entry:
         raise refused("is empty", _TOPIC)
     if is_topic_name(entry) and (len(entry) > TOPIC_NAME_MAX or entry in (".", "..")):
@@ -66,7 +66,8 @@ def check_topic_entry(entry: str) -> str:
 
 
 def check_included(entry: str) -> str:
-    """Returns an entry of `topics` as it is; raises PydanticCustomError also if it stands for internal topics alone."""
+    """As `check_topic_entry`, for `topics`; raises PydanticCustomError also if the entry can only match internal
+    topics."""
     if is_topic_name(entry) and is_internal(entry):
         raise refused("is an internal topic, and those are never mirrored", "take it off the list")
     beginning = _PERHAPS_MISSING.sub("", entry.removeprefix("^").replace("\\", ""))
@@ -77,7 +78,8 @@ def check_included(entry: str) -> str:
 
 
 def check_group_entry(entry: str) -> str:
-    """Returns an entry of `groups` or `groups.exclude` as it is; raises PydanticCustomError if it means nothing."""
+    """Returns an entry of `groups` or `groups.exclude` as it is; raises PydanticCustomError if it is empty, a glob, or
+    an invalid expression."""
     if not entry:
         raise refused("is empty", _GROUP)
     _check_expression(entry, "group", _GROUP)
@@ -85,9 +87,9 @@ def check_group_entry(entry: str) -> str:
 
 
 def leaves_nothing(entries: Iterable[str], exclude: Iterable[str]) -> bool:
-    """Returns True if `exclude` surely covers all that the entries can match: entry by entry, by the same text, a name
-    that is excluded, or an expression for what begins with a text, of a longer one. What is not found here shows itself
-    when the topics are there: none is mirrored."""
+    """Returns True if `exclude` certainly covers everything that the entries can match. It is detected entry by entry:
+    `exclude` has the same text, or matches the entry's name, or matches all names with a prefix that the entry's prefix
+    begins with. Other cases show only at run time: no topic is mirrored."""
     excluded = tuple(exclude)
     return all(any(_covers(other, entry) for other in excluded) for entry in entries)
 
@@ -115,7 +117,7 @@ def _check_expression(entry: str, what: str, remedy: str) -> None:
 
 
 def _matches_no_topic(entry: str) -> bool:
-    """Returns True if every text that the expression matches has a character that no topic's name has.
+    """Returns True if every text that the expression matches contains a character that topic names cannot have.
 
     Expressions with groups or alternatives are not judged, nor is a character that may be missing.
     """
@@ -132,7 +134,7 @@ def _covers(exclude: str, entry: str) -> bool:
     wide = _BEGINNING.fullmatch(exclude)
     if wide is None:
         return False
-    if not wide["prefix"]:  # no name is empty
+    if not wide["prefix"]:  # it matches every name, since names are not empty
         return True
     narrow = _BEGINNING.fullmatch(entry)
     if narrow is None or not narrow["prefix"].startswith(wide["prefix"]):

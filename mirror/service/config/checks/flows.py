@@ -1,4 +1,4 @@
-"""Values of a flow's settings, each by itself, or beside those that were read before it.
+"""Checks values of a flow's settings, alone or together with settings that were validated before them.
 
 Each function returns the value as it is, or raises ``PydanticCustomError`` (``refused``).
 """
@@ -18,18 +18,19 @@ FLOW_ID_MAX = 200
 _FLOW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*?(->[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 ACCEPTABLE = ("unverifiable", "oversize")
-"""Findings that the audit may pass: the same as ``audit.model.request.ACCEPTABLE``, which a daemon does not import."""
+"""Findings that an audit can be told to accept: the same as ``audit.model.request.ACCEPTABLE``, which the daemon does
+not import."""
 
 
 def check_acceptable(kind: str) -> str:
-    """Returns an entry of `audit.accept` as it is, if an audit can pass such findings."""
+    """Returns an entry of `audit.accept` as it is, if it is in `ACCEPTABLE`."""
     if kind not in ACCEPTABLE:
         raise refused("is nothing that an audit can pass", f"write {' or '.join(ACCEPTABLE)}, or take it off the list")
     return kind
 
 
 def check_groups(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the entries of `groups` as they are, if there is one."""
+    """Returns the entries of `groups` as they are, if there is at least one."""
     if not entries:
         raise refused("names no group", 'write ".*" for all groups, or remove this key')
     return entries
@@ -52,7 +53,8 @@ def check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[s
                 "does not have",
                 f"it has {groups}; they are counted from \\1",
             )
-        # The text of a group is not known yet. As part of a topic's name, it has a name's characters: x stands for it.
+        # The text that a reference to a group stands for is not known yet. It is part of a topic's name: x stands for
+        # it.
         example = GROUP_REFERENCE.sub("x", name)
         if not is_topic_name(example) or len(example) > TOPIC_NAME_MAX or is_internal(example):
             raise refused(
@@ -63,14 +65,14 @@ def check_renames(renames: Mapping[str, str], info: ValidationInfo) -> Mapping[s
 
 
 def check_rates(rates: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns `topic.max.bytes.per.second` as it is, if its keys are topics."""
+    """Returns `topic.max.bytes.per.second` as it is, if its keys are topics or expressions for topics."""
     for entry in rates:
         check_key(entry)
     return rates
 
 
 def check_key(entry: str) -> None:
-    """Raises the error of a mapping whose key is no topic and no expression for topics."""
+    """Raises PydanticCustomError if a mapping's key is neither a topic nor an expression for topics."""
     try:
         check_topic_entry(entry)
     except PydanticCustomError as error:
@@ -79,7 +81,7 @@ def check_key(entry: str) -> None:
 
 
 def check_flow_id(value: str) -> str:
-    """Returns a `flow.id` as it is, if it can be a part of a topic's name."""
+    """Returns a `flow.id` as it is, if it can be part of the internal topic's name."""
     if value and (len(value) > FLOW_ID_MAX or not _FLOW_ID.fullmatch(value)):
         raise refused(
             f"must be at most {FLOW_ID_MAX} letters, digits, dots, dashes and underscores, with one -> between them or "
@@ -90,7 +92,7 @@ def check_flow_id(value: str) -> str:
 
 
 def check_group(value: str) -> str:
-    """Checks the name of a consumer group."""
+    """Returns the name of a consumer group as it is, if it is valid."""
     if len(value) > 249 or not value.isprintable():
         raise refused("must be at most 249 printable characters", "write a short name")
     return value
@@ -126,7 +128,7 @@ def check_separator(value: str) -> str:
 
 
 def check_not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the entries of `topics` as they are, if there is one."""
+    """Returns the entries of `topics` as they are, if there is at least one."""
     if not entries:
         raise refused("names no topic", 'write at least one name or regular expression, or ".*" for all topics')
     return entries

@@ -56,7 +56,7 @@ _CLIENTS: Mapping[str, str] = {
     **dict.fromkeys(("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.kinit.cmd"), _KERBEROS),
     "sasl.oauthbearer.config": "write sasl.oauthbearer.client.id, .client.secret and .token.endpoint.url",
 }  # fmt: skip
-"""Settings of Kafka's clients, librdkafka's among them, that nothing here has."""
+"""Settings of Kafka's clients, including librdkafka, that this configuration does not have."""
 
 _TOPICS = "write the topics, or regular expressions, as a list in topics"
 _EXCLUDE = "write exclude, as a list of topics and regular expressions"
@@ -86,7 +86,7 @@ _PREFIXES = ("producer.override.", "consumer.override.", "producer.", "consumer.
 
 
 def known_elsewhere(key: str) -> tuple[str, str] | None:
-    """Returns problem and remedy for a key of another program; None: it is none that is known here."""
+    """Returns problem and remedy for a key of another program; None if the key is not in these tables."""
     for whose, keys in (("Java clients", JAVA), ("Kafka clients", _CLIENTS), ("MirrorMaker", _MIRROR_MAKER)):
         if key in keys:
             return f"is a setting of {whose}", keys[key]

@@ -13,8 +13,8 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 def check_endpoint(endpoint: str) -> str:
-    """Returns the URL of `otel.exporter.otlp.endpoint`. Raises PydanticCustomError for one that cannot be used, and if
-    the library is not installed."""
+    """Returns the URL of `otel.exporter.otlp.endpoint` as it is. Raises PydanticCustomError if it cannot be used, or if
+    the library for the export is not installed."""
     if not endpoint:
         return endpoint
     if not _URL.fullmatch(endpoint):
@@ -40,7 +40,8 @@ def _is_installed() -> bool:
 
 
 def check_headers(headers: Secret) -> Secret:
-    """Returns `otel.exporter.otlp.headers`. Raises PydanticCustomError for another notation, and says nothing of it."""
+    """Returns `otel.exporter.otlp.headers` as it is. Raises PydanticCustomError if it is not "name=value,…"; the error
+    does not repeat the value, which is a secret."""
     try:
         headers_of(headers.value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where copies begin: the values of `start.from`."""
+"""Checks the values of `start.from` and `start.group`."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ def check_start(value: str) -> str:
 
 
 def start_at_ms(value: str) -> int:
-    """Returns the time that a value of `start.from` says, in ms since 1970; -1 if it is a word."""
+    """Returns the time in a value of `start.from`, in ms since 1970; -1 if the value is a word."""
     return -1 if value in _WORDS else round(datetime.fromisoformat(value).timestamp() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""What to do about text that is not YAML, by what its parser found."""
+"""Turns the YAML parser's errors into a problem, a remedy and a line."""
 
 import re
 
@@ -20,19 +20,20 @@ _TAG = re.compile(r"undefined tag handle.*", re.DOTALL)
 
 
 def told(problem: str) -> str:
-    """Returns the parser's problem in one line, without what may be a secret that was not quoted."""
+    """Returns the parser's problem in one line, without parts of the text that may be an unquoted secret."""
     return _TAG.sub("undefined tag handle", " ".join(problem.split()))
 
 
 def remedy(problem: str) -> str:
-    """Returns what to do about the parser's problem."""
+    """Returns the remedy for the parser's problem."""
     return next((remedy for found, remedy in _FOUND if found.search(problem)), _ELSE)
 
 
 def where(error: MarkedYAMLError) -> int | None:
-    """Returns the line of the mistake, counted from 0; None: the parser does not say.
+    """Returns the line of the mistake, counted from 0; None if the parser does not say.
 
-    The parser finds a key without a colon, or a quote that nothing closes, only further on: its beginning is told.
+    The parser notices a key without a colon, or a quote that is not closed, only further on: then it is the line at
+    which the key or the quote begins.
     """
     context, mark = str(error.context or ""), error.problem_mark
     if error.context_mark is not None and ("simple key" in context or _never_closed(error)):

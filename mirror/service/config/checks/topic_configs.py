@@ -7,7 +7,7 @@ from mirror.service.config.checks.refusal import refused
 from mirror.service.selection import is_topic_name
 
 DESTINATION_TOPIC_CONFIGS: Mapping[str, str] = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
-"""The settings of every destination topic that we create: with any other value its broker rewrites our batches."""
+"""The configs of every destination topic that the mirror creates: with any other value, brokers rewrite its batches."""
 
 SYNCED_TOPIC_CONFIGS = (
     "cleanup.policy",
@@ -46,11 +46,12 @@ KNOWN = frozenset(
 )  # fmt: skip
 """The topic configs of Kafka 4.3 and before (org.apache.kafka.common.config.TopicConfig)."""
 VENDORS = ("confluent.", "redpanda.", "automq.", "msk.")
-"""How the names of other makers' topic configs begin: any is taken."""
+"""Prefixes of topic configs of other vendors: any name with one of them is accepted."""
 
 
 def check_synced(name: str) -> str:
-    """Returns the name of a topic config as it is; raises PydanticCustomError if it is none, or is never copied."""
+    """Returns the name of a topic config as it is; raises PydanticCustomError if there is no such config, or if it is
+    never copied."""
     if name in NEVER_SYNCED:
         raise refused(f"is never copied: {NEVER_SYNCED[name]}", "take it off the list")
     if not is_topic_name(name):

@@ -1,1 +1,1 @@
-"""The status page at ``/``: made here, kept live in the browser."""
+"""The status page at ``/``: its HTML is made here, and a script keeps it up to date in the browser."""

@@ -1,7 +1,8 @@
-"""The status page's HTML, made of the status object. Pure.
+"""The status page's HTML, made from the status object. Pure.
 
-It is whole without scripts, and then asks to be loaded again. With them, ``page.js`` keeps it live. Names of topics,
-details and remedies come from elsewhere: everything is escaped, and nothing but what is in this folder may run.
+Without scripts, the page is complete, and is reloaded from time to time. With scripts, ``page.js`` keeps it up to date.
+Names of topics, details and remedies come from elsewhere, so everything is escaped, and only the script in this folder
+may run.
 """
 
 import base64
@@ -27,9 +28,9 @@ from mirror.service.telemetry.status import (
 )
 
 MOST_TOLD = 50
-"""Most partitions that are told of one by one in each list; ``/status`` has all."""
+"""Most partitions in each list; ``/status`` has all."""
 MOST_BEHIND = 10
-"""Most partitions in the list of those that are furthest behind."""
+"""Most partitions in the list of those with the largest lag."""
 REFRESH_S = 10
 """Time after which a browser without scripts loads the page again."""
 _TONES = {"active": "good", "halted": "bad", "paused": "look", "doubt": "look"}
@@ -48,8 +49,8 @@ POLICY = (
     f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of the page: its own script and style, whose hashes these are, and requests to where it
-came from."""
+"""The Content-Security-Policy of the page. It permits only the page's own script and style, by their hashes, and
+requests to the server that it came from."""
 
 
 def page(now: Status) -> str:
@@ -161,7 +162,7 @@ def _halt(one: Mapping[str, Any], where: str) -> str:
 
 
 def _resting(now: Status) -> str:
-    """Returns what is not copied for now, without having halted: what is paused, and what waits."""
+    """Returns the list of partitions that are not copied now although they have not halted: paused or waiting."""
     paused = [one for one in now["partitions"] if one["state"] == "paused"]
     waiting = [one for one in now["partitions"] if one["waits"]]
     out = ""
@@ -215,7 +216,7 @@ def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> s
     """Returns a table. ``rows``: cells as HTML."""
     head = "".join(f'<th scope="col">{escape(each)}</th>' for each in heads)
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
-    # Only what is wider than a phone scrolls, and with the keyboard, too.
+    # A table that is wider than the screen scrolls by itself, and also with the keyboard.
     return (
         f'<h2>{escape(title)}</h2><div class="scroll" role="region" aria-label="{escape(title)}" tabindex="0">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -1,1 +1,1 @@
-"""Our settings of clusters and flows, made of what was read."""
+"""Makes the mirror's settings of clusters and flows from the input."""

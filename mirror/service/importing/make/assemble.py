@@ -1,4 +1,5 @@
-"""Makes our configuration of what was read: clusters first, then flows. Every key is accounted for when it is done."""
+"""Makes the mirror's configuration from the input: clusters first, then flows. In the end, every key is accounted
+for."""
 
 import re
 
@@ -13,11 +14,11 @@ from mirror.service.importing.translate import references
 from mirror.service.importing.translate.values import NotConverted, converted
 
 _LISTENER = re.compile(r"(^|,)\s*[A-Za-z0-9_.%-]*://")
-"""What Kafka's clients allow before an address, and ignore."""
+"""A prefix before an address that Kafka's clients accept and ignore (such as ``PLAINTEXT://``)."""
 
 
 def assemble(inputs: Inputs, *, offsets: Offsets | None = None) -> Outcome:
-    """Returns what is to be written. ``offsets``: the kind that the user wants for all flows; None: chosen for each.
+    """Returns the configuration to write. ``offsets``: value of ``offsets`` for all flows; None: chosen for each flow.
 
     Raises:
         ConfigError: a cluster that a flow needs has no addresses.

@@ -1,4 +1,4 @@
-"""The settings of one flow: names of topics, kind of offsets, and what goes with the records."""
+"""Makes the settings of one flow: topics, kind of offsets, and what is copied besides records."""
 
 import json
 import re
@@ -31,7 +31,7 @@ _WORKED_OUT = {
 
 
 _NARROWED = "4.0"
-"""Since then, MirrorMaker 2 takes only its own topics for internal."""
+"""The Kafka version from which MirrorMaker 2 regards only its own topics as internal."""
 
 
 def _any_of(*separators: str) -> str:
@@ -41,7 +41,7 @@ def _any_of(*separators: str) -> str:
 
 
 class Flow:
-    """Works out what becomes of one flow; ``settings`` and ``notes`` are the result."""
+    """Makes the settings of one flow; ``settings`` and ``notes`` are the result."""
 
     def __init__(self, inputs: Inputs, flow: FlowInput, offsets: Offsets | None) -> None:
         self._inputs = inputs
@@ -58,7 +58,7 @@ class Flow:
 
     @property
     def settings(self) -> list[Setting]:
-        """What is written for the flow, in order."""
+        """The flow's settings, in the order in which they are written."""
         if not self._off:
             return self._written
         off = Setting(path=self._path("enabled"), value=False, note="; ".join(self._off))
@@ -93,11 +93,11 @@ class Flow:
         self._explain(wanted)
 
     def _shares_its_destination(self) -> bool:
-        """Returns True if another flow writes to the same cluster, where topics of both may have one name."""
+        """Returns True if another flow writes to the same cluster: topics of both may then have the same name there."""
         return sum(flow.destination == self._flow.destination for flow in self._inputs.flows.values()) > 1
 
     def _explain(self, wanted: Offsets | None) -> None:
-        """Says which kind of offsets was chosen and why, and what to beware of."""
+        """Adds notes: which kind of offsets was chosen and why, and what to pay attention to."""
         alias, there, between = self._flow.source, self._flow.destination, self._between
         if self._by_prefix:
             self.notes += [
@@ -225,7 +225,7 @@ class Flow:
             merged = key == "sync.topic.configs.enabled" and not self._by_prefix and self._offsets == "mapped"
             if key in self._flow.settings:
                 self._convert(key)
-            elif not merged:  # where several source topics may go into one, configs of which one would be kept in step?
+            elif not merged:  # if several source topics go into one, it is not clear whose configs to keep in step
                 self._write(key, True, note="MirrorMaker 2's default")
         self._configs()
         syncs = self._flow.settings.get("sync.group.offsets.enabled")

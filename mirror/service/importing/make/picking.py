@@ -1,4 +1,5 @@
-"""Chooses, of what is given for a cluster's clients, what counts for the cluster: its connections are alike here."""
+"""Chooses one value for a cluster where the input has several, one for each client: here, all connections to a cluster
+have the same settings."""
 
 from mirror.service.importing.model import ClusterInput, Given, Inputs
 
@@ -6,7 +7,8 @@ _CLIENTS = ("", "consumer", "producer", "admin")
 
 
 class Picked:
-    """What counts: what stands behind the alias, before what is for one client, before what is for all clusters."""
+    """Chooses the value of a key: one for the cluster's alias has precedence over one for a single client, and that
+    over one for all clusters."""
 
     def __init__(self, inputs: Inputs, cluster: ClusterInput) -> None:
         self._inputs = inputs
@@ -14,7 +16,7 @@ class Picked:
         self._seen: dict[str, Given | None] = {}
 
     def __call__(self, key: str) -> Given | None:
-        """Returns what is given, or None. What is given besides, and differs, is accounted for as a decision."""
+        """Returns the chosen key with its value, or None. Other keys with a different value become decisions."""
         if key not in self._seen:
             self._seen[key] = self._choose(key)
         return self._seen[key]

@@ -1,4 +1,5 @@
-"""How connections to a cluster are protected: Java's settings of TLS and SASL become ours, secrets references."""
+"""Makes a cluster's security settings: Java's settings of TLS and SASL are translated, and secrets become
+references."""
 
 from pathlib import PurePosixPath
 from shlex import quote
@@ -23,12 +24,12 @@ _OF_TOKENS = {
     "oauth.scope": "sasl.oauthbearer.scope",
     "oauth.token.endpoint.uri": "sasl.oauthbearer.token.endpoint.url",
 }
-"""Options of login modules for OAuth that are no secrets -> our settings."""
+"""Options of login modules for OAuth that are not secrets -> the mirror's settings."""
 _SECRETS_OF_TOKENS = ("clientSecret", "oauth.client.secret")
 
 
 def settings_of(inputs: Inputs, cluster: ClusterInput, picked: Picked) -> list[Setting]:
-    """Returns the settings of one cluster's protection, and accounts for what it has of TLS and SASL."""
+    """Returns a cluster's security settings, and accounts for all its keys of TLS and SASL."""
     return _Protection(inputs, cluster, picked).settings()
 
 
@@ -64,7 +65,7 @@ class _Protection:
             self._ledger.taken(each)
 
     def _plain(self, key: str, value: str, *given: Given) -> None:
-        """Writes a value that is no secret."""
+        """Writes a value that is not a secret."""
         found = references.translated(value, self._inputs.providers, references.variable(self._alias, key))
         self._write(key, found.text, *given, note=found.note)
 
@@ -165,11 +166,11 @@ class _Protection:
         return kind
 
     def _shown(self, location: Given) -> str:
-        """Returns the path of a keystore as a shell takes it."""
+        """Returns the path of a keystore, quoted for a shell."""
         return "FILE" if references.refers(location.value) else quote(printable(location.value.strip()))
 
     def _pem_beside(self, location: Given, what: str) -> str:
-        """Returns the path of the PEM file that a keystore is to be converted into."""
+        """Returns the path of the PEM file into which the user has to convert a keystore."""
         path = PurePosixPath(location.value.strip())
         if references.refers(location.value) or not path.name:
             return f"{_FOLDER}/{self._alias}-{what}.pem"
@@ -296,7 +297,7 @@ class _Protection:
             )
 
     def _by_function(self, given: Given | None, config: Given | None) -> None:
-        """A mechanism that is not there, such as AWS_MSK_IAM, for which tokens by OAUTHBEARER are the way."""
+        """Handles a mechanism that the mirror does not have, such as AWS_MSK_IAM: OAUTHBEARER tokens take its place."""
         found = () if given is None else (given,)
         self._write(names.MECHANISM, "OAUTHBEARER", *found, taken=False)
         self._write("sasl.oauthbearer.token.provider", _PROVIDER, note="name a Python function that returns a token")
@@ -316,7 +317,7 @@ class _Protection:
             self._ledger.not_needed(given, why)
 
     def _rest(self, protocol: str) -> None:
-        """Accounts for what is given of TLS and SASL, and was not looked at."""
+        """Accounts for the remaining keys of TLS and SASL."""
         for name in (*names.MADE, *PROTECTION):
             given = self._picked(name)
             if given is None:

@@ -1,1 +1,1 @@
-"""What can be read: MirrorMaker 2's own file, and Strimzi's resource."""
+"""Readers of the input: MirrorMaker 2's own file, and Strimzi's resource."""

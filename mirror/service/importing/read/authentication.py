@@ -11,14 +11,14 @@ from mirror.service.importing.settings.protection import MECHANISM, PROTOCOL
 from mirror.service.importing.settings.strimzi import OAUTH
 
 FOLDER = "/etc/mirror/secrets"
-"""Where secrets are expected, a folder for each: ``FOLDER/SECRET/KEY``."""
+"""The folder in which secrets are expected to be mounted: ``FOLDER/SECRET/KEY``."""
 _BY_PASSWORD = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
 _UNKNOWN = "unknown: this version knows no such part of the resource"
 _PROVIDER = "my_tokens:token"
 
 
 class Authentication:
-    """Reads how a cluster is protected, into ``ClusterInput.made``."""
+    """Reads a cluster's security settings into ``ClusterInput.made``."""
 
     def __init__(self, ledger: Ledger, cluster: ClusterInput, given: Callable[[Path, object], Given]) -> None:
         self._ledger = ledger
@@ -26,7 +26,7 @@ class Authentication:
         self._given_at = given
 
     def read(self, path: Path, found: Mapping[str, Any]) -> None:
-        """Reads ``tls`` and ``authentication`` of the cluster that stands at ``path``."""
+        """Reads ``tls`` and ``authentication`` of the cluster at ``path``. ``found``: the cluster's mapping."""
         tls, authentication = found.get("tls"), found.get("authentication")
         kind = str(authentication.get("type") or "") if isinstance(authentication, dict) else ""
         by_sasl = kind in (*_BY_PASSWORD, "oauth") or (kind == "custom" and _is_true(authentication or {}, "sasl"))
@@ -54,7 +54,7 @@ class Authentication:
         self._authorities("ssl.ca.location", listed, self._given_at(here, ""))
 
     def _authorities(self, key: str, listed: object, given: Given) -> None:
-        """Writes the file with the certificates that are listed: references to secrets."""
+        """Adds the setting for a file with the trusted certificates. ``listed``: references to secrets."""
         files = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         if not files:
             self._ledger.not_needed(given, "the system's authorities are trusted")
@@ -143,7 +143,7 @@ class Authentication:
                 )
 
     def _custom(self, path: Path, found: Mapping[str, Any], given: Mapping[str, Given]) -> None:
-        """Settings of Kafka's clients, as they would stand in the cluster's own ``config``."""
+        """Reads authentication of type custom: settings of Kafka's clients, as in the cluster's own ``config``."""
         for each in self._of(given, "type", "sasl"):
             self._ledger.taken(each)
         config = found.get("config")
@@ -151,7 +151,8 @@ class Authentication:
             scopes.to_cluster(self._ledger, self._cluster, name, self._given_at((*path, "config", name), value))
 
     def _secret(self, key: str, found: object, field: str, *given: Given) -> None:
-        """Writes a reference to a secret. ``field``: what the name of the secret's key stands under."""
+        """Adds a setting that refers to a secret. ``field``: name of the field that has the name of the secret's
+        key."""
         secret = found if isinstance(found, dict) else {}
         name = secret.get("secretName")
         self._make(key, f"${{file:{FOLDER}/{name}/{secret.get(field)}}}", *given, note=_mounted(name))

@@ -10,14 +10,14 @@ from mirror.service.importing.translate.patterns import split
 
 _AT_THE_TOP = "MirrorMaker 2 ignores it at the top: a client's settings stand behind a cluster's alias"
 _SHARED = frozenset([*MADE, "bootstrap.servers"])
-"""Of the settings of clients, those that hold for all clusters if they stand at the top."""
+"""Settings of clients that apply to all clusters if they stand at the top."""
 
 
 def read(file: str, raw: bytes) -> Inputs:
-    """Returns what the file says.
+    """Parses the file.
 
     Raises:
-        ConfigError: it is no such file, names no clusters, or enables no flow.
+        ConfigError: it is not such a file, names no clusters, or enables no flow.
     """
     inputs = Inputs(file=file, ledger=Ledger())
     given = _last_of_each(inputs.ledger, properties.read(file, raw))
@@ -42,7 +42,7 @@ def read(file: str, raw: bytes) -> Inputs:
 
 
 def _last_of_each(ledger: Ledger, found: list[properties.Property]) -> dict[str, Given]:
-    """Returns key -> what counts, as Java has it: the last one."""
+    """Returns key -> the last one with this key: as in Java, only that counts."""
     given: dict[str, Given] = {}
     for each in found:
         shown = lookup.may_be_shown(each.key.rpartition("->")[2].partition(".")[2] or each.key, each.value)
@@ -56,7 +56,7 @@ def _last_of_each(ledger: Ledger, found: list[properties.Property]) -> dict[str,
 
 
 class _Sorted:
-    """The keys, sorted by what they are for."""
+    """Sorts the keys by what they are for: clusters, flows, or all of them."""
 
     def __init__(self, inputs: Inputs, given: dict[str, Given]) -> None:
         self._inputs = inputs
@@ -67,7 +67,7 @@ class _Sorted:
         self._aliases = sorted(inputs.clusters, key=len, reverse=True)
 
     def put(self, key: str) -> None:
-        """Puts one key where it belongs."""
+        """Sorts one key."""
         given = self._given[key]
         if "->" in key:
             self._put_pair(key, given)
@@ -132,5 +132,6 @@ class _Sorted:
 
 
 def _newest_first(keys: dict[str, Given]) -> list[str]:
-    """Today's names come first: if an earlier one stands beside it, MirrorMaker 2 takes today's."""
+    """Returns the keys, those with current names first: if an older name of the same setting stands beside it,
+    MirrorMaker 2 uses the current one."""
     return sorted(keys, key=lambda key: key in flows.RENAMED)

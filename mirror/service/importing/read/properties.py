@@ -24,7 +24,7 @@ class Property(NamedTuple):
 
 
 def read(file: str, raw: bytes) -> list[Property]:
-    """Returns the properties in the order of the file; a key that stands twice is there twice.
+    """Returns the properties in the order of the file; a key that occurs twice is returned twice.
 
     Raises:
         ConfigError: a ``\\u`` is not followed by four hexadecimal digits, which Java refuses as well.
@@ -45,10 +45,10 @@ def read(file: str, raw: bytes) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of the first line, and the text, of each line that has one: continued lines are one line.
+    """Yields the number of the first line, and the text, of each logical line that is not empty.
 
-    It follows Java's ``LineReader`` in what a manual would leave open: a comment may stand behind a lone backslash, and
-    a backslash that is the file's last character is a line without a text.
+    It follows Java's ``LineReader`` also in cases that its manual does not mention: a comment may follow a line with
+    only a backslash, and a backslash that is the file's last character is an empty line.
     """
     at, line = 0, 1
     while at < len(text):
@@ -58,8 +58,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _logical_line(text: str, at: int, line: int) -> tuple[str | None, int, int, int]:
-    """Returns a logical line, or None at the end; where the next one begins; the numbers of the lines where this one
-    and the next one begin."""
+    """Returns a logical line (None at the end of the file), the position of the next one, and the line numbers at which
+    this one and the next one begin."""
     chars: list[str] = []
     begin, skips, continued, escaped = line, True, False, False
     while at < len(text):
@@ -92,14 +92,14 @@ def _logical_line(text: str, at: int, line: int) -> tuple[str | None, int, int, 
 
 
 def _end_of_line(text: str, at: int) -> int:
-    """Returns where the line ends that goes on at ``at``; the end of the line is not a part of it."""
+    """Returns the position at which the line that contains ``at`` ends, before its line terminator."""
     while at < len(text) and text[at] not in "\r\n":
         at += 1
     return at
 
 
 def _split(line: str) -> tuple[int, int, bool]:
-    """Returns where the key ends, where the value begins, and whether anything separates them."""
+    """Returns the position behind the key, the position of the value, and whether there is a separator."""
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANK:
         end += 2 if line[end] == "\\" else 1

@@ -1,4 +1,5 @@
-"""Sorts the keys of a cluster and of a flow: what a flow copies, what is for its clients, what needs nothing here."""
+"""Sorts the keys of a cluster and of a flow: those of the flow itself, those of its clients, and those that are not
+needed."""
 
 from mirror.service.importing.accounting import by_rule
 from mirror.service.importing.model import ClusterInput, Fate, FlowInput, Given, Ledger
@@ -10,13 +11,13 @@ _OF_A_CLUSTER = "MirrorMaker 2 ignores it here: it stands at the top, or behind 
 
 
 def unknown(ledger: Ledger, given: Given, key: str) -> None:
-    """Accounts for a key that no table has. ``key``: without the cluster or the flow in front of it."""
+    """Accounts for a key that is in no table. ``key``: without the prefix of the cluster or flow."""
     meant = lookup.near(key)
     ledger.decide(given, f"{UNKNOWN}; is {meant} meant?" if meant else UNKNOWN)
 
 
 def to_cluster(ledger: Ledger, cluster: ClusterInput, key: str, given: Given) -> None:
-    """Puts a key that stands behind a cluster's alias where it belongs."""
+    """Sorts a key with a cluster's alias as prefix. ``key``: without the prefix."""
     client, rest = lookup.scoped(key)
     if rest in lookup.CLIENT_KEYS:
         cluster.settings.setdefault((client, rest), given)
@@ -29,7 +30,7 @@ def to_cluster(ledger: Ledger, cluster: ClusterInput, key: str, given: Given) ->
 
 
 def to_flow(ledger: Ledger, flow: FlowInput, key: str, given: Given) -> None:
-    """Puts a key that stands behind a flow where it belongs. The first one of a name counts."""
+    """Sorts a key with a flow as prefix. ``key``: without the prefix. The first one of a name counts."""
     if key in IGNORED:
         ledger.not_needed(given, IGNORED[key])
         return

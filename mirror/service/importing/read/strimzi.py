@@ -21,10 +21,10 @@ _UNKNOWN = "unknown: this version knows no such part of the resource"
 
 
 def read(file: str) -> Inputs:
-    """Returns what the resource says. Values of secrets are not in such a file; where one is, it is not repeated.
+    """Parses the resource. Such a file normally has no values of secrets; if it has one, messages do not repeat it.
 
     Raises:
-        ConfigError: it is not valid, or names no clusters and mirrors.
+        ConfigError: the resource is not valid, or names no clusters and mirrors.
     """
     document = read_document(file, None)
     if document.findings:
@@ -118,7 +118,8 @@ class _Resource:
         self._inputs.clusters[flow.destination].is_destination = True
 
     def _ends(self, path: Path, found: Mapping[str, Any], target: str) -> list[str]:
-        """Returns the aliases of a mirror's source and target. ``target``: that of the resource, if it has one."""
+        """Returns the aliases of a mirror's source and target. ``target``: alias of the resource's target, if it has
+        one."""
         ends = []
         for key, other in (("sourceCluster", "source"), ("targetCluster", "target")):
             if isinstance(found.get(other), dict):
@@ -158,7 +159,7 @@ class _Resource:
             accounting.by_rule(self._ledger, given, rule)
 
     def _given(self, path: Path, value: object, key: str = "") -> Given:
-        """Returns a key of the resource. ``key``: that of MirrorMaker 2, where the resource has such keys."""
+        """Returns the key at a path of the resource. ``key``: its name, if it is a key of MirrorMaker 2."""
         text = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
         shown = not key or lookup.may_be_shown(key, text)
         return self._ledger.add(Given(name=key_text(path), value=text, line=self._document.line(path), shown=shown))

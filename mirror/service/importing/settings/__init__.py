@@ -1,1 +1,1 @@
-"""What becomes of each setting of MirrorMaker 2: tables, no code."""
+"""Tables: what becomes of each setting of MirrorMaker 2."""

@@ -26,10 +26,10 @@ CLUSTERS: Mapping[str, Rule] = {
     "receive.buffer.bytes": becomes("socket.receive.buffer.bytes", How.NUMBER),
     "send.buffer.bytes": becomes("socket.send.buffer.bytes", How.NUMBER),
 }
-"""What becomes a setting of a cluster; protection is in ``protection.py``."""
+"""Settings that become settings of a cluster; those of TLS and SASL are in ``protection.py``."""
 
 FLOW_OF_SOURCE: Mapping[str, Rule] = {ISOLATION: becomes("isolation.level")}
-"""What a source's consumer has, and becomes a setting of each flow from there."""
+"""Settings of a source's consumer that become settings of each flow from this source."""
 
 CLIENTS: Mapping[str, Rule] = {
     RESET: decide(
@@ -88,4 +88,4 @@ CLIENTS: Mapping[str, Rule] = {
     "config.providers": not_needed("${env:NAME} and ${file:PATH} are always there"),
     "security.providers": not_needed("there is no Java here: TLS is OpenSSL's"),
 }  # fmt: skip
-"""What becomes nothing."""
+"""Settings that have no counterpart here."""

@@ -1,4 +1,4 @@
-"""Where a default here is another one than MirrorMaker 2's, and the import leaves ours."""
+"""Defaults that differ from MirrorMaker 2's, where the import keeps the mirror's default."""
 
 from collections.abc import Mapping
 
@@ -9,4 +9,4 @@ DEFAULTS: Mapping[str, str] = {
     "replication.factor": "the destination's default here; 2 in MirrorMaker 2",
     "refresh.topics.interval.ms": "a minute here; ten minutes in MirrorMaker 2",
 }
-"""A flow's key here -> the difference."""
+"""Key of a flow in the mirror's configuration -> the difference, in words."""

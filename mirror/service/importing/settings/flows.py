@@ -1,4 +1,4 @@
-"""Settings of MirrorMaker 2's connectors: what a flow copies, and what goes with it."""
+"""Settings of MirrorMaker 2's connectors: the records that a flow copies, and what is copied besides records."""
 
 from collections.abc import Mapping
 
@@ -27,23 +27,23 @@ RENAMED = {
     "emit.heartbeats": "emit.heartbeats.enabled",
     "sync.group.offsets": "sync.group.offsets.enabled",
 }
-"""Names of earlier versions, and of Kafka's own README -> today's. The first three work up to Kafka 3.9."""
+"""Names in earlier versions and in Kafka's own README -> current names. The first three work up to Kafka 3.9."""
 IGNORED = {
     "emit.heartbeats": "MirrorMaker 2 has no such setting (emit.heartbeats.enabled is one)",
     "sync.group.offsets": "MirrorMaker 2 has no such setting, so it carried nothing over "
     "(sync.group.offsets.enabled is one)",
 }
-"""Of these, what MirrorMaker 2 never had, though its README names them -> why."""
+"""Settings that MirrorMaker 2's README mentions but that never existed -> an explanation."""
 
 FLOWS: Mapping[str, Rule] = {
-    # These six are worked out together, in `make/flows.py`.
+    # These six are handled together, in `make/flows.py`.
     TOPICS: becomes("topics", How.ENTRIES),
     EXCLUDE: becomes("exclude", How.ENTRIES),
     POLICY: becomes("replication.policy"),
     SEPARATOR: becomes("replication.policy.separator"),
     CONFIGS_EXCLUDE: becomes("sync.topic.configs"),
     ENABLED: becomes("enabled"),
-    # The same here.
+    # Settings that the mirror has, too.
     "groups": becomes("groups", How.ENTRIES),
     GROUPS_EXCLUDE: becomes("groups.exclude", How.ENTRIES),
     "sync.group.offsets.enabled": becomes("sync.group.offsets.enabled", How.SWITCH),
@@ -53,7 +53,7 @@ FLOWS: Mapping[str, Rule] = {
     "sync.topic.configs.enabled": becomes("sync.topic.configs.enabled", How.SWITCH),
     "refresh.topics.interval.seconds": becomes("refresh.topics.interval.ms", How.SECONDS),
     "replication.factor": becomes("replication.factor", How.NUMBER),
-    # Something else here.
+    # Settings that are different in the mirror.
     "sync.topic.configs.interval.seconds": not_needed("configs are looked at with each look for topics "
     "(refresh.topics.interval.ms)"),
     "refresh.topics.enabled": decide(
@@ -101,7 +101,7 @@ FLOWS: Mapping[str, Rule] = {
     "use.incremental.alter.configs": not_needed("configs of topics are always altered one by one"),
     "admin.timeout.ms": not_needed("requests end after the cluster's request.timeout.ms, and are tried again"),
     "consumer.poll.timeout.ms": not_needed("fetches wait as fetch.max.wait.ms says"),
-    # Of any connector of Kafka Connect.
+    # Settings of every connector of Kafka Connect.
     **each(
         not_needed("names and classes of connectors follow from the flow here"),
         "name connector.class connector.plugin.version source.cluster.alias target.cluster.alias",
@@ -151,4 +151,4 @@ CONNECTOR_PREFIXES: Mapping[str, Rule] = {
         "it belongs to connectors that read; see oversize.record for dead letters here"
     ),
 }
-"""Beginnings of keys of connectors."""
+"""Prefixes of keys of connectors."""

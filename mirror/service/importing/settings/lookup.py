@@ -1,4 +1,4 @@
-"""Finds the rule of a key, and what a key that nobody knows may have been meant to be."""
+"""Finds the rule for a key, and for an unknown key a similar one that may have been meant."""
 
 import difflib
 import re
@@ -17,28 +17,28 @@ CLIENT_KEYS = frozenset([*CLUSTERS, *FLOW_OF_SOURCE, *CLIENTS, *PROTECTION, *MAD
 
 
 def of_connector(key: str) -> Rule | None:
-    """Returns the rule of a connector's key, under today's name; None if it is no such key."""
+    """Returns the rule for a connector's key with its current name; None if there is none."""
     return FLOWS.get(RENAMED.get(key, key)) or _by_prefix(key, CONNECTOR_PREFIXES)
 
 
 def of_worker(key: str) -> Rule | None:
-    """Returns the rule of a key of the process, or of a worker of Kafka Connect."""
+    """Returns the rule for a key of the MirrorMaker 2 process, or of a Kafka Connect worker; None if there is none."""
     return WORKERS.get(key) or _by_prefix(key, WORKER_PREFIXES)
 
 
 def of_client(key: str) -> Rule | None:
-    """Returns the rule of a client's key that becomes nothing."""
+    """Returns the rule for a client's key without a counterpart; None if there is none."""
     return CLIENTS.get(key) or PROTECTION.get(key)
 
 
 def of_protection(key: str) -> Rule | None:
-    """Returns the rule of a key of TLS or SASL that becomes nothing."""
+    """Returns the rule for a key of TLS or SASL without a counterpart; None if there is none."""
     return PROTECTION.get(key)
 
 
 def scoped(key: str) -> tuple[str, str]:
-    """Returns which client a key is for, and the key itself: consumer, producer or admin; empty: for all, or it is no
-    client's key."""
+    """Returns the client that a key is for, and the key without its prefix. The client is consumer, producer or admin;
+    empty if the key is for all clients, or not for clients."""
     match = _SCOPE.match(key)
     if match:
         return match[1], key[match.end() :]
@@ -47,14 +47,14 @@ def scoped(key: str) -> tuple[str, str]:
 
 
 def near(key: str) -> str:
-    """Returns a known key that looks like this one, or an empty string."""
+    """Returns a known key that is similar to this one, or an empty string."""
     known = [*FLOWS, *RENAMED, *WORKERS, *CLIENT_KEYS]
     return next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.85)), "")
 
 
 def may_be_shown(key: str, value: str) -> bool:
-    """Returns True if a key may be repeated in what is written: if a secret stands in a line of its own, by mistake,
-    its first part would be taken for a key."""
+    """Returns True if a key may be shown in the output. If a secret stands in a line of its own by mistake, its first
+    part is read as a key."""
     _, rest = scoped(key)
     known = of_connector(rest) or of_worker(rest) or rest in CLIENT_KEYS
     return bool(known) or (value != "" and _SPELLED_AS_KEYS.fullmatch(rest) is not None)

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL of Kafka's Java clients. ``make/protection.py`` works out those that become something."""
+"""Settings of TLS and SASL of Kafka's Java clients. ``make/protection.py`` translates those in ``MADE``."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ MADE = (
     KEYSTORE_TYPE, KEYSTORE_PASSWORD, KEYSTORE_TEXT, KEYSTORE_KEY, KEY_PASSWORD, VERIFY, CIPHERS, KERBEROS, TOKEN_URL,
     SCOPE, CLIENT_ID, CLIENT_SECRET,
 )  # fmt: skip
-"""The settings that become settings of ours, or files in another format."""
+"""The settings that become settings of the mirror, or files in another format."""
 
 PROTECTION: Mapping[str, Rule] = {
     **each(
@@ -80,4 +80,4 @@ PROTECTION: Mapping[str, Rule] = {
         "sasl.oauthbearer.assertion.template.file",
     ),
 }  # fmt: skip
-"""Those that become nothing."""
+"""Settings that have no counterpart here."""

@@ -1,4 +1,4 @@
-"""The form of the tables."""
+"""The type of the tables' entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class How(Enum):
     SAME = auto()
     NUMBER = auto()
     SECONDS = auto()
-    """Seconds; ours are milliseconds."""
+    """From seconds to milliseconds."""
     SWITCH = auto()
     ENTRIES = auto()
     """A list of names and expressions."""
@@ -22,12 +22,12 @@ class Rule:
     """What becomes of a setting.
 
     Attributes:
-        becomes: the key here. Empty: it has none.
-        how: how the value is converted, if it becomes something.
-        why: without ``becomes``: why it is not needed. With it: what is worth a comment; may be empty.
-        fine: without ``becomes``: the values, in lower case, with which it is not needed; any other needs a decision.
-            None: it is not needed, whatever its value.
-        otherwise: what is to be decided then.
+        becomes: the key in the mirror's configuration; empty if there is none.
+        how: how the value is converted, if there is such a key.
+        why: without ``becomes``: why the setting is not needed. With it: a comment; may be empty.
+        fine: without ``becomes``: the values, in lower case, with which the setting is not needed; any other value
+            needs a decision. None: it is not needed, whatever its value.
+        otherwise: what the user has to decide in that case.
     """
 
     becomes: str = ""
@@ -38,20 +38,21 @@ class Rule:
 
 
 def becomes(key: str, how: How = How.SAME, why: str = "") -> Rule:
-    """A setting that is taken over."""
+    """Returns the rule for a setting that is taken over as ``key``."""
     return Rule(becomes=key, how=how, why=why)
 
 
 def not_needed(why: str) -> Rule:
-    """A setting that needs no equal."""
+    """Returns the rule for a setting that is not needed here."""
     return Rule(why=why)
 
 
 def decide(why: str, *, unless: Iterable[str] = (), then: str = "") -> Rule:
-    """A setting that has no equal. ``unless``: values with which none is needed, because of ``then``."""
+    """Returns the rule for a setting without an equivalent: the user has to decide. ``unless``: values with which it is
+    not needed; ``then``: why."""
     return Rule(fine=tuple(unless), why=then, otherwise=why)
 
 
 def each(rule: Rule, keys: str) -> Mapping[str, Rule]:
-    """The same rule for several keys, which are parted by blanks."""
+    """Returns a table with the same rule for several keys. ``keys``: separated by blanks."""
     return dict.fromkeys(keys.split(), rule)

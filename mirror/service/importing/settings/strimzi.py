@@ -1,5 +1,5 @@
-"""What becomes of the parts of Strimzi's ``KafkaMirrorMaker2`` resource; ``read/strimzi.py`` reads those that become
-something. A part counts as one key, whatever is below it."""
+"""The parts of Strimzi's ``KafkaMirrorMaker2`` resource that have no counterpart here; ``read/strimzi.py`` reads the
+others. A part counts as one key, whatever is below it."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ TARGET: Mapping[str, Rule] = each(
     not_needed("there is no Kafka Connect that would keep offsets, configs and status in topics of its own"),
     "groupId configStorageTopic offsetStorageTopic statusStorageTopic",
 )
-"""What the target has besides, since its cluster runs Kafka Connect in Strimzi's API v1."""
+"""Additional keys of the target: in Strimzi's API v1, Kafka Connect runs at its cluster."""
 CONNECTOR: Mapping[str, Rule] = {
     "tasksMax": not_needed("one process copies all partitions; raise `workers` if one core is not enough"),
     **each(not_needed(_NO_TASKS), "autoRestart listOffsets alterOffsets version"),
@@ -58,4 +58,4 @@ PATTERNS: Mapping[str, str] = {
     "groupsExcludePattern": "groups.exclude",
     "groupsBlacklistPattern": "groups.blacklist",
 }
-"""A mirror's keys -> MirrorMaker 2's."""
+"""Key of a mirror in the resource -> key of MirrorMaker 2."""

@@ -1,4 +1,4 @@
-"""Settings of MirrorMaker 2's process, and of the workers of Kafka Connect in it: storage, REST, plug-ins."""
+"""Settings of the MirrorMaker 2 process, and of the Kafka Connect workers in it: storage, REST, plug-ins."""
 
 from collections.abc import Mapping
 
@@ -40,4 +40,4 @@ WORKER_PREFIXES: Mapping[str, Rule] = {
     f"{PROVIDERS}.": not_needed("${env:NAME} and ${file:PATH} are always there"),
     **dict.fromkeys(("metrics.context.", "internal."), not_needed(_WORKER)),
 }
-"""Beginnings of keys."""
+"""Prefixes of keys."""

@@ -1,1 +1,1 @@
-"""Single values in our notation. Pure."""
+"""Translates single values into the mirror's notation. Pure."""

@@ -13,7 +13,7 @@ _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 @dataclass(frozen=True, slots=True)
 class Jaas:
-    """A login module, without its package, and its options. The options hold secrets: never show them as a whole."""
+    """A login module (its class without the package) and its options. The options contain secrets: never show them."""
 
     module: str
     options: dict[str, str]
@@ -23,7 +23,7 @@ class Jaas:
 
 
 def parse(text: str) -> Jaas | None:
-    """Returns what the text says; None if it is not one login module with options."""
+    """Parses the text; None if it is not a single login module with options."""
     tokens = _tokens(text)
     if tokens is None or len(tokens) < 2 or tokens[1][1].lower() not in _FLAGS:
         return None
@@ -41,7 +41,7 @@ def parse(text: str) -> Jaas | None:
 
 
 def _tokens(text: str) -> list[tuple[str, str]] | None:
-    """Returns (kind, text) of each token; the kind of = and ; is empty. None: something is no token."""
+    """Returns (kind, text) of each token; the kind of = and ; is empty. None if the text has something else."""
     found, at, end = [], 0, len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)

@@ -1,7 +1,7 @@
-"""Turns the regular expressions of Java, as MirrorMaker 2 lists them, into those of Python, as our lists have them.
+"""Translates Java's regular expressions in MirrorMaker 2's lists into Python's, for the mirror's lists.
 
-Both must match the whole name. A list is one expression to MirrorMaker 2: it splits the text at commas, and joins the
-entries by ``|``.
+Both must match the whole name. MirrorMaker 2 makes one expression of a list: it splits the text at commas, and joins
+the entries with ``|``.
 """
 
 import re
@@ -17,22 +17,22 @@ _CLASSES = {
     "Lower": "a-z", "Upper": "A-Z", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "XDigit": "0-9a-fA-F",
     "javaLowerCase": "a-z", "javaUpperCase": "A-Z", "L": "a-zA-Z", "IsAlphabetic": "a-zA-Z", "IsDigit": "0-9",
 }  # fmt: skip
-"""Names of topics have ASCII characters only, so that Java's classes for Unicode are these."""
+"""Java's character classes -> ranges. Topic names have only ASCII characters, so classes for Unicode are the same."""
 _SAME_ESCAPES = "dDwWsSbBAtnrfa123456789"
 
 
 class Untranslatable(Exception):
-    """The expression has something that means another thing, or nothing, in Python. The message says what."""
+    """The expression has something that does not exist in Python, or has another meaning. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A list in our notation.
+    """A list in the mirror's notation.
 
     Attributes:
-        entries: those that could be translated.
-        notes: what differs.
-        failed: number of an entry, from 1, and why it could not be translated.
+        entries: the entries that could be translated.
+        notes: remarks on differences.
+        failed: one text for each other entry: its number, from 1, and why it could not be translated.
     """
 
     entries: tuple[str, ...]
@@ -41,12 +41,12 @@ class Entries:
 
 
 def split(text: str) -> list[str]:
-    """Returns the entries of a list as Kafka's ConfigDef splits it, without empty ones."""
+    """Splits a list in the same way as Kafka's ConfigDef. Empty entries are left out."""
     return [entry for entry in _COMMA.split(text.strip()) if entry]
 
 
 def entries(text: str, *, names: str = "topics") -> Entries:
-    """Returns a list of names and Java's expressions in our notation. ``names``: what is named, for the notes."""
+    """Translates a list of names and Java expressions. ``names``: the kind of names, for the notes."""
     given = split(text)
     found, notes, failed = [], [], []
     for number, entry in enumerate(given, start=1):
@@ -73,10 +73,10 @@ def entries(text: str, *, names: str = "topics") -> Entries:
 
 
 def translated(entry: str) -> str:
-    """Returns one of Java's expressions in Python's notation.
+    """Returns a Java expression in Python's notation.
 
     Raises:
-        Untranslatable: it has no equal.
+        Untranslatable: there is no equivalent.
     """
     if is_topic_name(entry):
         return entry
@@ -93,7 +93,7 @@ def translated(entry: str) -> str:
 
 
 def _next(entry: str, at: int) -> tuple[str, int]:
-    """Returns the translation of the next element, and where the one after it begins."""
+    """Returns the translation of the element at ``at``, and the position behind it."""
     char = entry[at]
     if char == "\\":
         return _escape(entry, at, inside=False)
@@ -120,7 +120,7 @@ def _special_group(entry: str, at: int) -> tuple[str, int]:
 
 
 def _escape(entry: str, at: int, *, inside: bool) -> tuple[str, int]:
-    """Translates what begins with a backslash. ``inside``: of a character class."""
+    """Translates an element that begins with a backslash. ``inside``: True inside a character class."""
     char = entry[at + 1 : at + 2]
     if char == "Q":
         end = entry.find("\\E", at + 2)
@@ -144,7 +144,7 @@ def _escape(entry: str, at: int, *, inside: bool) -> tuple[str, int]:
 
 
 def _class(entry: str, at: int) -> tuple[str, int]:
-    """Translates a class in brackets: intersections and classes inside of it have no equal in Python."""
+    """Translates a character class in brackets. Intersections and nested classes have no equivalent in Python."""
     parts, begin = ["["], at + 1
     if entry.startswith("^", begin):
         parts.append("^")

@@ -1,11 +1,11 @@
-"""Turns references to Kafka's ConfigProviders, ``${provider:path:key}``, into ours; makes placeholders for secrets."""
+"""Translates references to Kafka's ConfigProviders, ``${provider:path:key}``; makes placeholders for secrets."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
-"""As ``org.apache.kafka.common.config.ConfigTransformer`` has it."""
+"""The same expression as in ``org.apache.kafka.common.config.ConfigTransformer``."""
 _NOT_A_NAME = re.compile(r"[^A-Z0-9]+")
 _ENV = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _DIRECTORY = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
@@ -16,12 +16,12 @@ _STRIMZI = {"strimzienv": _ENV, "strimzidir": _DIRECTORY, "strimzifile": _FILE}
 
 @dataclass(frozen=True, slots=True)
 class Referring:
-    """A text in our notation.
+    """A text in the mirror's notation.
 
     Attributes:
-        text: with ``${env:NAME}`` and ``${file:PATH}``.
-        refers: whether any of these is in it.
-        note: what has to be done for them; may be empty.
+        text: the text, with ``${env:NAME}`` and ``${file:PATH}``.
+        refers: True if it has any of these.
+        note: what the user has to do for them; may be empty.
     """
 
     text: str
@@ -30,17 +30,18 @@ class Referring:
 
 
 def refers(value: str) -> bool:
-    """Returns True if a ConfigProvider would put something into this value."""
+    """Returns True if the value refers to a ConfigProvider."""
     return _REFERENCE.search(value) is not None
 
 
 def translated(value: str, providers: Mapping[str, str], variable: str) -> Referring:
-    """Returns a value in our notation. What no reference of ours can say becomes ``${env:VARIABLE}``, with a note.
+    """Returns a value in the mirror's notation. A reference without an equivalent becomes ``${env:VARIABLE}``, with a
+    note.
 
     Args:
-        value: as the input has it.
+        value: the value in the input.
         providers: name of a ConfigProvider -> its Java class.
-        variable: the name of the variable that stands for what cannot be translated.
+        variable: name of the environment variable for a reference without an equivalent.
     """
     notes: dict[str, None] = {}
 
@@ -65,8 +66,8 @@ def translated(value: str, providers: Mapping[str, str], variable: str) -> Refer
 
 
 def secret(value: str, providers: Mapping[str, str], variable: str) -> Referring:
-    """Returns a reference to a secret, never the secret: the one that the input has, if ours can say the same, else
-    ``${env:VARIABLE}``."""
+    """Returns a reference to a secret, never the secret itself: the reference in the input, if it can be translated,
+    otherwise ``${env:VARIABLE}``."""
     match = _REFERENCE.fullmatch(value)
     if match is not None:
         found = translated(value, providers, variable)

@@ -1,4 +1,4 @@
-"""Values of single settings, converted."""
+"""Converts values of single settings."""
 
 from collections.abc import Mapping
 
@@ -7,20 +7,20 @@ from mirror.service.importing.translate import references
 
 
 class NotConverted(Exception):
-    """The value is none that could be converted; the message says what to do. It does not repeat the value."""
+    """The value cannot be converted. The message says what to do, and does not repeat the value."""
 
 
 def converted(how: How, value: str, providers: Mapping[str, str], variable: str) -> str | int | bool:
-    """Returns a value in our notation.
+    """Returns a value in the mirror's notation.
 
     Args:
         how: the kind of conversion.
-        value: as the input has it.
+        value: the value in the input.
         providers: name of a ConfigProvider -> its Java class.
-        variable: the environment variable that stands for what another ConfigProvider would give.
+        variable: name of the environment variable for a reference without an equivalent.
 
     Raises:
-        NotConverted: it is not of this kind.
+        NotConverted: the value is not of this kind.
     """
     text = value.strip()
     if references.refers(text):

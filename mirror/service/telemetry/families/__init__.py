@@ -1,1 +1,1 @@
-"""The metric families of ``/metrics``, by what they are about."""
+"""The metric families of ``/metrics``: one module for each subject."""

@@ -1,4 +1,4 @@
-"""The metrics of the flows' last audits, as ``mirror audit`` has left them."""
+"""The metrics of the flows' last audits, from the files that ``mirror audit`` writes."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from mirror.service.telemetry.families.labels import OF_FLOW, Labelled
 
 
 def audits(flows: Labelled) -> Iterator[Metric]:
-    """Yields the families. A flow whose file says nothing about it has only the one that says so."""
+    """Yields the families. A flow without a result in its file has only the family that says whether there is one."""
     usable = GaugeMetricFamily(
         "mirror_audit_file_usable",
         "0 while the file that audit.metrics.file names is not there, is damaged, or is of another flow or of other "

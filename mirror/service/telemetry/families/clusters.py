@@ -1,4 +1,4 @@
-"""The metrics of clusters: whether they answer, what requests to them take and how they fail, and certificates."""
+"""The metrics of clusters: whether they answer, durations and failures of requests, and certificates."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def clusters(flows: Labelled, processes: "WorkerProcesses") -> Iterator[Metric]:
-    """Yields the families of what workers see of clusters."""
+    """Yields the families of clusters, as workers see them."""
     fleets = [fleet for fleet, _ in flows]
     up = GaugeMetricFamily(
         "mirror_cluster_up", "1 while the cluster answers every worker of every flow.", labels=["cluster"]
@@ -55,7 +55,8 @@ def clusters(flows: Labelled, processes: "WorkerProcesses") -> Iterator[Metric]:
 
 
 def certificates(protected: Mapping[str, TlsOptions]) -> Iterator[Metric]:
-    """Yields the families, as of the last look (``usage.files``). ``protected``: clusters with TLS."""
+    """Yields the families of certificates, as of the last look (``usage.files``). ``protected``: name of a cluster ->
+    its settings, for clusters with TLS."""
     ends = GaugeMetricFamily(
         "mirror_tls_certificate_expiry_timestamp_seconds",
         "When a certificate ends that the cluster's settings name: ours (ssl.certificate.location), or an "

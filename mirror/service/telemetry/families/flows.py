@@ -36,9 +36,9 @@ _REWRITTEN = tuple(
         *RewriteWish,
     )
 )
-"""Reasons for which batches are rewritten: all for which ``relay.hot.deep.Rewriter`` counts."""
+"""Reasons for which batches are rewritten: all that ``relay.hot.deep.Rewriter`` counts."""
 _CAUSES = tuple(each.slug for each in NetworkError.__subclasses__() if "slug" in vars(each))
-"""Causes of doubt that come from the network. Brokers' error codes are added as they occur."""
+"""Network errors that are causes of doubt. Brokers' error codes are added as they occur."""
 _FLOW_LABELLED = (
     ("mirror_resyncs", "resyncs", "cause", _CAUSES, "Times that a partition's position became uncertain, by cause."),
     ("mirror_halts", "halts", "reason", REASONS, "Partitions that halted, by reason."),
@@ -91,7 +91,7 @@ _HISTOGRAMS = (
         f"Batches of a Produce request, each of another partition. {_SAMPLED}",
     ),
 )
-"""Metric; name of its counters; bounds; text."""
+"""(metric, name of its counters, bounds, help text)."""
 _SYNC_RESULTS = ("failed", "ok")
 _SYNCS = (
     ("mirror_group_offset_syncs", "group_offsets", "Rounds of copying the offsets of consumer groups, by result."),
@@ -170,7 +170,7 @@ def whole_flows(flows: Labelled) -> Iterator[Metric]:
     for name, counter, label, known, text in _FLOW_LABELLED:
         family = CounterMetricFamily(name, text, labels=[*OF_FLOW, label])
         for fleet, labels in flows:
-            # Known labels start at 0: a rate over time does not see a counter that begins with 1.
+            # Known labels start at 0: rate() does not see the first increase of a counter that begins with 1.
             for value, count in sorted((dict.fromkeys(known, 0.0) | fleet.labelled(counter)).items()):
                 family.add_metric([*labels, value], count)
         yield family
@@ -224,7 +224,7 @@ def _retention(flows: Labelled) -> Metric:
         "How long the source topic keeps records (retention.ms). Absent if that is not limited, or not known.",
         labels=["source", "topic"],
     )
-    # Several flows may copy one topic.
+    # Several flows may copy the same topic.
     kept = {(labels[0], topic): s for fleet, labels in flows for topic, s in fleet.retention_s.items()}
     for key, seconds in kept.items():
         retention.add_metric(key, seconds)

@@ -1,4 +1,4 @@
-"""The labels that families share, and the flows with theirs."""
+"""The labels that metric families share, and their values for each flow."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""The metrics of partitions, or with ``metrics.granularity: topic`` those of topics: the only ones of which there are
-thousands.
+"""The metrics of partitions, or with ``metrics.granularity: topic`` of topics. They are the only ones of which there
+may be thousands.
 
-By topic, what is counted is added up. Of how long records wait, the worst partition counts. A figure is absent, as
-that of a partition is, if it is not known: a sum of offsets if one of them is not known, a sum or maximum of lags if it
-is 0 and one is not known.
+By topic, counts and offsets are sums; the time that records wait is that of the worst partition. A figure that is not
+known is absent. That is the case for a sum of offsets if one of them is not known, and for a sum or maximum of lags if
+it is 0 and one of them is not known.
 """
 
 import time
@@ -43,18 +43,18 @@ _Value = float | None
 
 
 class _Gauge(NamedTuple):
-    """One gauge of partitions."""
+    """The definition of a gauge of partitions."""
 
     name: str
     text: str
     value: Callable[[Fleet, PartitionRow, float], _Value]
-    """Of one row, at a time in seconds since 1970; None: not known."""
+    """Returns the value for a row. The third argument is the time in seconds since 1970. None: not known."""
     joined: Callable[[float, float], float] = add
-    """What becomes of two partitions' values of one topic."""
+    """Combines the values of two partitions of a topic."""
     is_lag: bool = False
-    """A value above 0 says something also where another partition's is not known."""
+    """True if a topic's value above 0 is shown even if the value of one of its partitions is not known."""
     of_paused: bool = True
-    """False: paused partitions have none."""
+    """False if paused partitions have no value."""
 
 
 def _offset(value: int) -> _Value:
@@ -107,7 +107,7 @@ def partitions(flows: Labelled, granularity: str) -> Iterator[Metric]:
 
 
 def _place(topic: str, index: int, by_topic: bool) -> tuple[str, ...]:
-    """Returns the values of the labels that follow the flow's."""
+    """Returns the values of the labels behind those of the flow: the topic, and the partition unless ``by_topic``."""
     return (topic,) if by_topic else (topic, str(index))
 
 

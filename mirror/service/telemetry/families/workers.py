@@ -1,4 +1,4 @@
-"""The metrics of workers. What any process uses is in ``service.telemetry.usage.exposition``."""
+"""The metrics of workers. Memory, CPU time and the like of processes are in ``service.telemetry.usage.exposition``."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

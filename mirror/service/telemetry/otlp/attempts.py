@@ -1,4 +1,4 @@
-"""The HTTP session of the exporter, which remembers why an attempt has failed: the library says so only at times."""
+"""The HTTP session of the exporter. It remembers why a request has failed, which the library does not always report."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import requests
 
 
 class Attempts(requests.Session):
-    """A session.
+    """An HTTP session.
 
     Attributes:
-        why_not: why the last request failed; empty: it has not.
+        why_not: why the last request failed; empty if it did not.
     """
 
     why_not = ""
@@ -19,7 +19,7 @@ class Attempts(requests.Session):
         try:
             response = super().send(request, **options)
         except requests.RequestException as error:
-            # What urllib3 found, without what it is wrapped in.
+            # The text of urllib3's own error, without the error that wraps it.
             found = error.args[0] if error.args else error
             self.why_not = str(getattr(found, "reason", found))
             raise

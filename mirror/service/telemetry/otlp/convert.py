@@ -1,5 +1,5 @@
-"""Families of ``/metrics`` as OpenTelemetry's data: counters as cumulative monotonic sums, gauges, histograms with
-explicit bounds. Loads the library: import it where something is sent.
+"""Converts the families of ``/metrics`` to OpenTelemetry's data: counters become cumulative monotonic sums, and
+histograms have explicit bounds. It imports the OpenTelemetry library, so import it only where metrics are sent.
 
 Names are those of ``/metrics`` without ``_total``, which receivers for Prometheus add again. Every value is a double,
 so that no series ever changes its type.
@@ -26,16 +26,16 @@ from prometheus_client.core import Metric as Family
 
 SERVICE = "mirror"
 _UNITS = {"_seconds": "s", "_bytes": "By"}
-"""End of a name -> the unit in UCUM."""
+"""End of a metric's name -> its unit in UCUM."""
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 Began = Callable[[Mapping[str, str]], int]
-"""Returns when the counters of these labels were at 0, in nanoseconds since 1970."""
+"""Labels -> when the counters with these labels were at 0, in nanoseconds since 1970."""
 
 
 def resource_of(instance: str, version: str) -> Resource:
-    """Returns who sends: ``service.name``, ``service.instance.id`` and ``service.version``. The environment's
-    ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` win."""
+    """Returns the attributes of the sender: ``service.name``, ``service.instance.id`` and ``service.version``. The
+    environment variables ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` have precedence."""
     ours = {"service.name": SERVICE, "service.instance.id": instance, "service.version": version}
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
@@ -43,15 +43,15 @@ def resource_of(instance: str, version: str) -> Resource:
 def metrics_data(
     families: Iterable[Family], resource: Resource, *, version: str, at_ns: int, began: Began
 ) -> MetricsData:
-    """Returns the families as one message.
+    """Converts the families to one message.
 
     Args:
         families: counters, gauges and histograms, as ``telemetry.metrics`` collects them; those without samples are
             left out.
-        resource: who sends them.
-        version: the mirror's.
+        resource: the sender's attributes.
+        version: version of the mirror.
         at_ns: when they were collected, in nanoseconds since 1970.
-        began: since when counters count.
+        began: returns when the counters were at 0.
 
     Raises:
         ValueError: a family is of another type.
@@ -90,11 +90,11 @@ def _points(family: Family, at_ns: int, began: Began | None) -> list[NumberDataP
 
 @dataclass
 class _Buckets:
-    """One histogram, as its samples tell it."""
+    """One histogram, collected from its samples."""
 
     bounds: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    """Values up to each bound, and all of them."""
+    """Number of values up to each bound; the last one is the number of all values."""
     total: float = 0.0
 
 

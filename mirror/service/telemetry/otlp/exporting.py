@@ -1,8 +1,8 @@
 """Sends the metrics of ``/metrics`` to a collector at regular intervals, if that is configured.
 
-They are collected in the supervisor's event loop, as for a scrape, and sent by a thread (``otlp.sending``): an endpoint
-that is away, slow, or answers errors costs the supervisor nothing, and workers have nothing to do with it. What is not
-sent is not kept: values are cumulative, so that the next export has it all.
+They are collected in the supervisor's event loop, as for a scrape, and sent by a thread (``otlp.sending``). So an
+endpoint that is down, slow, or answers errors does not slow down the supervisor; workers are not involved. Exports that
+fail are not kept: values are cumulative, so the next export has everything.
 """
 
 import asyncio
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """Time between two looks at whether an export is due: a reload may have changed that."""
 LATE_S = 5.0
-"""An export that takes this much longer than its timeout has failed. None begins before it has ended."""
+"""An export that takes longer than its timeout by this much counts as failed. The next one begins only after it has
+ended."""
 TELL_EVERY_S = 600.0
-"""While exports fail, the log says so this often."""
+"""While exports fail, this is logged at this interval."""
 OK, FAILED = "ok", "failed"
 
 results: Counter[str] = Counter()
-"""This process's exports by result; empty while none was due."""
+"""Number of this process's exports by result; empty until exports are configured."""
 
 
 class Service(Protocol):
-    """The supervisor, as far as this module needs it."""
+    """The parts of the supervisor that are needed here."""
 
     settings: "Supervision"
     flows: dict[str, RunningFlow]
@@ -53,19 +54,19 @@ class Service(Protocol):
 
 
 class Exporting:
-    """The exports of one service."""
+    """Exports the metrics of one service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._began_ns = time.time_ns()
         self._sender: Sender | None = None
         self._failures = 0
-        """Exports that have failed, one after the other, the last one included."""
+        """Number of exports that have failed in a row, including the last one."""
         self._failing_since = 0.0
         self._told_at = 0.0
 
     async def keep(self) -> None:
-        """Exports whenever that is due, until cancelled. Nothing that goes wrong with it is raised."""
+        """Exports whenever an export is due, until cancelled. It raises no errors."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -73,17 +74,17 @@ class Exporting:
             if told is None:
                 last = now
                 continue
-            results.update({OK: 0, FAILED: 0})  # from the start on, so that the first failure is an increase
+            results.update({OK: 0, FAILED: 0})  # 0 from the start, so that the first failure shows as an increase
             if now - last >= told.interval_ms / 1000:
                 last = now
                 try:
                     why_not = await self._export(told)
-                except Exception as error:  # whatever it is: metrics are not worth a stop
+                except Exception as error:  # of any kind: metrics must not stop the service
                     why_not = f"{type(error).__name__}: {error}"
                 self._note(told, why_not)
 
     async def _export(self, told: OtlpSettings) -> str:
-        """Makes one export. Returns why it has failed; empty: it has not."""
+        """Makes one export. Returns the reason if it failed; otherwise an empty string."""
         sender = self._sender = self._sender or Sender()
         most_s = told.timeout_ms / 1000 + LATE_S
         if sender.is_busy:
@@ -99,7 +100,7 @@ class Exporting:
                 done.set_result(why_not)
 
         def answer(why_not: str) -> None:
-            with suppress(RuntimeError):  # the service has ended meanwhile
+            with suppress(RuntimeError):  # the event loop is closed: the service has ended meanwhile
                 loop.call_soon_threadsafe(ended, why_not)
 
         sender.send(self._collected(told), answer)
@@ -109,7 +110,7 @@ class Exporting:
             return f"not ended within {most_s:g} s: the endpoint answers too slowly"
 
     def _collected(self, told: OtlpSettings) -> Export:
-        # Loaded when it is needed, as for a scrape.
+        # Imported at the first export, as for a scrape.
         from mirror.service.telemetry.families.labels import flow_labels
         from mirror.service.telemetry.metrics import ServiceCollector
 
@@ -132,7 +133,8 @@ class Exporting:
         )
 
     def _note(self, told: OtlpSettings, why_not: str) -> None:
-        """Counts an export. Logs the first one of several that fail, those after it now and then, and their end."""
+        """Counts an export. Of a series of failures, it logs the first, further ones every ``TELL_EVERY_S``, and the
+        end."""
         results.update({OK: not why_not, FAILED: bool(why_not)})
         now = time.monotonic()
         if not why_not:

@@ -1,4 +1,4 @@
-"""One export at a time, in a thread of its own. The library is loaded there, at the first one."""
+"""Makes one export at a time, each in its own thread. The OpenTelemetry library is imported there, at the first one."""
 
 import logging
 import threading
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from mirror.service.telemetry.otlp.attempts import Attempts
 
 DETAIL_MAX = 300
-"""Most characters of what the library says of a failure."""
+"""Most characters of an error message of the library."""
 
 
 class Export(NamedTuple):
-    """What is sent, and where to."""
+    """The data of one export, and its destination."""
 
     families: Sequence["Metric"]
     at_ns: int
     """When they were collected, in nanoseconds since 1970."""
     flows_began_ns: Mapping[tuple[str, str], int]
-    """Source and target -> since when the flow's counters count."""
+    """(source, target) -> when the flow's counters were at 0, in nanoseconds since 1970."""
     began_ns: int
-    """Since when all others count."""
+    """When all other counters were at 0, in nanoseconds since 1970."""
     instance: str
-    """Which mirror this is: host:port."""
+    """Identifies this mirror: host:port."""
     version: str
     told: OtlpSettings
 
@@ -38,14 +38,14 @@ class Export(NamedTuple):
 
 
 class Sender:
-    """Makes exports, each in a new thread, which nobody waits for when the program ends."""
+    """Makes exports, each in a new daemon thread: the end of the program does not wait for it."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._exporter: OTLPMetricExporter | None = None
         self._made_for: object = None
         self._attempts: Attempts | None = None
-        # What it says of failures is less than what ``Attempts`` knows, and is no line of ours.
+        # The library's own log lines say less about failures than ``Attempts``, and have another format.
         logging.getLogger("opentelemetry").propagate = False
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
@@ -55,15 +55,15 @@ class Sender:
         return self._thread is not None and self._thread.is_alive()
 
     def send(self, export: Export, answer: Callable[[str], None]) -> None:
-        """Begins an export; there must be none under way. ``answer``: is called in the thread, with the reason why it
-        has failed; empty: it has not."""
+        """Begins an export; no other one may be under way. ``answer``: called in the thread at the end, with the reason
+        if it failed, otherwise with an empty string."""
         self._thread = threading.Thread(target=self._run, args=(export, answer), name="mirror-otlp", daemon=True)
         self._thread.start()
 
     def _run(self, export: Export, answer: Callable[[str], None]) -> None:
         try:
             why_not = self._sent(export)
-        except Exception as error:  # whatever it is: metrics are not worth a stop
+        except Exception as error:  # of any kind: it is reported as a failed export
             why_not = f"{type(error).__name__}: {error}"
         answer(why_not[:DETAIL_MAX])
 
@@ -86,7 +86,7 @@ class Sender:
         return why_not or "the library does not say why"
 
     def _exporter_for(self, told: OtlpSettings) -> "OTLPMetricExporter":
-        """Returns the exporter with these settings. Secrets in files are read anew each time."""
+        """Returns the exporter for these settings. Secrets in files are read again for each export."""
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
         from mirror.service.telemetry.otlp.attempts import Attempts

@@ -1,4 +1,4 @@
-"""The settings of the export, as plain data: the supervisor has them, and loads the library only if they are set."""
+"""The settings of the export, as plain data. The supervisor imports the OpenTelemetry library only if they are set."""
 
 import re
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ from urllib.parse import unquote
 from mirror.net.security.options import Secret
 
 PATH = "/v1/metrics"
-"""What follows the endpoint, as the specification has it for ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
+"""Path behind the endpoint, as the specification defines it for ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpSettings:
-    """Where metrics are sent, and how.
+    """The settings of the export.
 
     Attributes:
         endpoint: the collector's URL, without ``PATH`` (``otel.exporter.otlp.endpoint``).
-        headers: as ``headers_of`` reads them (``otel.exporter.otlp.headers``).
+        headers: the headers, in the notation of ``headers_of`` (``otel.exporter.otlp.headers``).
         timeout_ms: longest time for one export, repeated attempts included (``otel.exporter.otlp.timeout``).
         interval_ms: time from one export to the next (``otel.metric.export.interval``).
     """
@@ -36,11 +36,11 @@ class OtlpSettings:
 
 
 def headers_of(text: str) -> dict[str, str]:
-    """Returns the headers of "name=value,name=value", the notation of ``OTEL_EXPORTER_OTLP_HEADERS``: values are
-    percent-encoded where they have a comma, blanks or the like.
+    """Parses headers in the notation of ``OTEL_EXPORTER_OTLP_HEADERS``, "name=value,name=value". Commas, blanks and the
+    like in values are percent-encoded.
 
     Raises:
-        ValueError: it is something else. The message has nothing of the text, which is a secret.
+        ValueError: the text has another notation. The message does not repeat it, because it is a secret.
     """
     found = {}
     for at, part in enumerate(filter(None, map(str.strip, text.split(","))), start=1):

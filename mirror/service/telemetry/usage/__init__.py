@@ -1,1 +1,1 @@
-"""What the processes use: memory, CPU time, open files, the garbage collector."""
+"""Resources that the processes use: memory, CPU time, open files, the garbage collector."""

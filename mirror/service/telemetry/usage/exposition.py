@@ -19,7 +19,7 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[], float | None]], ...] = (
     ("process_open_fds", "open_files", "Open file descriptors of the process.", open_files),
     ("process_max_fds", "most_files", "File descriptors that the process may have open.", most_files),
 )
-"""Metric; name in a worker's report; text; the supervisor's own value."""
+"""(metric, name in a worker's report, help text, function for the supervisor's own value)."""
 _GC_COUNTERS = (
     ("python_gc_collections", "gc_collections", "Runs of the garbage collector."),
     ("python_gc_objects_collected", "gc_collected", "Objects that the garbage collector freed."),
@@ -28,7 +28,7 @@ _GC_COUNTERS = (
 
 
 def processes(workers: Collection[WorkerView]) -> Iterator[Metric]:
-    """Yields the families of these workers' processes and of this one, the supervisor's."""
+    """Yields the families of these workers' processes and of the supervisor's process, which is this one."""
     for metric, name, text, own in _GAUGES:
         family = GaugeMetricFamily(metric, text, labels=["worker"])
         for worker in workers:

@@ -19,7 +19,7 @@ class Pauses:
     def __init__(self) -> None:
         self._began_at = 0.0
         self.pauses = [Histogram(BOUNDS_S) for _ in range(GENERATIONS)]
-        """By generation: their durations in seconds."""
+        """Durations of the pauses in seconds, by generation."""
 
     def watch(self) -> None:
         """Starts to count."""

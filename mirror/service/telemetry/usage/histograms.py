@@ -13,13 +13,13 @@ def add_histogram(
     name: str,
     bounds: Sequence[float],
 ) -> None:
-    """Adds the histogram of the counters "name/bucket" and "name/sum" to a family.
+    """Adds the histogram of the counters "name/<index>" and "name/sum" to a family (``net.health.histogram``).
 
     Args:
-        family: gets it.
+        family: the family to which it is added.
         labels: the values of the family's labels.
-        found: counters, these among them. A bucket that has none is left out there.
-        name: of the counters.
+        found: counters, including those of the histogram. An empty bucket has no counter.
+        name: name of the counters.
         bounds: upper bounds of the buckets.
     """
     edges = [*map(str, bounds), "+Inf"]

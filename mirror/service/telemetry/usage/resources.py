@@ -1,5 +1,5 @@
-"""What this process uses, as the kernel has it. Where that needs a file and none can be opened (too many are open), it
-is not known: a report is made without it.
+"""Resources that this process uses, from the kernel. If a value needs a file of /proc that cannot be opened (because
+too many files are open), it is not known, and reports are made without it.
 """
 
 import os
@@ -19,7 +19,7 @@ def resident_bytes() -> int | None:
 def open_files() -> int | None:
     """Returns the number of open file descriptors of this process; None: not known."""
     with suppress(OSError):
-        # Without the one by which they are listed.
+        # Without the descriptor that listing them needs.
         return len(os.listdir("/proc/self/fd")) - 1
     return None
 
