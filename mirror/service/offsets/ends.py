@@ -12,6 +12,7 @@ from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.compare.alignment import Differs
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.fields import id_text
+from mirror.service.offsets.copied import NOT_YET, why_no_copy
 from mirror.service.offsets.translate import NotTranslated, Translator
 from mirror.service.selection import Selection, is_internal
 from mirror.service.sync.copies import AT_ONCE
@@ -139,6 +140,8 @@ class FlowEnds:
             found = replace(found, destination_start=await there.start(), destination_epoch=there.leader.epoch)
             if translator.exact:
                 visible = await there.visible_end()
+                if visible:
+                    await self._check_copy(here, there)
                 return replace(found, destination_end=visible, copied_to=visible)
             if start == end and translator.state.ledger.checkpoint(Subject(topic, partition, into)) is None:
                 return replace(found, destination_end=await there.visible_end(), copied_to=end)
@@ -146,6 +149,18 @@ class FlowEnds:
             return replace(found, destination_end=known.destination_end, copied_to=known.source_end)
         except (NotTranslated, Differs, NetworkError) as error:
             return replace(found, why=str(error))
+
+    async def _check_copy(self, here: PartitionLog, there: PartitionLog) -> None:
+        """Raises NotTranslated if a log that has something is not known as a copy. (A halt says more about that
+        itself.)"""
+        translator, subject = self._translator, self._translator.subject(here.topic.name, here.index)
+        why = why_no_copy(translator.state.ledger, subject, here, there)
+        if why == NOT_YET and self._opened:
+            # It may have begun since: what it is, is written down before its first batch.
+            await translator.state.load()
+            why = why_no_copy(translator.state.ledger, subject, here, there)
+        if why:
+            raise NotTranslated(translator.told_no_copy(there, why))
 
 
 def not_covered(topics: Iterable[str], selection: Selection) -> list[str]:

@@ -126,10 +126,8 @@ async def test_a_copy_that_begins_later_than_its_source(begins: int, wanted: Des
     translator: Any = SimpleNamespace(
         exact=True,
         state=SimpleNamespace(ledger=ledger, open=AsyncMock(return_value=True)),
-        source="source",
-        destination="destination",
-        destination_of=lambda name: name,
-        log=lambda cluster, *_: AsyncMock(return_value=here if cluster == "source" else there)(),
+        subject=lambda topic, partition: Subject(topic, partition, topic),
+        copy=AsyncMock(return_value=(here, there)),
         renew=AsyncMock(),
     )
     copies = FlowCopies(translator)
