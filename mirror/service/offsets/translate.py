@@ -15,6 +15,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
+from mirror.offsetmap.compare.lockstep import lost_from
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import MappedOffset
@@ -215,17 +216,20 @@ class Translator:
 
     async def _look(self, topic: str, partition: int) -> Translation:
         here, there = await self._logs(topic, partition)
-        found = await translation(
-            self.state,
-            here,
-            there,
-            committed=self._flow.committed,
-            own=[producer_id(flow=self._flow.id, cluster_id=self.source.cluster_id, topic=topic, partition=partition)],
-        )
+        own = {producer_id(flow=self._flow.id, cluster_id=self.source.cluster_id, topic=topic, partition=partition)}
+        found = await translation(self.state, here, there, committed=self._flow.committed, own=own)
         if found is None:
             raise NotTranslated(
                 f"topic {self.state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
                 "nothing of it was copied yet, or that topic was deleted (then the partition halts, checkpoint_lost)"
+            )
+        own |= self.state.ledger.own(self.subject(topic, partition))
+        end = await there.visible_end()
+        if await lost_from(there, found.noted, own, end):
+            raise NotTranslated(
+                f"{there.name} ends at {end} or has others' records where copies up to {found.noted} were noted: "
+                "it has lost its end. The mirror copies that again when it locates the partition, as after a restart; "
+                "then try again"
             )
         return found
 

@@ -5,13 +5,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mirror.net.cluster import Cluster
+from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import Pin
 from mirror.offsetmap.internal.topic import InternalTopic
+from mirror.records.header import HEADER_SIZE, BatchHeader
+from mirror.records.identity import Identity, producer_id
+from mirror.relay.mapped.copied import CopiedRuns, OpenMap, Unwritten
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection
 from tests.fakes.broker import FakeCluster
+from tests.records.builders import sealed
 from tests.relay.stage.flows import batches, clusters
 
 FLOW = "west->east"
@@ -43,6 +48,35 @@ class Sides:
         source, destination = (None if each is None else each.hex for each in ids)
         usual: dict[str, Any] = {"subject": SUBJECT, "source_id": source, "destination_id": destination}
         return Pin(**(usual | changes))
+
+    @property
+    def owner(self) -> int:
+        """The producer id of partition 0."""
+        return producer_id(flow=self.flow.id, cluster_id=self.west.cluster_id, topic="t", partition=0)
+
+    def copies(self, count: int) -> list[bytes]:
+        """The first records, in batches of three, as the flow writes them."""
+        return [
+            sealed(
+                header._replace(producer_id=self.owner, producer_epoch=0, base_sequence=header.base_offset).pack()
+                + one[HEADER_SIZE:]
+            )
+            for one in batches(count // 3)
+            for header in [BatchHeader.read(one)]
+        ]
+
+    def account(self, count: int) -> list[Entry]:
+        """What a mirror with ``offsets: mapped`` has written down of so many records, which it has put to the same
+        offsets."""
+        owner = self.owner
+        open_map = OpenMap(SUBJECT, writer="w", order=Order(1, owner, 0), since=0)
+        copied = CopiedRuns(
+            open_map=open_map, source=0, source_epoch=-1, destination=0, identity=Identity(owner, 0, 0),
+            own=frozenset({owner}), confirmed=True,
+        )  # fmt: skip
+        copied.landed(0, count)
+        account = Unwritten.of(copied)
+        return [*account.chunks, account.checkpoint]
 
 
 @asynccontextmanager

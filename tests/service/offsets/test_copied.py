@@ -10,6 +10,7 @@ from mirror.offsetmap.entries.pins import KeptHalt
 from mirror.service.offsets import translate
 from mirror.service.offsets.ends import FlowEnds
 from mirror.service.offsets.translate import NotTranslated, Translator
+from tests.relay.stage.flows import batch
 from tests.service.offsets.stage import SUBJECT, Sides, sides
 
 OTHER = "f" * 32
@@ -124,3 +125,26 @@ async def test_before_the_copy_begins() -> None:
 
             translator.renew = renewed  # type: ignore[method-assign]
             assert [(row.lag, row.why) for row in await ends.look()] == [(6, "")]
+
+
+# -- offsets: mapped ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "foreign"), [(3, 0), (3, 3), (6, 0)])
+async def test_a_destination_that_has_lost_its_end(left: int, foreign: int) -> None:
+    """An unclean election: fewer copies are there than were written down, or others' records in their place. Nothing is
+    translated by what is gone; a consumer would be reset to anywhere, or read what is not its own."""
+    async with sides(exact=False) as at:
+        at.east.add_topic("t")
+        at.east.store("t", 0, *at.copies(left))
+        at.east.store("t", 0, *[batch(left + each, 1) for each in range(foreign)])
+        await at.write(*at.account(6))
+        if left == 6:
+            assert (await offset_of(at, offset=3)).splitlines()[0] == "3"
+            assert await lag(at) == 3
+            return
+        told = "t-0 at east ends at "
+        for to_source in (False, True):
+            with pytest.raises(NotTranslated, match=told):
+                await offset_of(at, offset=3, to_source=to_source)
+        assert told in await lag(at)

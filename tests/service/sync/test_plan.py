@@ -50,13 +50,20 @@ def test_spots(copy: ExactCopy | NoCopy, offset: int, wanted: DestinationPlace) 
 )  # fmt: skip
 def test_mapped_spots(offset: int, wanted: DestinationPlace) -> None:
     known = Translation(
-        map=OffsetMap([Run(0, 100, 5), Run(8, 110, 2)]), source_end=10, destination_end=112, seen=120, log_start=0
+        map=OffsetMap([Run(0, 100, 5), Run(8, 110, 2)]),
+        source_end=10,
+        destination_end=112,
+        noted=112,
+        seen=120,
+        log_start=0,
     )
     assert MappedCopy(known).spot(offset) == wanted
 
 
 def test_a_mapped_spot_that_is_deleted() -> None:
-    known = Translation(map=OffsetMap([Run(0, 100, 5)]), source_end=5, destination_end=105, seen=105, log_start=103)
+    known = Translation(
+        map=OffsetMap([Run(0, 100, 5)]), source_end=5, destination_end=105, noted=105, seen=105, log_start=103
+    )
     assert MappedCopy(known).spot(1) == DestinationPlace(103, exact=False)
 
 
