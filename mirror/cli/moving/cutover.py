@@ -210,7 +210,7 @@ class _Run:
                 translator, isolation_level=flow.settings.isolation_level, identity=flow.settings.identity
             )
             begun = await adopting.begun(name, given.rows.values())
-            failback.check_logs(given.rows, found.rows, begun)
+            failback.check_logs(given.rows, found.rows, begun, missing=found.missing)
             warning = failback.check_at_rest(found, flow.name)
             await failback.prepare(
                 adopting,

@@ -173,10 +173,8 @@ class Cutover:
     async def _look(self) -> Found:
         found = await self._world.look()
         if found.missing:
-            raise Refused(
-                f"the source has no topic {some(found.missing)}, which the flow names (or it may not be described): "
-                "take it out of topics, or see that it is there"
-            )
+            lines = some([f"{each.topic}: {each.why}" for each in found.missing], 20, between="\n  ")
+            raise Refused(f"not all topics that the flow is to move are seen at the source:\n  {lines}")
         if not found.rows:
             raise Refused("the flow mirrors no topic of the source, so there is nothing to cut over; check topics")
         return found

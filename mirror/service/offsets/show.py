@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from mirror.net.admin.groups import Groups
-from mirror.service.offsets.ends import FlowEnds, PartitionEnds
+from mirror.service.offsets.ends import FlowEnds, Missing, PartitionEnds
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.sync.look import Sync
@@ -38,8 +38,8 @@ async def offsets(flow: FlowSides, settings: SyncSettings) -> dict[str, Any]:
         plans = seen.groups
         members = await Groups(translator.source).in_use([plan.group for plan in plans])
         unlisted = f"{seen.failed}; {seen.remedy}" if seen.failed else ""
-        uncovered, missing = ends.not_covered(), ends.missing()
-        return as_data(flow, rows, plans, members, not_covered=uncovered, missing=missing, unlisted=unlisted)
+        uncovered = ends.not_covered()
+        return as_data(flow, rows, plans, members, not_covered=uncovered, missing=ends.missing, unlisted=unlisted)
 
 
 def as_data(
@@ -49,7 +49,7 @@ def as_data(
     members: Collection[str],
     *,
     not_covered: Sequence[str] = (),
-    missing: Sequence[str] = (),
+    missing: Sequence[Missing] = (),
     unlisted: str = "",
 ) -> dict[str, Any]:
     """Returns the object for JSON. ``members``: groups that have members at the source; ``unlisted``: why groups may be
@@ -61,7 +61,7 @@ def as_data(
         "partitions": [_partition(row) for row in rows],
         "groups": [_group(plan, in_use=plan.group in members) for plan in plans],
         "not_covered": list(not_covered),
-        "missing": list(missing),
+        "missing": [each._asdict() for each in missing],
         "unlisted": unlisted,
     }
 
@@ -138,7 +138,7 @@ def as_text(data: dict[str, Any]) -> str:
     if data["unlisted"]:
         lines += ["", data["unlisted"]]
     if data["missing"]:
-        lines += ["", f"not at the source, or not to be described there: {', '.join(data['missing'])}"]
+        lines += ["", *(f"not looked at: {each['topic']}: {each['why']}" for each in data["missing"])]
     if data["not_covered"]:
         lines += ["", f"topics of the source that the flow does not have: {', '.join(data['not_covered'])}"]
     return "\n".join(lines)

@@ -138,13 +138,18 @@ class Translator:
         """Returns what the internal topic has about a partition's copy is noted under."""
         return Subject(topic, partition, self.destination_of(topic))
 
-    async def renew(self) -> None:
+    async def renew(self) -> dict[str, int]:
         """Forgets what was looked at, and reads what was written since: offsets are then translated as of now. The
-        internal topic must be open."""
+        internal topic must be open.
+
+        Returns:
+            Topics that the source answered with an error: name -> code.
+        """
         self._known.clear()
-        for cluster in (self.source, self.destination):
-            await cluster.refresh(None)
+        failed = await self.source.refresh(None)
+        await self.destination.refresh(None)
         await self.state.load()
+        return failed
 
     # -- single offsets ------------------------------------------------------------------------------------------------
 

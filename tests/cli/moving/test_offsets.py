@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from mirror.cli import main
 from mirror.net.errors import Unreachable
 from mirror.service.offsets import show, translate
+from mirror.service.offsets.ends import Missing
 from mirror.service.offsets.mirrormaker import TakeOver
 from mirror.service.sync.plan import GroupState
 from mirror.service.sync.settings import SyncSettings
@@ -69,7 +70,7 @@ def test_groups(config: Path, found: dict[str, Any]) -> None:
 def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     found["data"] = shown([row(why="no leader")], [])
     assert call(config).exit_code == 1
-    found["data"] = shown([row()], [], missing=["gone"])
+    found["data"] = shown([row()], [], missing=[Missing("gone", "why")])
     assert call(config).exit_code == 1
     found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
     assert call(config).exit_code == 1

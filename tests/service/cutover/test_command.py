@@ -12,6 +12,7 @@ from mirror.service.cutover.command import Cutover, Options, Refused
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import StateUnreadable
 from mirror.service.cutover.world import Found
+from mirror.service.offsets.ends import Missing
 from mirror.service.sync.plan import GroupsPlan, GroupState
 from tests.service.cutover.worlds import SUBJECT, Fake, group, row
 
@@ -131,7 +132,10 @@ async def test_what_is_not_copied(run: Run, reason: str, code: int) -> None:
     ("world", "told"),
     [
         (Fake(looks=[[]]), "mirrors no topic"),
-        (Fake(missing=["payments"]), "has no topic payments"),
+        (
+            Fake(missing=[Missing("payments", "it is hidden"), Missing("x", "gone")]),
+            "\n  payments: it is hidden\n  x: gone",
+        ),
         (Fake(looks=[[row(why="no leader")]]), "orders-0: no leader"),
         (Fake(looks=[[row(copied=12)]]), "orders-0 ends at 10, its copy at 12"),
     ],

@@ -9,7 +9,7 @@ from mirror.service.cutover.certificate import Audit
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import Subject
 from mirror.service.cutover.world import Found
-from mirror.service.offsets.ends import PartitionEnds
+from mirror.service.offsets.ends import Missing, PartitionEnds
 from mirror.service.sync.copies import DestinationPlace
 from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState, Move, WantedOffset
 
@@ -51,7 +51,7 @@ class Fake:
     looks: list[list[PartitionEnds]] = field(default_factory=lambda: [[row()]])
     subject: Subject = SUBJECT
     exact: bool = True
-    missing: list[str] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     running: str = ""

@@ -118,10 +118,11 @@ async def test_before_the_copy_begins() -> None:
             assert [row.lag for row in await ends.look()] == [9]
             renew = translator.renew
 
-            async def renewed() -> None:
-                await renew()
+            async def renewed() -> dict[str, int]:
+                failed = await renew()
                 await at.write(at.pin())
                 at.copied(3)
+                return failed
 
             translator.renew = renewed  # type: ignore[method-assign]
             assert [(row.lag, row.why) for row in await ends.look()] == [(6, "")]
