@@ -6,7 +6,7 @@ Nothing it does has to be undone. It only reads, until it commits the groups' of
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,11 @@ class Cutover:
         if "certified" not in state.done:
             self._check(found)
             self._uncovered(found)
-            if self._options.groups and "audited" not in state.done:
-                self._check_known(await self._world.groups(apply=False))  # the audit may take hours
+            if "audited" not in state.done:  # it may take hours
+                seen = await self._world.groups(apply=False)
+                self._check_known(seen)
+                # Waiting does not help these: each lacks a right.
+                self._check_movable(plan for plan in seen.groups if plan.state is GroupState.FAILED and plan.remedy)
             found = await self._stopped(state, found)
             found = await self._drained(state, found)
             self._audited(state)
@@ -164,6 +167,7 @@ class Cutover:
             lambda: self._check_groups(seen, members, behind_too=not behind),
             f"would commit {many(due, 'offset')} of {many(len(plans), 'group')}",
         )
+        self._tell_notes(seen)
         self._tell(f"5 certificate: would be written to {self._folder / FILE}")
         self._tell("nothing was changed")
         return max((refusal.code for refusal in refusals), default=EXIT_OK)
@@ -353,31 +357,44 @@ class Cutover:
             self._check_groups(seen, await self._world.members([plan.group for plan in plans]))
         carried = sum(plan.carried for plan in plans)
         self._note(state, "groups", groups=[plan.group for plan in plans])
+        self._tell_notes(seen)
         ahead = [plan.group for plan in plans if plan.state is GroupState.AHEAD]
         if ahead:
             self._tell(f"4 groups: left alone, since they have read further at the destination: {some(ahead)}")
         self._tell(f"4 groups: {many(carried, 'offset')} of {many(len(plans), 'group')} committed at the destination")
         return plans
 
+    def _tell_notes(self, seen: GroupsPlan) -> None:
+        for note in seen.notes:
+            self._tell(f"4 groups: {note}")
+
     def _check_known(self, seen: GroupsPlan) -> None:
         """Refuses if a group may be missing: nobody would move it, and the certificate would not have it."""
         if seen.failed:
             raise Refused(f"{seen.failed}, so groups may be left behind; {seen.remedy}, then run this again")
         known = {plan.group for plan in seen.groups}
-        absent = [name for name in self._options.groups if name not in known]
+        unknown = "it has no committed offsets of this flow's topics at the source"
+        absent = [
+            f"group {name}: {seen.absent.get(name, unknown)}" for name in self._options.groups if name not in known
+        ]
         if absent:
-            raise Refused(
-                f"group {some(absent)} has no committed offsets of this flow's topics at the source, or the mirror's "
-                "principal may not describe it: check --group, then run this again"
-            )
+            raise Refused(f"{some(absent, between='; ')}: check --group, then run this again")
 
     def _check_groups(self, seen: GroupsPlan, members: Sequence[str], *, behind_too: bool = True) -> None:
         self._check_known(seen)
-        stuck = [
-            f"group {plan.group}: {plan.why}" + (f"; {plan.remedy}" if plan.remedy else "")
-            for plan in seen.groups
-            if plan.state not in MOVED and (behind_too or plan.state is not GroupState.BEHIND)
-        ]
+        self._check_movable(
+            (
+                plan
+                for plan in seen.groups
+                if plan.state not in MOVED and (behind_too or plan.state is not GroupState.BEHIND)
+            ),
+            members,
+        )
+
+    @staticmethod
+    def _check_movable(plans: Iterable[GroupPlan], members: Sequence[str] = ()) -> None:
+        """Refuses if there are groups that cannot move. ``plans``: theirs; ``members``: those that are in use."""
+        stuck = [f"group {plan.group}: {plan.why}" + (f"; {plan.remedy}" if plan.remedy else "") for plan in plans]
         stuck += [
             f"group {name}: it has members at the source, which would go on reading there; stop its consumers"
             for name in members

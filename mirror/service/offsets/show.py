@@ -1,6 +1,7 @@
 """``mirror offsets``: how far each partition is copied, and where each group would go on at the destination."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from mirror.net.admin.groups import Groups
@@ -37,9 +38,11 @@ async def offsets(flow: FlowSides, settings: SyncSettings) -> dict[str, Any]:
             seen = await sync.groups(apply=False)
         plans = seen.groups
         members = await Groups(translator.source).in_use([plan.group for plan in plans])
-        unlisted = f"{seen.failed}; {seen.remedy}" if seen.failed else ""
-        uncovered = ends.not_covered()
-        return as_data(flow, rows, plans, members, not_covered=uncovered, missing=ends.missing, unlisted=unlisted)
+        return as_data(
+            flow, rows, plans, members,
+            not_covered=ends.not_covered(), missing=ends.missing, absent=seen.absent, unseen=seen.unseen,
+            unlisted=f"{seen.failed}; {seen.remedy}" if seen.failed else "",
+        )  # fmt: skip
 
 
 def as_data(
@@ -51,9 +54,11 @@ def as_data(
     not_covered: Sequence[str] = (),
     missing: Sequence[Missing] = (),
     unlisted: str = "",
+    absent: Mapping[str, str] = MappingProxyType({}),
+    unseen: str = "",
 ) -> dict[str, Any]:
     """Returns the object for JSON. ``members``: groups that have members at the source; ``unlisted``: why groups may be
-    missing. Pure."""
+    missing that a broker should have listed; ``absent``, ``unseen``: see ``GroupsPlan``. Pure."""
     return {
         "flow": flow.name,
         "flow_id": flow.id,
@@ -63,6 +68,8 @@ def as_data(
         "not_covered": list(not_covered),
         "missing": [each._asdict() for each in missing],
         "unlisted": unlisted,
+        "absent": dict(absent),
+        "unseen": unseen,
     }
 
 
@@ -135,12 +142,13 @@ def as_text(data: dict[str, Any]) -> str:
         lines += [f"{group['group']}: {group['remedy']}" for group in data["groups"] if group["remedy"]]
     else:
         lines += ["", "no group of the source that is selected has offsets of these topics"]
-    if data["unlisted"]:
-        lines += ["", data["unlisted"]]
     if data["missing"]:
         lines += ["", *(f"not looked at: {each['topic']}: {each['why']}" for each in data["missing"])]
     if data["not_covered"]:
         lines += ["", f"topics of the source that the flow does not have: {', '.join(data['not_covered'])}"]
+    absent = (f"group {name}: {why}" for name, why in data["absent"].items())
+    notes = [note for note in (data["unlisted"], *absent, data["unseen"]) if note]
+    lines += ["", *notes] if notes else []
     return "\n".join(lines)
 
 

@@ -61,10 +61,17 @@ def test_groups(config: Path, found: dict[str, Any]) -> None:
     assert call(config, "--group", "billing").exit_code == 0
     assert found["settings"].selects("billing")
     assert not found["settings"].selects("billings")
+    found["data"] = shown([row()], [group()], absent={"a.b": "no group of this name at west"})
+    assert call(config).exit_code == 0
     result = call(config, "--group", "a.b", "--group", "billing")
-    assert (result.exit_code, result.stderr) == (1, "no offsets of these topics at the source: group a.b\n")
+    assert result.exit_code == 1
+    assert "\ngroup a.b: no group of this name at west\n" in result.stdout
+    assert found["settings"].named == ["a.b", "billing"]
     assert found["settings"].selects("a.b")
     assert not found["settings"].selects("axb")
+    own = "mirror-source->destination"
+    result = call(config, "--group", own)
+    assert (result.exit_code, result.stderr) == (1, f"the mirror's own group, which is never carried over: {own}\n")
 
 
 def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:

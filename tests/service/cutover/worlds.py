@@ -57,6 +57,8 @@ class Fake:
     running: str = ""
     plans: list[GroupPlan] = field(default_factory=lambda: [group()])
     unlisted: str = ""
+    absent: dict[str, str] = field(default_factory=dict)
+    unseen: str = ""
     at_source: list[str] = field(default_factory=list)
     verdict: Audit = field(default_factory=lambda: Audit("identical", 0))
     did: list[str] = field(default_factory=list)
@@ -75,7 +77,10 @@ class Fake:
         self.did += ["commit"] if apply else []
         for plan in self.plans:
             plan.carried = len(plan.due) if apply else 0
-        return GroupsPlan(groups=self.plans, failed=self.unlisted, remedy="start it" if self.unlisted else "")
+        return GroupsPlan(
+            groups=self.plans, failed=self.unlisted, remedy="start it" if self.unlisted else "", absent=self.absent,
+            unseen=self.unseen,
+        )  # fmt: skip
 
     async def members(self, groups: Collection[str]) -> list[str]:
         return [name for name in self.at_source if name in groups]

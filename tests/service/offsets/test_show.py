@@ -74,6 +74,13 @@ def test_partitions() -> None:
     assert "no topic of the source" in as_text(shown([], []))
 
 
+def test_groups_that_are_not_there() -> None:
+    """Each is named, and that there may be more."""
+    data = shown([row()], [], absent={"biling": "no group of this name"}, unseen="there may be others")
+    assert (data["absent"], data["unseen"]) == ({"biling": "no group of this name"}, "there may be others")
+    assert as_text(data).splitlines()[-2:] == ["group biling: no group of this name", "there may be others"]
+
+
 def test_not_covered() -> None:
     """Without those of Kafka and of mirrors."""
     topics = ["orders", "other", "__consumer_offsets", "mirror-internal.a_to_b"]
