@@ -111,7 +111,8 @@ class Cutover:
             groups = await self._carried(state)
             await self._certify(state, groups)
         else:
-            self._tell(f"5 certificate: written before, {self._folder / FILE}")
+            self._tell_audited(state)
+            self._written_before(state)
         data = state.done["certified"]["certificate"]
         self._tell("")
         for line in next_steps(data):
@@ -138,7 +139,12 @@ class Cutover:
 
         since = moved(state.ends, ends_of(found.rows)) if state.done else []
         if "certified" in state.done and not since:
-            self._tell(f"nothing is to be done: {self._folder / FILE} was written before, for the same ends")
+            written = self._folder / FILE
+            self._tell(
+                f"nothing is to be done: {written} was written before, for the same ends"
+                if written.exists()
+                else f"5 certificate: {written} is gone, and would be written again"
+            )
             return EXIT_OK
         would("  partitions", lambda: self._check(found), f"{len(found.rows)} in {_topics(found.rows)}")
         self._uncovered(found)
@@ -326,6 +332,7 @@ class Cutover:
     def _audited(self, state: State) -> None:
         before = state.done.get("audited")
         if before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit):
+            self._tell_audited(state)
             return
         if self._options.skip_audit:
             self._note(state, "audited", verdict=SKIPPED, code=-1)
@@ -346,6 +353,14 @@ class Cutover:
             raise Refused(f"the audit {told}; see above", DIFFERENT if audit.code == DIFFERENT else EXIT_FAILED)
         self._note(state, "audited", verdict=audit.verdict, code=audit.code)
         self._tell(f"3 audited: {audit.verdict}")
+
+    def _tell_audited(self, state: State) -> None:
+        """Says so if the result files of an audit that was done before are gone: that is no reason to audit again."""
+        verdict, files = state.done["audited"]["verdict"], self._folder / AUDIT
+        if verdict != SKIPPED and not files.exists():
+            self._tell(
+                f"3 audited: {verdict}, before; its files are gone from {files}: `mirror audit` makes them again"
+            )
 
     # -- step 4 --------------------------------------------------------------------------------------------------------
 
@@ -426,6 +441,15 @@ class Cutover:
         write_whole(self._folder / FILE, as_json(data))
         self._note(state, "certified", certificate=data)
         self._tell(f"5 certificate: {self._folder / FILE}")
+
+    def _written_before(self, state: State) -> None:
+        """Writes the certificate once more if somebody has removed it."""
+        path = self._folder / FILE
+        if path.exists():
+            self._tell(f"5 certificate: written before, {path}")
+            return
+        write_whole(path, as_json(state.done["certified"]["certificate"]))
+        self._tell(f"5 certificate: {path} was gone, and is written again")
 
     def _note(self, state: State, step: str, **what: Any) -> None:
         state.note(step, **what)

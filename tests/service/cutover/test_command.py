@@ -333,6 +333,38 @@ async def test_once_it_is_certified(run: Run) -> None:
     assert "is paused" in str(await run.refused(at_rest))
 
 
+async def test_a_certificate_that_is_gone(run: Run) -> None:
+    """It is written again as it was, whatever the clusters hold by now: `--reverse` reads it."""
+    await run(Fake(), version="1.2.3")
+    path, before = run.folder / "certificate.json", run.certificate()
+    path.unlink()
+    world = Fake(looks=[[row(copied=50)]], plans=[])
+    assert await run.of(world).foresee() == 0
+    assert run.told == [f"5 certificate: {path} is gone, and would be written again"]
+    assert not path.exists()
+    assert await run(world, version="9") == 0
+    assert f"5 certificate: {path} was gone, and is written again" in run.told
+    assert (run.certificate(), world.did) == (before, [])
+
+
+async def test_result_files_of_the_audit_that_are_gone(run: Run) -> None:
+    """Its verdict is known; that it took hours does not have to be known twice. Who needs the files is told."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world)
+    world.at_source = []
+    assert await run(world) == 0
+    told = (
+        f"3 audited: identical, before; its files are gone from {run.folder / 'audit'}: `mirror audit` makes them again"
+    )
+    assert told in run.told
+    assert world.did == ["audit", "commit"]
+    assert await run(world) == 0
+    assert told in run.told, "also once it is certified"
+    (run.folder / "audit").mkdir()
+    assert await run(world) == 0
+    assert not any("are gone" in line for line in run.told)
+
+
 @dataclass
 class Interrupted(Fake):
     """Ctrl-C at one of the looks."""
