@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,7 @@ def cutover(
     from mirror.service.cutover.adopting import NotAdopted
     from mirror.service.cutover.command import Options, Refused
     from mirror.service.cutover.configuration import NotConfigured
+    from mirror.service.cutover.files import InUse, only_one
     from mirror.service.cutover.state import StateUnreadable
     from mirror.service.offsets.translate import NotTranslated
 
@@ -129,9 +131,10 @@ def cutover(
         path=path, at=at, config=config, flow=flow, commands=commands, groups=groups, folder=folder, options=options
     )
     try:
-        with asking(commands, NotAdopted, NotConfigured, NotTranslated, StateUnreadable):
+        with asking(commands, InUse, NotAdopted, NotConfigured, NotTranslated, StateUnreadable), ExitStack() as stack:
             if not dry_run:
                 folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(only_one(folder))
             if reverse:
                 asyncio.run(run.reverse(config_out, dry_run=dry_run))
                 sys.exit(EXIT_OK)

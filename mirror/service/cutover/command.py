@@ -15,7 +15,7 @@ from mirror.service.cutover.certificate import FILE, MOVED, SKIPPED, Audit, cert
 from mirror.service.cutover.files import as_json, write_whole
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import State
-from mirror.service.cutover.still import ends_of, moved, unstable, written
+from mirror.service.cutover.still import unstable, written
 from mirror.service.cutover.world import Found, World
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.offsets.ends import PartitionEnds
@@ -137,7 +137,7 @@ class Cutover:
                 said = f"would refuse: {error}"
             self._tell(f"{step}: {said}")
 
-        since = moved(state.ends, ends_of(found.rows)) if state.done else []
+        since = state.changed(found.rows) if state.done else []
         if "certified" in state.done and not since:
             written = self._folder / FILE
             self._tell(
@@ -149,7 +149,7 @@ class Cutover:
         would("  partitions", lambda: self._check(found), f"{len(found.rows)} in {_topics(found.rows)}")
         self._uncovered(found)
         if since:
-            self._tell(f"would begin again, since the source has moved: {some(since)}")
+            self._tell(f"would begin again, since this has changed: {some(since)}")
         done = {} if since else state.done
         window = "stand still since the last run"
         if "stopped" not in done:
@@ -223,10 +223,10 @@ class Cutover:
         """Keeps what an earlier run has done, if the source's ends are still the same."""
         if not state.done:
             return
-        since = moved(state.ends, ends_of(found.rows))
+        since = state.changed(found.rows)
         if since:
-            self._tell(f"the source has moved since the last run, so it all begins again: {some(since)}")
-            state.begin_again({})
+            self._tell(f"changed since the last run, so it all begins again: {some(since)}")
+            state.begin_again()
         else:
             self._tell(f"going on; done before for the same ends: {', '.join(state.done)}")
 
@@ -240,7 +240,7 @@ class Cutover:
         later = await self._after_window(found)
         self._check(later)
         self._check_stopped(found, later)
-        state.begin_again(ends_of(later.rows))
+        state.begin_again(later.rows)
         self._note(state, "stopped", stood_still_s=self._options.window_s)
         self._tell(f"1 stopped: the source's ends stood still for {seconds}")
         return later
@@ -306,13 +306,13 @@ class Cutover:
 
     def _check_unmoved(self, state: State, found: Found) -> None:
         """Refuses if the source has moved since producers were seen to have stopped."""
-        since = moved(state.ends, ends_of(found.rows))
+        since = state.changed(found.rows)
         if since:
-            state.begin_again({})
+            state.begin_again()
             state.write(self._folder)
             raise Refused(
-                f"the source is written to again: {some(since)}. Stop the producers, then run this again: it begins "
-                "with step 1"
+                f"changed since the producers were seen to have stopped: {some(since)}. Stop them, then run this "
+                "again: it begins with step 1"
             )
 
     def _check_copied(self, state: State, found: Found) -> None:
@@ -320,7 +320,7 @@ class Cutover:
         have been long ago."""
         behind = [f"{row.name} ({row.lag})" for row in found.rows if row.is_behind]
         if behind:
-            state.begin_again({})
+            state.begin_again()
             state.write(self._folder)
             raise Refused(
                 f"the destination has lost records that were copied, of {some(behind)} (an unclean leader election): "

@@ -14,6 +14,7 @@ from mirror.service.commands import Commands
 from mirror.service.config import load
 from mirror.service.cutover.certificate import Audit
 from mirror.service.cutover.command import Options
+from mirror.service.cutover.files import only_one
 from tests.service.config.loading import base
 
 
@@ -119,3 +120,16 @@ def test_the_audit_is_a_process(
     ]  # fmt: skip
     if summary is not None:
         assert json.loads(summary)["verdict"] == audit.verdict
+
+
+def test_two_at_once(config: Path) -> None:
+    """In one folder, each would write over what the other one has noted. Neither cluster is asked; a dry run writes
+    nothing, and may."""
+    folder = config.parent / "out"
+    folder.mkdir()
+    with only_one(folder):
+        for options in ([], ["--reverse"]):
+            result = call(config, "--out", str(folder), *options)
+            assert result.exit_code == 1
+            assert f"another cutover is at work in {folder}" in result.stderr
+        assert "another" not in call(config, "--out", str(folder), "--reverse", "--dry-run").stderr

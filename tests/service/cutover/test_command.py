@@ -290,7 +290,7 @@ async def test_the_source_has_moved_since(run: Run) -> None:
     await run.refused(world)
     world.looks, world.at_source = [[row(end=11)]], []
     assert await run(world) == 0
-    assert run.told[0] == "the source has moved since the last run, so it all begins again: orders-0: from 10 to 11"
+    assert run.told[0] == "changed since the last run, so it all begins again: orders-0: from 10 to 11"
     assert world.did == ["audit", "audit", "commit"]
     assert run.certificate()["partitions"][0]["source_end"] == 11
 
@@ -301,10 +301,33 @@ async def test_the_source_moves_meanwhile(run: Run) -> None:
     assert "orders-0: from 10 to 12" in str(await run.refused(world))
     assert run.state()["done"] == {}
     world = Fake(looks=[[row()], [row()], [row(end=12)]])
-    assert "is written to again" in str(await run.refused(world))
+    assert "changed since the producers were seen to have stopped: orders-0: from 10 to 12. Stop them" in str(
+        await run.refused(world)
+    )
     assert world.did == ["audit", "commit"]
     assert run.state()["done"] == {}
     assert not (run.folder / "certificate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"source_id": "c" * 32}, "orders was deleted and created again at the source"),
+        ({"destination_id": "c" * 32}, "orders was deleted and created again at the destination"),
+    ],
+)
+async def test_a_topic_that_is_recreated(run: Run, changes: dict[str, str], told: str) -> None:
+    """Between two runs, or while one is at work; with as many records by chance. Another topic was audited."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world)
+    world.looks, world.at_source = [[row(**changes)]], []
+    assert await run(world) == 0
+    assert told in run.told[0]
+    assert world.did == ["audit", "audit", "commit"]
+    (run.folder / "state.json").unlink()
+    meanwhile = Fake(looks=[[row()], [row()], [row(**changes)]])
+    assert told in str(await run.refused(meanwhile))
+    assert run.state()["done"] == {}
 
 
 async def test_the_destination_loses_records_meanwhile(run: Run) -> None:
