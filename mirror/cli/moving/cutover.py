@@ -171,10 +171,11 @@ class _Run:
 
     async def forward(self, *, dry_run: bool) -> int:
         """Cuts over, or only says so."""
+        from mirror.service.config import resolve
         from mirror.service.cutover.command import Cutover
         from mirror.service.cutover.next_steps import after_cutover
 
-        bootstrap = ",".join(f"{each.host}:{each.port}" for each in self._flow.destination.bootstrap_servers)
+        bootstrap = resolve.flow_sides(self._flow).destination.bootstrap_servers
         async with self._world() as world:
             run = Cutover(world, self._options, self._folder, tell=self._tell)
             if dry_run:

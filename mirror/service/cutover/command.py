@@ -29,6 +29,8 @@ AUDIT = "audit"
 """The folder of the audit's result files."""
 UNPROVEN, DIFFERENT = 3, 2
 """Exit codes of the audit (docs/AUDIT.md)."""
+STUCK = 50
+"""Most groups that cannot move of which a message tells."""
 _COPIED = "the copy has reached the source's end"
 
 
@@ -406,18 +408,25 @@ class Cutover:
             members,
         )
 
-    @staticmethod
-    def _check_movable(plans: Iterable[GroupPlan], members: Sequence[str] = ()) -> None:
-        """Refuses if there are groups that cannot move. ``plans``: theirs; ``members``: those that are in use."""
-        stuck = [f"group {plan.group}: {plan.why}" + (f"; {plan.remedy}" if plan.remedy else "") for plan in plans]
+    def _check_movable(self, plans: Iterable[GroupPlan], members: Sequence[str] = ()) -> None:
+        """Refuses if there are groups that cannot move. ``plans``: theirs; ``members``: those that are in use at the
+        source."""
+        plans = list(plans)
+        active = any(plan.state is GroupState.ACTIVE for plan in plans)
+        stuck = [f"group {plan.group}: {plan.why}{_remedy(plan)}" for plan in plans]
         stuck += [
             f"group {name}: it has members at the source, which would go on reading there; stop its consumers"
             for name in members
         ]
         if stuck:
-            lines = "\n  ".join(stuck)
+            lines = "\n  ".join(stuck[:STUCK])
+            more = f"\n  and {len(stuck) - STUCK} more; `mirror offsets show` has all" if len(stuck) > STUCK else ""
+            for tool, due, side in zip(self._world.tools, (members, active), ("source", "destination"), strict=True):
+                if due:
+                    more += f"\n  {tool} --describe --members --group NAME names a group's members at the {side}"
             raise Refused(
-                f"these groups cannot move:\n  {lines}\n  then run this again; --group NAME moves only what it names"
+                f"these groups cannot move:\n  {lines}{more}\n  then run this again; --group NAME moves only what it "
+                "names"
             )
 
     # -- step 5 --------------------------------------------------------------------------------------------------------
@@ -454,6 +463,12 @@ class Cutover:
     def _note(self, state: State, step: str, **what: Any) -> None:
         state.note(step, **what)
         state.write(self._folder)
+
+
+def _remedy(plan: GroupPlan) -> str:
+    if plan.state is GroupState.ACTIVE:
+        return ", which read on there already; stop its consumers there, and start them once its offsets are there"
+    return f"; {plan.remedy}" if plan.remedy else ""
 
 
 def _topics(rows: Sequence[PartitionEnds]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from mirror.net.admin.groups import Groups
+from mirror.net.admin.groups import Groups, groups_tool
 from mirror.service.commands import Commands
 from mirror.service.cutover.certificate import Audit
 from mirror.service.cutover.obstacles import Obstacle, kept, shown, together
@@ -51,6 +51,8 @@ class World(Protocol):
 
     subject: Subject
     exact: bool
+    tools: tuple[str, str]
+    """Kafka's own tool for groups, as it is typed to reach the source and the destination (``groups_tool``)."""
 
     async def look(self) -> Found:
         """Looks at all partitions."""
@@ -92,6 +94,7 @@ class RealWorld:
         self._audit = audit
         self._stack = AsyncExitStack()
         self.exact = flow.exact
+        self.tools = groups_tool(flow.source), groups_tool(flow.destination)
 
     async def __aenter__(self) -> Self:
         async with self._stack as stack:

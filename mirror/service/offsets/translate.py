@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
-from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets
+from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets, groups_tool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
@@ -340,7 +340,7 @@ class Translator:
                 f"group {moved.group} has committed no offset of {', '.join(missing)} at {self._alias}, and it goes "
                 f"into the same destination partition as what the group has read. Say at {self._alias} from where the "
                 "group reads it (--to-latest skips what is there now), then apply again: "
-                f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
+                f"{groups_tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
             )
         back = [
             f"{one.topic}-{one.partition} ({one.now}, back to {one.offset})" for one in moved.commits if one.is_rewind
@@ -356,7 +356,7 @@ class Translator:
             raise NotTranslated(
                 f"group {moved.group} has {there} at {self._alias_there}, which "
                 f"would commit over it; stop its consumers there, then apply again. "
-                f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
+                f"{groups_tool(self._flow.destination)} --group {group} --describe --members names them"
             )
 
     async def _members(self, group: str) -> str:
@@ -371,10 +371,6 @@ class Translator:
         except NetworkError as error:
             raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
         return "members" if listed is not None and listed.state not in EMPTY else ""
-
-    @staticmethod
-    def _tool(options: ClusterOptions) -> str:
-        return f"kafka-consumer-groups.sh --bootstrap-server {options.bootstrap_servers}"
 
     async def apply(self, group: str, commits: Iterable[Commit]) -> None:
         """Commits these offsets at the destination, under the same group id and without a leader epoch: with the

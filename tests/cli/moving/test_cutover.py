@@ -1,7 +1,10 @@
 """``mirror cutover`` on the command line: what it refuses before it asks any cluster, and the audit that it runs."""
 
+import asyncio
 import json
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ from mirror.cli import main
 from mirror.cli.moving import cutover
 from mirror.service.commands import Commands
 from mirror.service.config import load
+from mirror.service.cutover import command
 from mirror.service.cutover.certificate import Audit
-from mirror.service.cutover.command import Options
+from mirror.service.cutover.command import Cutover, Options
 from mirror.service.cutover.files import only_one
 from tests.service.config.loading import base
 
@@ -120,6 +124,31 @@ def test_the_audit_is_a_process(
     ]  # fmt: skip
     if summary is not None:
         assert json.loads(summary)["verdict"] == audit.verdict
+
+
+def test_the_servers_that_clients_are_told(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are typed: with brackets around an IPv6 address."""
+    config.write_text(base().replace('"d:2"', '"[fd00::1]:9092,d:2"'))
+    loaded = load(config)
+    made = cutover._Run(
+        path=config, at=None, config=loaded, flow=loaded.enabled_flow(), commands=Commands(), groups=(),
+        folder=config.parent, options=Options(),
+    )  # fmt: skip
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[Any]:
+        yield None
+
+    class Done(Cutover):
+        async def run(self, next_steps: Any) -> int:
+            told.extend(next_steps({"offsets": "exact", "groups": [], "partitions": [], "not_covered": []}))
+            return 0
+
+    monkeypatch.setattr(made, "_world", world)
+    monkeypatch.setattr(command, "Cutover", Done)
+    assert asyncio.run(made.forward(dry_run=False)) == 0
+    assert "start the producers with bootstrap.servers=[fd00::1]:9092,d:2" in "\n".join(told)
 
 
 def test_two_at_once(config: Path) -> None:

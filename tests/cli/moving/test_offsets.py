@@ -106,6 +106,24 @@ def test_translating_a_group(config: Path, options: tuple[str, ...], monkeypatch
         assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 64
 
 
+def test_a_partition_of_a_group(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a group's partitions are translated: whoever names one is told so, and nothing is committed. Without one,
+    an offset is that of partition 0."""
+    result = call(config, "--group", "billing", "--partition", "3", "--apply", words=("translate",))
+    assert result.exit_code == 64
+    assert "--partition is for --topic and --offset: of a group, all partitions are translated" in result.output
+    asked: list[Any] = []
+
+    async def translate_offset(_: object, topic: str, partition: int, offset: int, **__: bool) -> str:
+        asked.append((topic, partition, offset))
+        return "done"
+
+    monkeypatch.setattr(translate, "translate_offset", translate_offset)
+    for options in ((), ("--partition", "0"), ("--partition", "3")):
+        assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 0
+    assert asked == [("t", 0, 1), ("t", 0, 1), ("t", 3, 1)]
+
+
 def test_taking_over_where_a_cluster_does_not_answer(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What to do is told as it has to be typed here."""
     config.write_text(base(flow="offsets: mapped\n    start.from: committed\n    start.group: g"))

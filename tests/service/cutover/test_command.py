@@ -268,9 +268,32 @@ async def test_a_named_group_that_vanishes(run: Run) -> None:
 
 
 async def test_a_group_that_still_reads_at_the_source(run: Run) -> None:
+    """Who its members are, is told with a command; likewise where it has members at the destination already."""
     world = Fake(at_source=["billing"])
-    assert "group billing: it has members at the source" in str(await run.refused(world))
+    told = str(await run.refused(world))
+    assert "group billing: it has members at the source" in told
+    assert (
+        "\n  kafka-consumer-groups.sh WEST --describe --members --group NAME names a group's members at the source"
+        in told
+    )
+    assert "kafka-consumer-groups.sh EAST" not in told
     assert world.did == ["audit"]
+    world = Fake(plans=[group(state=GroupState.ACTIVE, why="it has members at the destination")])
+    told = str(await run.refused(world))
+    assert "group billing: it has members at the destination, which read on there already; stop its consumers" in told
+    assert (
+        "\n  kafka-consumer-groups.sh EAST --describe --members --group NAME names a group's members at the dest"
+        in told
+    )
+    assert "kafka-consumer-groups.sh WEST" not in told
+
+
+async def test_many_groups_that_cannot_move(run: Run) -> None:
+    world = Fake(at_source=[f"g-{number:02}" for number in range(60)])
+    world.plans = [group(name) for name in world.at_source]
+    told = str(await run.refused(world))
+    assert told.count("it has members at the source") == 50
+    assert "and 10 more; `mirror offsets show` has all" in told
 
 
 async def test_going_on(run: Run) -> None:

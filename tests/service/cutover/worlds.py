@@ -59,6 +59,7 @@ class Fake:
     unlisted: str = ""
     absent: dict[str, str] = field(default_factory=dict)
     unseen: str = ""
+    tools: tuple[str, str] = ("kafka-consumer-groups.sh WEST", "kafka-consumer-groups.sh EAST")
     at_source: list[str] = field(default_factory=list)
     verdict: Audit = field(default_factory=lambda: Audit("identical", 0))
     did: list[str] = field(default_factory=list)

@@ -7,6 +7,9 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from mirror.net.admin.groups import groups_tool
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.offsetmap.runs import MappedOffset
 from mirror.sandbox import SandboxCluster
 from mirror.service.offsets.sides import FlowSides
@@ -140,6 +143,25 @@ async def test_a_group_that_has_read_further_there() -> None:
     )
     assert "\n".join(one.told(moved(7, 8, 30))).count("it would go back") == 2
     await one.check(moved(7, 8, 30), allow_rewind=True)
+
+
+@pytest.mark.parametrize(
+    ("security", "told"),
+    [
+        (SecurityOptions(), "kafka-consumer-groups.sh --bootstrap-server [::1]:9092,west:9093"),
+        (
+            SecurityOptions(tls=TlsOptions()),
+            "kafka-consumer-groups.sh --bootstrap-server [::1]:9092,west:9093 --command-config FILE",
+        ),
+    ],
+    ids=["plaintext", "secured"],
+)
+def test_the_tool_that_is_named(security: SecurityOptions, told: str) -> None:
+    """It reaches the cluster as it is typed, once FILE has what the mirror's configuration has."""
+    options = ClusterOptions(
+        bootstrap=(("::1", 9092), ("west", 9093)), connection=ConnectionOptions(client_id="c", security=security)
+    )
+    assert groups_tool(options) == told
 
 
 def _wait_for_records(process: Mirror, cluster: SandboxCluster, topic: str, count: int) -> None:
