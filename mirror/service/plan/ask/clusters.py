@@ -182,28 +182,35 @@ async def topic_rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str
 
 
 async def group_rights(cluster: Cluster, group_id: str) -> tuple[Rights | None, bool]:
-    """Asks every broker for the group, since finding its coordinator may have the brokers create the topic of groups.
+    """Returns what ``groups_rights`` does of one group. Raises the same."""
+    return (await groups_rights(cluster, [group_id]))[group_id]
+
+
+async def groups_rights(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[Rights | None, bool]]:
+    """Asks every broker for the groups, since finding coordinators may have the brokers create the topic of groups.
 
     Returns:
-        Operations on the group (None: nobody tells), and whether even describing it is forbidden.
+        Group -> the operations on it (None: nobody tells), and whether even describing it is forbidden.
 
     Raises:
         NetworkError: no broker answers.
     """
 
-    async def ask(node_id: int) -> Any:
-        request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
+    async def ask(node_id: int) -> list[Any]:
+        request = DescribeGroupsRequest(groups=list(names), include_authorized_operations=True)
         connection = await cluster.control(node_id)
         speaks = connection.api_versions.get(DescribeGroupsRequest.API_KEY)
         if speaks is None or speaks.most < RIGHTS_SINCE[DescribeGroupsRequest.API_KEY]:
-            return None
-        return (await connection.call(request, version=GROUP_WITHOUT_ERROR)).groups[0]
+            return []
+        return list((await connection.call(request, version=GROUP_WITHOUT_ERROR)).groups)
 
-    answers = [one for one in await cluster.ask_all(ask, patience_s=PATIENCE_S) if one is not None]
-    if any(one.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED for one in answers):
-        return None, True
-    told = (operations_of(one.authorized_operations) for one in answers if not one.error_code)
-    return next((rights for rights in told if rights is not None), None), False
+    found: dict[str, tuple[Rights | None, bool]] = dict.fromkeys(names, (None, False))
+    for one in (each for answer in await cluster.ask_all(ask, patience_s=PATIENCE_S) for each in answer):
+        if one.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            found[one.group_id] = (None, True)
+        elif not one.error_code and found[one.group_id] == (None, False):
+            found[one.group_id] = (operations_of(one.authorized_operations), False)
+    return found
 
 
 async def owners(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
