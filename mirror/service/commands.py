@@ -34,7 +34,7 @@ _CUTOVER = "cutover"
 _ASKS = frozenset({_RESUME, "pause", "status", _CUTOVER})
 """Commands that ask the running mirror, and have to know its address."""
 
-_ABOUT_ONE = frozenset({_RESUME, "pause", "audit"})
+_ABOUT_ONE = frozenset({_RESUME, "pause", "audit", "sync"})
 """Commands about one flow."""
 
 

@@ -180,6 +180,7 @@ class _Run:
             run = Cutover(world, self._options, self._folder, tell=self._tell)
             if dry_run:
                 return await run.foresee()
+            self._tell(f"state and certificate are in {self._folder.absolute()}")
             return await run.run(lambda data: after_cutover(data, self._commands, bootstrap, self._folder))
 
     async def reverse(self, config_out: Path | None, *, dry_run: bool) -> None:
@@ -246,7 +247,7 @@ class _Run:
         except FileNotFoundError as error:
             raise Refused(
                 f"there is no {path}: the way back begins where a cutover ended. Name its folder with --out, or cut "
-                "over first"
+                "over first; if it was removed, `mirror cutover` writes it again"
             ) from error
         except (ValueError, CertificateUnreadable) as error:
             raise Refused(f"{path} is not the certificate of a cutover: {error}") from error

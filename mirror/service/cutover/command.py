@@ -197,6 +197,7 @@ class Cutover:
 
     def _check(self, found: Found) -> None:
         """Refuses what waiting does not help."""
+        self._check_obstacles(found.obstacles)  # a halt says most
         unknown = [f"{row.name}: {row.why}" for row in found.rows if row.why]
         if unknown:
             raise Refused(f"not known of every partition how far it is copied: {some(unknown)}")
@@ -210,7 +211,6 @@ class Cutover:
                 f"the destination has more than the source: {some(more)}. Somebody writes to the copies already, or "
                 "the source has lost its end; `mirror status` says more"
             )
-        self._check_obstacles(found.obstacles)
 
     @staticmethod
     def _check_obstacles(obstacles: Sequence[Obstacle]) -> None:
@@ -420,7 +420,7 @@ class Cutover:
         ]
         if stuck:
             lines = "\n  ".join(stuck[:STUCK])
-            more = f"\n  and {len(stuck) - STUCK} more; `mirror offsets show` has all" if len(stuck) > STUCK else ""
+            more = f"\n  and {len(stuck) - STUCK} more; `mirror sync --dry-run` has all" if len(stuck) > STUCK else ""
             for tool, due, side in zip(self._world.tools, (members, active), ("source", "destination"), strict=True):
                 if due:
                     more += f"\n  {tool} --describe --members --group NAME names a group's members at the {side}"

@@ -118,6 +118,10 @@ class FlowEnds:
             failed, _ = await asyncio.gather(translator.source.refresh(None), translator.destination.refresh(None))
         self.missing = await self._missing(failed)
         topics = [topic for name, topic in sorted(translator.source.topics.items()) if self._selection.selects(name)]
+        unlisted = {translator.destination_of(topic.name) for topic in topics} - translator.destination.topics.keys()
+        if unlisted:
+            # Not there yet, or not to be described: only asked by name, brokers say so.
+            await translator.destination.check_denied(unlisted)
         return await asyncio.gather(
             *(self._look(topic.name, each) for topic in topics for each in sorted(topic.leaders))
         )

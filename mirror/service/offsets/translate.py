@@ -161,7 +161,7 @@ class Translator:
             NetworkError, Differs: see ``offsetmap.translation``.
         """
         if self.exact:
-            return (await self._place(topic, partition, offset))[0]
+            return (await self.place(topic, partition, offset))[0]
         return (await self.of(topic, partition)).to_destination(offset)
 
     async def to_source(self, topic: str, partition: int, offset: int) -> MappedOffset:
@@ -270,7 +270,7 @@ class Translator:
         rows, others = [], set[str]()
         for (topic, partition), one in (await self._committed(self.source, group)).items():
             if selection.selects(topic):
-                place, log_start = await self._place(topic, partition, one.offset)
+                place, log_start = await self.place(topic, partition, one.offset)
                 row = TranslatedRow(topic, partition, one.offset, selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
@@ -292,7 +292,7 @@ class Translator:
             raise GroupError(f"cannot read the offsets of group {group} at {cluster.name}: {found}") from found
         return found
 
-    async def _place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
+    async def place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
         """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
         is None if the destination's log ends before."""
         if self.exact:
@@ -430,10 +430,13 @@ async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: 
                 return f"{offset}\n{EXACT}"
             why = f"offset {offset} there holds no record of {topic}-{partition}"
             return _told(place, why, "is, or will be")
-        found = await translator.to_destination(topic, partition, offset)
+        found, log_start = await translator.place(topic, partition, offset)
         if found is None:
             end = await translator.copied_to(topic, partition)
             raise NotTranslated(f"{topic}-{partition} is copied up to offset {end}, not to {offset} yet")
+        if found.offset < log_start:
+            name = f"{translator.destination_of(topic)}-{partition} at {flow.aliases[1]}"
+            return f"{log_start}\n{name} begins there: what was at offset {found.offset} is deleted"
         if translator.exact:
             return f"{offset}\n{EXACT}"
         if not found.exact and found.offset >= (await translator.of(topic, partition)).destination_end:

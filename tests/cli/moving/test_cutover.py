@@ -76,6 +76,8 @@ def test_no_way_back_without_a_cutover(config: Path) -> None:
     """Nor of one whose offsets differ."""
     result = call(config, "--reverse")
     assert (result.exit_code, "there is no cutover-" in result.output) == (1, True)
+    assert "if it was removed, `" in result.output
+    assert f" cutover -c {config} 'source->destination'` writes it again" in result.output
     folder = config.parent / "out"
     folder.mkdir()
     (folder / "certificate.json").write_text("{}")
@@ -126,7 +128,9 @@ def test_the_audit_is_a_process(
         assert json.loads(summary)["verdict"] == audit.verdict
 
 
-def test_the_servers_that_clients_are_told(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_that_clients_are_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As they are typed: with brackets around an IPv6 address."""
     config.write_text(base().replace('"d:2"', '"[fd00::1]:9092,d:2"'))
     loaded = load(config)
@@ -148,6 +152,7 @@ def test_the_servers_that_clients_are_told(config: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(made, "_world", world)
     monkeypatch.setattr(command, "Cutover", Done)
     assert asyncio.run(made.forward(dry_run=False)) == 0
+    assert f"state and certificate are in {config.parent}" in capsys.readouterr().out
     assert "start the producers with bootstrap.servers=[fd00::1]:9092,d:2" in "\n".join(told)
 
 

@@ -53,7 +53,7 @@ def test_shapes(config: Path, found: dict[str, Any]) -> None:
     for words in ((), ("show",)):
         table = call(config, words=words).stdout
         assert "copied to" in table
-        assert f" sync -c {config}`" in table
+        assert f" sync -c {config} --flow 'source->destination'`" in table
 
 
 def test_groups(config: Path, found: dict[str, Any]) -> None:

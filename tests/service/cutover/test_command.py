@@ -128,6 +128,15 @@ async def test_what_is_not_copied(run: Run, reason: str, code: int) -> None:
     assert "do this" in str(error)
 
 
+async def test_a_halt_says_most(run: Run) -> None:
+    """Of a partition that somebody else writes to, the halt has a remedy; that its copy is longer follows from it."""
+    halted = Obstacle(topic="orders", partition=0, reason="foreign_writer", remedy="do this")
+    error = await run.refused(Fake(looks=[[row(copied=12)]], obstacles=[halted]))
+    assert (error.code, "do this" in str(error)) == (2, True)
+    error = await run.refused(Fake(looks=[[row(why="the partition has halted")]], obstacles=[halted]))
+    assert (error.code, "do this" in str(error)) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("world", "told"),
     [
@@ -293,7 +302,7 @@ async def test_many_groups_that_cannot_move(run: Run) -> None:
     world.plans = [group(name) for name in world.at_source]
     told = str(await run.refused(world))
     assert told.count("it has members at the source") == 50
-    assert "and 10 more; `mirror offsets show` has all" in told
+    assert "and 10 more; `mirror sync --dry-run` has all" in told
 
 
 async def test_going_on(run: Run) -> None:

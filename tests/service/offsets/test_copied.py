@@ -93,6 +93,20 @@ async def test_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
                 await translate.translate_offset(at.flow, "other", 0, 1, to_source=False)
 
 
+async def test_an_offset_that_is_deleted_there() -> None:
+    """Committed there, it would be before the log's start, where consumers reset to anywhere."""
+    for exact in (True, False):
+        async with sides(exact=exact) as at:
+            at.east.add_topic("t")
+            at.east.store("t", 0, *at.copies(9))
+            await at.write(*([at.pin()] if exact else at.account(9)))
+            at.east.log("t").delete_before(6)
+            for offset, told in ((4, "6"), (6, "6"), (7, "7")):
+                first, *more = (await offset_of(at, offset=offset)).splitlines()
+                assert first == told
+                assert ("t-0 at east begins there: what was at offset 4 is deleted" in more) is (offset == 4)
+
+
 async def test_halted_where_something_else_may_stand() -> None:
     """Then an offset need not be the same record. A cutover has the halt itself to tell, with its remedy."""
     async with sides() as at:

@@ -1,9 +1,11 @@
 """Topics that the flow is to mirror and that the source does not tell of: each is named, with the reason."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from mirror.net.metadata import Metadata
 from mirror.offsetmap.entries.keys import Subject
 from mirror.service.offsets.ends import FlowEnds, Missing
 from mirror.service.offsets.translate import Translator
@@ -12,6 +14,20 @@ from mirror.wire.errors import ErrorCode
 from tests.service.offsets.stage import Sides, sides
 
 ALL = ("t", ".*")
+HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture(autouse=True)
+def as_brokers_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of all topics leaves out those that may not be described."""
+    store = Metadata.store
+
+    def stored(self: Metadata, answer: Any, *, of_all: bool) -> dict[str, int]:
+        if of_all:
+            answer.topics = [each for each in answer.topics if each.error_code != HIDDEN]
+        return store(self, answer, of_all=of_all)
+
+    monkeypatch.setattr(Metadata, "store", stored)
 
 
 async def missing(at: Sides) -> list[Missing]:
@@ -59,7 +75,7 @@ async def test_topics_that_may_not_be_described_any_more() -> None:
     """A list of all topics leaves them out, as if they had never been."""
     async with sides(topics=ALL) as at:
         await copied(at, "hidden")
-        at.west.add_topic("hidden").error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        at.west.add_topic("hidden").error = HIDDEN
         assert await missing(at) == [
             Missing(
                 "hidden",
@@ -79,3 +95,15 @@ async def test_a_topic_that_is_answered_with_an_error() -> None:
         assert await missing(at) == [Missing("other", "west answers LEADER_NOT_AVAILABLE (5) for it")]
         at.flow = replace(at.flow, selection=Selection(("t",)))
         assert await missing(at) == []
+
+
+async def test_a_destination_topic_that_may_not_be_described() -> None:
+    """It is not known whether the mirror is still to create it: who waits for that waits in vain."""
+    async with sides() as at:
+        at.copied(9)
+        await at.write(at.pin())
+        at.east.topics["t"].error = HIDDEN
+        async with Translator(at.flow, lazy=True) as translator:
+            (row,) = await FlowEnds(at.flow.selection, translator).look()
+        assert (row.absent, row.lag) == (False, None)
+        assert "east: Metadata of t: TOPIC_AUTHORIZATION_FAILED" in row.why
