@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from mirror.net.cluster import Cluster
+from mirror.net.metadata import Metadata
 from mirror.offsetmap.entries.chunks import Order
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
@@ -15,12 +18,26 @@ from mirror.records.identity import Identity, producer_id
 from mirror.relay.mapped.copied import CopiedRuns, OpenMap, Unwritten
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection
+from mirror.wire.errors import ErrorCode
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import sealed
 from tests.relay.stage.flows import batches, clusters
 
 FLOW = "west->east"
+HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 SUBJECT = Subject("t", 0, "t")
+
+
+def hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of all topics leave out those with the error ``HIDDEN``, as brokers do; asked by name, they say so."""
+    store = Metadata.store
+
+    def stored(self: Metadata, answer: Any, *, of_all: bool) -> dict[str, int]:
+        if of_all:
+            answer.topics = [each for each in answer.topics if each.error_code != HIDDEN]
+        return store(self, answer, of_all=of_all)
+
+    monkeypatch.setattr(Metadata, "store", stored)
 
 
 class Sides:

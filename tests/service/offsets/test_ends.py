@@ -1,33 +1,23 @@
 """Topics that the flow is to mirror and that the source does not tell of: each is named, with the reason."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from mirror.net.metadata import Metadata
 from mirror.offsetmap.entries.keys import Subject
 from mirror.service.offsets.ends import FlowEnds, Missing
 from mirror.service.offsets.translate import Translator
 from mirror.service.selection import Selection
 from mirror.wire.errors import ErrorCode
-from tests.service.offsets.stage import Sides, sides
+from tests.service.offsets.stage import HIDDEN, Sides, hide, sides
 
 ALL = ("t", ".*")
-HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.fixture(autouse=True)
 def as_brokers_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of all topics leaves out those that may not be described."""
-    store = Metadata.store
-
-    def stored(self: Metadata, answer: Any, *, of_all: bool) -> dict[str, int]:
-        if of_all:
-            answer.topics = [each for each in answer.topics if each.error_code != HIDDEN]
-        return store(self, answer, of_all=of_all)
-
-    monkeypatch.setattr(Metadata, "store", stored)
+    """They leave out what may not be described."""
+    hide(monkeypatch)
 
 
 async def missing(at: Sides) -> list[Missing]:
