@@ -6,7 +6,7 @@ Nothing it does has to be undone. It only reads, until it commits the groups' of
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ class Cutover:
         waits = f"would wait for {sum(row.lag or 0 for row in behind):,} records" if behind else _COPIED
         would("2 drained", lambda: self._check_running(found), waits)
         audit = "would be skipped" if self._options.skip_audit else "would compare both clusters"
-        self._tell(f"3 audited: {'done before' if 'audited' in done else audit}")
+        self._tell(f"3 audited: {'done before' if self._is_audited(done) else audit}")
         seen = await self._world.groups(apply=False)
         plans = seen.groups
         members = await self._world.members([plan.group for plan in plans])
@@ -331,9 +331,13 @@ class Cutover:
 
     # -- step 3 --------------------------------------------------------------------------------------------------------
 
+    def _is_audited(self, done: Mapping[str, Any]) -> bool:
+        """Returns True if there was an audit; or if it was left out, and still is to be."""
+        before = done.get("audited")
+        return before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit)
+
     def _audited(self, state: State) -> None:
-        before = state.done.get("audited")
-        if before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit):
+        if self._is_audited(state.done):
             self._tell_audited(state)
             return
         if self._options.skip_audit:

@@ -182,6 +182,9 @@ async def test_no_audit(run: Run) -> None:
     world = Fake(at_source=["billing"])
     await run.refused(world, skip_audit=True)
     assert world.did == []
+    for skip, told in ((True, "done before"), (False, "would compare both clusters")):
+        await run.of(world, skip_audit=skip).foresee()
+        assert f"3 audited: {told}" in run.told
     world.at_source = []
     assert await run(world) == 0
     assert world.did == ["audit", "commit"]
