@@ -351,7 +351,7 @@ async def test_the_source_moves_meanwhile(run: Run) -> None:
         ({"destination_id": "c" * 32}, "orders was deleted and created again at the destination"),
     ],
 )
-async def test_a_topic_that_is_recreated(run: Run, changes: dict[str, str], told: str) -> None:
+async def test_a_topic_that_is_recreated(run: Run, changes: dict[str, Any], told: str) -> None:
     """Between two runs, or while one is at work; with as many records by chance. Another topic was audited."""
     world = Fake(at_source=["billing"])
     await run.refused(world)

@@ -14,7 +14,8 @@ from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.translation import Translation
-from mirror.service.sync.copies import NOT_YET, DestinationPlace, ExactCopy, FlowCopies, MappedCopy, NoCopy
+from mirror.service.offsets.copied import NOT_YET
+from mirror.service.sync.copies import DestinationPlace, ExactCopy, FlowCopies, MappedCopy, NoCopy
 from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
 

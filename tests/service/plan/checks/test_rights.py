@@ -235,7 +235,7 @@ def test_each_right_of_what_is_kept_in_step(changes: dict[str, Any], level: Leve
 
 def test_the_right_to_keep_configs_in_step() -> None:
     """Only where it is enabled, and on a topic that is there."""
-    lacks = {"rights_there": EVERYTHING - {"AlterConfigs"}}
+    lacks: dict[str, Any] = {"rights_there": EVERYTHING - {"AlterConfigs"}}
     (found,) = of_topic(flow(**CONFIGS), topic(**lacks))
     assert (found.level, found.detail) == (
         Level.WARNS,
