@@ -153,7 +153,7 @@ class FlowEnds:
             elif into[name] in there.topics or into[name] in there.denied:
                 why = (
                     f"it was copied, and {here.name} does not have it any more: see that it is there; or if it was "
-                    f"deleted for good, delete the copy ({into[name]} at {there.name}) or have the flow exclude it"
+                    f"deleted for good, have the flow exclude it, or delete the copy ({into[name]} at {there.name})"
                 )
             else:
                 continue

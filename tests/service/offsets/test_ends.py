@@ -57,7 +57,7 @@ async def test_a_topic_that_is_not_there(*, named: bool) -> None:
             "the flow names it, and west has no such topic: take it out of topics, or see that it is there"
             if named
             else "it was copied, and west does not have it any more: see that it is there; or if it was deleted for "
-            "good, delete the copy (gone at east) or have the flow exclude it"
+            "good, have the flow exclude it, or delete the copy (gone at east)"
         )
 
 
