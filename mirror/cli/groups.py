@@ -37,7 +37,7 @@ offsets.add_command(take_over)
 @CONFIG
 @FLOW
 @click.option("--topic", help="The topic, by its name at the source.")
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--partition", type=click.IntRange(min=0), help="Of the topic. [default: 0]")
 @click.option("--offset", type=click.IntRange(min=0), help="The offset to translate.")
 @click.option(
     "--direction",
@@ -59,7 +59,7 @@ def translate(
     path: Path,
     name: str,
     topic: str | None,
-    partition: int,
+    partition: int | None,
     offset: int | None,
     direction: str | None,
     group: str | None,
@@ -85,12 +85,14 @@ def translate(
     from mirror.service.config import resolve
     from mirror.service.offsets import translate as offsets
 
+    if group is not None and partition is not None:
+        raise click.UsageError("--partition is for --topic and --offset: of a group, all partitions are translated")
     flow = resolve.flow_sides(chosen(load(path), name)).under("-offsets")
     if group is not None and (topic is None and offset is None) and direction != "destination-to-source":
         work = offsets.translate_group(flow, group, apply=apply, tell=click.echo, allow_rewind=allow_rewind)
     elif group is None and topic is not None and offset is not None and not (apply or allow_rewind):
         back = direction == "destination-to-source"
-        work = offsets.translate_offset(flow, topic, partition, offset, to_source=back)
+        work = offsets.translate_offset(flow, topic, partition or 0, offset, to_source=back)
     else:
         raise click.UsageError(
             "give --topic and --offset (and --partition, --direction), or --group (and --apply, --allow-rewind), whose "

@@ -30,6 +30,9 @@ def pause(path: Path, at: str | None, name: str, topic: str | None, number: int 
     A pause outlives restarts, and holds for whoever gets the partition. Partitions that come later are not paused. The
     source has to keep its records meanwhile: what it deletes is not copied.
 
+    --all means all flows of this mirror, unless --flow names one. A flow of which no worker answers is named: it is not
+    paused. Partitions that other machines have are named, too, and are paused there.
+
     Exit codes: 0 all of them are paused, 1 none of them, 2 some are not.
 
     \b
@@ -79,6 +82,9 @@ def resume(
     **accepted: bool,
 ) -> None:
     """Resume paused partitions, and halted ones once their reason is dealt with: one, those of a topic, or --all.
+
+    --all means all flows of this mirror, unless --flow names one. A flow of which no worker answers is named: nothing
+    of it is resumed. Partitions that other machines have are named, too, and are resumed there.
 
     Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
 
@@ -133,9 +139,13 @@ def _tell(found: "Resumed", done: str, nothing: str, *, one: bool) -> None:
             else "ask where they are copied"
         )
         click.echo(f"no worker here has {names}: {why}", err=True)
-    if not found.outcomes and not found.elsewhere:
+    for flow, why in found.unasked:
+        click.echo(f"flow {flow}: nothing is {done}: {why}", err=True)
+    if not found.outcomes and not found.elsewhere and not found.unasked:
         click.echo(nothing)
     failed = sum(bool(each.why_not) for each in found.outcomes)
+    if found.unasked:
+        sys.exit(EXIT_HALTED if failed < len(found.outcomes) else EXIT_FAILED)
     if found.elsewhere and not found.outcomes:
         sys.exit(EXIT_FAILED)
     if failed == len(found.outcomes) and (failed or one):

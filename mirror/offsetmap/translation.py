@@ -24,6 +24,8 @@ class Translation:
         map: every offset that is on both sides.
         source_end: all of the source's offsets below are at the destination, or are holes.
         destination_end: behind the last copy; what follows there may be others'.
+        noted: behind the last copy by what is written down; 0 if there is none. Whether the destination still has that,
+            is not looked at (``offsetmap.compare.lockstep.lost_from``).
         seen: the destination was looked at up to here, so what is copied next comes at this offset or behind it.
         log_start: the destination has deleted what is before.
     """
@@ -31,6 +33,7 @@ class Translation:
     map: OffsetMap
     source_end: int
     destination_end: int
+    noted: int
     seen: int
     log_start: int
 
@@ -55,7 +58,7 @@ async def translation(
         state: opened, not lean.
         source: the partition.
         destination: where it is copied to.
-        committed: the flow's ``isolation.level``.
+        committed: the flow's ``isolation.level``, for checkpoints that do not say theirs.
         own: producer ids that the flow may have used beside those that its checkpoints have.
 
     Returns:
@@ -77,22 +80,26 @@ async def translation(
             raise Differs(f"{log.name}: {ids}")
     source_start, log_start = await source.start(), await destination.start()
     found = whole_map(state.topic, state.ledger, subject, gone_to=log_start)
+    end = await destination.visible_end()
     step = LockStep(
         source,
         destination,
         source_offset=checkpoint.source_offset,
-        destination_offset=checkpoint.destination_offset,
+        # Others may have written behind the copies, and that may be lost.
+        destination_offset=min(checkpoint.destination_offset, end),
         identity=checkpoint.identity,
         own=state.ledger.own(subject).union(own),
-        committed=committed,
+        # Copies behind a checkpoint were made under its isolation level, even if another one counts by now.
+        committed=checkpoint.isolation_level == "read_committed" if checkpoint.isolation_level else committed,
         source_start=source_start,
         log_start=log_start,
         may_be_cut=True,
         append_times=True,  # whether that is as it has to be, is for the mirror to say
     )
-    await step.advance(await destination.visible_end())
+    await step.advance(end)
     step.decide()
     found.truncate(checkpoint.source_offset)
+    noted = found.destination_end
     found.extend(step.map)
     coming = await step.next_of_source()
     # Holes up to the next record are as good as copied.
@@ -100,7 +107,8 @@ async def translation(
     return Translation(
         map=found,
         source_end=max(step.source_offset, source_end),
-        destination_end=max(checkpoint.destination_offset, found.destination_end),
+        destination_end=max(min(checkpoint.destination_offset, end), found.destination_end),
+        noted=noted,
         seen=step.destination_offset,
         log_start=log_start,
     )

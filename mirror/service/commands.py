@@ -35,7 +35,7 @@ _CUTOVER = "cutover"
 _ASKS = frozenset({_RESUME, "pause", "status", _CUTOVER})
 """Commands that connect to the running mirror, and need its address."""
 
-_ABOUT_ONE = frozenset({_RESUME, "pause", "audit"})
+_ABOUT_ONE = frozenset({_RESUME, "pause", "audit", "sync"})
 """Commands about one flow."""
 
 

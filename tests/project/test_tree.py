@@ -172,7 +172,6 @@ COVERED = {
     "service/http/client.py": "service/http/test_server.py",
     "service/http/connections.py": "service/http/test_server.py",
     "service/log/plainlog.py": "service/test_memory_of_processes.py",
-    "service/offsets/ends.py": "service/offsets/test_show.py",
     "service/offsets/sides.py": "service/offsets/test_translate.py",
     "service/sync/copies.py": "service/sync/test_plan.py",
     "service/sync/settings.py": "service/sync/test_plan.py",

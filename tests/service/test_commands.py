@@ -87,6 +87,9 @@ def test_what_is_typed() -> None:
     assert typed(HERE.rendered("`mirror resume --all`")) == [everything]
     found = typed(replace(HERE, flow="a->b").rendered(text, "orders", 3))
     assert [words[words.index("--flow") + 1] if "--flow" in words else "" for words in found] == ["", "a->b", "a->b"]
+    assert typed(replace(HERE, flow="a->b").rendered("`mirror sync --dry-run`")) == [
+        [HERE.program, "sync", "-c", HERE.config, "--flow", "a->b", "--dry-run"]
+    ]
     assert (
         HERE.rendered("a mirror of the same topic; restart the mirror")
         == "a mirror of the same topic; restart the mirror"

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,7 @@ def cutover(
     from mirror.service.cutover.adopting import NotAdopted
     from mirror.service.cutover.command import Options, Refused
     from mirror.service.cutover.configuration import NotConfigured
+    from mirror.service.cutover.files import InUse, only_one
     from mirror.service.cutover.state import StateUnreadable
     from mirror.service.offsets.translate import NotTranslated
 
@@ -129,9 +131,10 @@ def cutover(
         path=path, at=at, config=config, flow=flow, commands=commands, groups=groups, folder=folder, options=options
     )
     try:
-        with asking(commands, NotAdopted, NotConfigured, NotTranslated, StateUnreadable):
+        with asking(commands, InUse, NotAdopted, NotConfigured, NotTranslated, StateUnreadable), ExitStack() as stack:
             if not dry_run:
                 folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(only_one(folder))
             if reverse:
                 asyncio.run(run.reverse(config_out, dry_run=dry_run))
                 sys.exit(EXIT_OK)
@@ -168,14 +171,16 @@ class _Run:
 
     async def forward(self, *, dry_run: bool) -> int:
         """Cuts over, or only says so."""
+        from mirror.service.config import resolve
         from mirror.service.cutover.command import Cutover
         from mirror.service.cutover.next_steps import after_cutover
 
-        bootstrap = ",".join(f"{each.host}:{each.port}" for each in self._flow.destination.bootstrap_servers)
+        bootstrap = resolve.flow_sides(self._flow).destination.bootstrap_servers
         async with self._world() as world:
             run = Cutover(world, self._options, self._folder, tell=self._tell)
             if dry_run:
                 return await run.foresee()
+            self._tell(f"state and certificate are in {self._folder.absolute()}")
             return await run.run(lambda data: after_cutover(data, self._commands, bootstrap, self._folder))
 
     async def reverse(self, config_out: Path | None, *, dry_run: bool) -> None:
@@ -210,7 +215,7 @@ class _Run:
                 translator, isolation_level=flow.settings.isolation_level, identity=flow.settings.identity
             )
             begun = await adopting.begun(name, given.rows.values())
-            failback.check_logs(given.rows, found.rows, begun)
+            failback.check_logs(given.rows, found.rows, begun, missing=found.missing)
             warning = failback.check_at_rest(found, flow.name)
             await failback.prepare(
                 adopting,
@@ -242,7 +247,7 @@ class _Run:
         except FileNotFoundError as error:
             raise Refused(
                 f"there is no {path}: the way back begins where a cutover ended. Name its folder with --out, or cut "
-                "over first"
+                "over first; if it was removed, `mirror cutover` writes it again"
             ) from error
         except (ValueError, CertificateUnreadable) as error:
             raise Refused(f"{path} is not the certificate of a cutover: {error}") from error

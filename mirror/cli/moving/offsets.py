@@ -45,10 +45,10 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
     show(shape, found, lambda _: commands.rendered(as_text(found)))
     unread = any(group["state"] in ("failed", "unsupported") for group in found["groups"])
     unknown = unread or any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
-    absent = sorted(set(groups) - {group["group"] for group in found["groups"]})
-    if absent:
-        fail(f"no offsets of these topics at the source: group {', '.join(absent)}", EXIT_FAILED)
-    sys.exit(EXIT_FAILED if unknown else EXIT_OK)
+    absent = set(groups) - {group["group"] for group in found["groups"]}
+    if own := sorted(absent - found["absent"].keys()):
+        fail(f"the mirror's own group, which is never carried over: {', '.join(own)}", EXIT_FAILED)
+    sys.exit(EXIT_FAILED if unknown or absent else EXIT_OK)
 
 
 @click.command("take-over")

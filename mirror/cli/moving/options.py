@@ -47,4 +47,4 @@ def groups_of(flow: "ResolvedFlow", config: "Config", groups: tuple[str, ...]) -
     settings = resolve.sync_settings(flow, resolve.group_settings(flow, config).group_id)
     if not groups:
         return settings
-    return replace(settings, groups=tuple(map(re.escape, groups)), groups_exclude=())
+    return replace(settings, groups=tuple(map(re.escape, groups)), groups_exclude=(), names=groups)

@@ -14,6 +14,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import GROUP, find_coordinators
 from mirror.net.errors import ConnectionLost, NetworkError, Refused, Unreachable
+from mirror.net.options import ClusterOptions, tool_options
 from mirror.wire.errors import ErrorCode, error_name
 
 PATIENCE_S = 30.0
@@ -91,6 +92,11 @@ class CommittedOffset(NamedTuple):
 
 
 Offsets = dict[Key, CommittedOffset]
+
+
+def groups_tool(options: ClusterOptions) -> str:
+    """Returns Kafka's own tool for groups, with the options by which it reaches a cluster (``tool_options``)."""
+    return f"kafka-consumer-groups.sh {tool_options(options.bootstrap, options.connection.security)}"
 
 
 class Groups:

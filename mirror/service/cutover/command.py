@@ -6,7 +6,7 @@ Nothing it does has to be undone. It only reads, until it commits the groups' of
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from mirror.service.cutover.certificate import FILE, MOVED, SKIPPED, Audit, cert
 from mirror.service.cutover.files import as_json, write_whole
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import State
-from mirror.service.cutover.still import ends_of, moved, unstable, written
+from mirror.service.cutover.still import unstable, written
 from mirror.service.cutover.world import Found, World
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.offsets.ends import PartitionEnds
@@ -29,6 +29,8 @@ AUDIT = "audit"
 """The folder of the audit's result files."""
 UNPROVEN, DIFFERENT = 3, 2
 """Exit codes of the audit (docs/AUDIT.md)."""
+STUCK = 50
+"""Most groups that cannot move of which a message tells."""
 _COPIED = "the copy has reached the source's end"
 
 
@@ -100,15 +102,19 @@ class Cutover:
         if "certified" not in state.done:
             self._check(found)
             self._uncovered(found)
-            if self._options.groups and "audited" not in state.done:
-                self._check_known(await self._world.groups(apply=False))  # the audit may take hours
+            if "audited" not in state.done:  # it may take hours
+                seen = await self._world.groups(apply=False)
+                self._check_known(seen)
+                # Waiting does not help these: each lacks a right.
+                self._check_movable(plan for plan in seen.groups if plan.state is GroupState.FAILED and plan.remedy)
             found = await self._stopped(state, found)
             found = await self._drained(state, found)
             self._audited(state)
             groups = await self._carried(state)
             await self._certify(state, groups)
         else:
-            self._tell(f"5 certificate: written before, {self._folder / FILE}")
+            self._tell_audited(state)
+            self._written_before(state)
         data = state.done["certified"]["certificate"]
         self._tell("")
         for line in next_steps(data):
@@ -133,14 +139,19 @@ class Cutover:
                 said = f"would refuse: {error}"
             self._tell(f"{step}: {said}")
 
-        since = moved(state.ends, ends_of(found.rows)) if state.done else []
+        since = state.changed(found.rows) if state.done else []
         if "certified" in state.done and not since:
-            self._tell(f"nothing is to be done: {self._folder / FILE} was written before, for the same ends")
+            written = self._folder / FILE
+            self._tell(
+                f"nothing is to be done: {written} was written before, for the same ends"
+                if written.exists()
+                else f"5 certificate: {written} is gone, and would be written again"
+            )
             return EXIT_OK
         would("  partitions", lambda: self._check(found), f"{len(found.rows)} in {_topics(found.rows)}")
         self._uncovered(found)
         if since:
-            self._tell(f"would begin again, since the source has moved: {some(since)}")
+            self._tell(f"would begin again, since this has changed: {some(since)}")
         done = {} if since else state.done
         window = "stand still since the last run"
         if "stopped" not in done:
@@ -154,7 +165,7 @@ class Cutover:
         waits = f"would wait for {sum(row.lag or 0 for row in behind):,} records" if behind else _COPIED
         would("2 drained", lambda: self._check_running(found), waits)
         audit = "would be skipped" if self._options.skip_audit else "would compare both clusters"
-        self._tell(f"3 audited: {'done before' if 'audited' in done else audit}")
+        self._tell(f"3 audited: {'done before' if self._is_audited(done) else audit}")
         seen = await self._world.groups(apply=False)
         plans = seen.groups
         members = await self._world.members([plan.group for plan in plans])
@@ -164,6 +175,7 @@ class Cutover:
             lambda: self._check_groups(seen, members, behind_too=not behind),
             f"would commit {many(due, 'offset')} of {many(len(plans), 'group')}",
         )
+        self._tell_notes(seen)
         self._tell(f"5 certificate: would be written to {self._folder / FILE}")
         self._tell("nothing was changed")
         return max((refusal.code for refusal in refusals), default=EXIT_OK)
@@ -173,10 +185,8 @@ class Cutover:
     async def _look(self) -> Found:
         found = await self._world.look()
         if found.missing:
-            raise Refused(
-                f"the source has no topic {some(found.missing)}, which the flow names (or it may not be described): "
-                "take it out of topics, or see that it is there"
-            )
+            lines = some([f"{each.topic}: {each.why}" for each in found.missing], 20, between="\n  ")
+            raise Refused(f"not all topics that the flow is to move are seen at the source:\n  {lines}")
         if not found.rows:
             raise Refused("the flow mirrors no topic of the source, so there is nothing to cut over; check topics")
         return found
@@ -187,6 +197,7 @@ class Cutover:
 
     def _check(self, found: Found) -> None:
         """Refuses what waiting does not help."""
+        self._check_obstacles(found.obstacles)  # a halt says most
         unknown = [f"{row.name}: {row.why}" for row in found.rows if row.why]
         if unknown:
             raise Refused(f"not known of every partition how far it is copied: {some(unknown)}")
@@ -200,7 +211,6 @@ class Cutover:
                 f"the destination has more than the source: {some(more)}. Somebody writes to the copies already, or "
                 "the source has lost its end; `mirror status` says more"
             )
-        self._check_obstacles(found.obstacles)
 
     @staticmethod
     def _check_obstacles(obstacles: Sequence[Obstacle]) -> None:
@@ -215,10 +225,10 @@ class Cutover:
         """Keeps what an earlier run has done, if the source's ends are still the same."""
         if not state.done:
             return
-        since = moved(state.ends, ends_of(found.rows))
+        since = state.changed(found.rows)
         if since:
-            self._tell(f"the source has moved since the last run, so it all begins again: {some(since)}")
-            state.begin_again({})
+            self._tell(f"changed since the last run, so it all begins again: {some(since)}")
+            state.begin_again()
         else:
             self._tell(f"going on; done before for the same ends: {', '.join(state.done)}")
 
@@ -232,7 +242,7 @@ class Cutover:
         later = await self._after_window(found)
         self._check(later)
         self._check_stopped(found, later)
-        state.begin_again(ends_of(later.rows))
+        state.begin_again(later.rows)
         self._note(state, "stopped", stood_still_s=self._options.window_s)
         self._tell(f"1 stopped: the source's ends stood still for {seconds}")
         return later
@@ -298,13 +308,13 @@ class Cutover:
 
     def _check_unmoved(self, state: State, found: Found) -> None:
         """Refuses if the source has moved since producers were seen to have stopped."""
-        since = moved(state.ends, ends_of(found.rows))
+        since = state.changed(found.rows)
         if since:
-            state.begin_again({})
+            state.begin_again()
             state.write(self._folder)
             raise Refused(
-                f"the source is written to again: {some(since)}. Stop the producers, then run this again: it begins "
-                "with step 1"
+                f"changed since the producers were seen to have stopped: {some(since)}. Stop them, then run this "
+                "again: it begins with step 1"
             )
 
     def _check_copied(self, state: State, found: Found) -> None:
@@ -312,7 +322,7 @@ class Cutover:
         have been long ago."""
         behind = [f"{row.name} ({row.lag})" for row in found.rows if row.is_behind]
         if behind:
-            state.begin_again({})
+            state.begin_again()
             state.write(self._folder)
             raise Refused(
                 f"the destination has lost records that were copied, of {some(behind)} (an unclean leader election): "
@@ -321,9 +331,14 @@ class Cutover:
 
     # -- step 3 --------------------------------------------------------------------------------------------------------
 
+    def _is_audited(self, done: Mapping[str, Any]) -> bool:
+        """Returns True if there was an audit; or if it was left out, and still is to be."""
+        before = done.get("audited")
+        return before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit)
+
     def _audited(self, state: State) -> None:
-        before = state.done.get("audited")
-        if before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit):
+        if self._is_audited(state.done):
+            self._tell_audited(state)
             return
         if self._options.skip_audit:
             self._note(state, "audited", verdict=SKIPPED, code=-1)
@@ -345,6 +360,14 @@ class Cutover:
         self._note(state, "audited", verdict=audit.verdict, code=audit.code)
         self._tell(f"3 audited: {audit.verdict}")
 
+    def _tell_audited(self, state: State) -> None:
+        """Says so if the result files of an audit that was done before are gone: that is no reason to audit again."""
+        verdict, files = state.done["audited"]["verdict"], self._folder / AUDIT
+        if verdict != SKIPPED and not files.exists():
+            self._tell(
+                f"3 audited: {verdict}, before; its files are gone from {files}: `mirror audit` makes them again"
+            )
+
     # -- step 4 --------------------------------------------------------------------------------------------------------
 
     async def _carried(self, state: State) -> list[GroupPlan]:
@@ -355,39 +378,59 @@ class Cutover:
             self._check_groups(seen, await self._world.members([plan.group for plan in plans]))
         carried = sum(plan.carried for plan in plans)
         self._note(state, "groups", groups=[plan.group for plan in plans])
+        self._tell_notes(seen)
         ahead = [plan.group for plan in plans if plan.state is GroupState.AHEAD]
         if ahead:
             self._tell(f"4 groups: left alone, since they have read further at the destination: {some(ahead)}")
         self._tell(f"4 groups: {many(carried, 'offset')} of {many(len(plans), 'group')} committed at the destination")
         return plans
 
+    def _tell_notes(self, seen: GroupsPlan) -> None:
+        for note in seen.notes:
+            self._tell(f"4 groups: {note}")
+
     def _check_known(self, seen: GroupsPlan) -> None:
         """Refuses if a group may be missing: nobody would move it, and the certificate would not have it."""
         if seen.failed:
             raise Refused(f"{seen.failed}, so groups may be left behind; {seen.remedy}, then run this again")
         known = {plan.group for plan in seen.groups}
-        absent = [name for name in self._options.groups if name not in known]
+        unknown = "it has no committed offsets of this flow's topics at the source"
+        absent = [
+            f"group {name}: {seen.absent.get(name, unknown)}" for name in self._options.groups if name not in known
+        ]
         if absent:
-            raise Refused(
-                f"group {some(absent)} has no committed offsets of this flow's topics at the source, or the mirror's "
-                "principal may not describe it: check --group, then run this again"
-            )
+            raise Refused(f"{some(absent, between='; ')}: check --group, then run this again")
 
     def _check_groups(self, seen: GroupsPlan, members: Sequence[str], *, behind_too: bool = True) -> None:
         self._check_known(seen)
-        stuck = [
-            f"group {plan.group}: {plan.why}" + (f"; {plan.remedy}" if plan.remedy else "")
-            for plan in seen.groups
-            if plan.state not in MOVED and (behind_too or plan.state is not GroupState.BEHIND)
-        ]
+        self._check_movable(
+            (
+                plan
+                for plan in seen.groups
+                if plan.state not in MOVED and (behind_too or plan.state is not GroupState.BEHIND)
+            ),
+            members,
+        )
+
+    def _check_movable(self, plans: Iterable[GroupPlan], members: Sequence[str] = ()) -> None:
+        """Refuses if there are groups that cannot move. ``plans``: theirs; ``members``: those that are in use at the
+        source."""
+        plans = list(plans)
+        active = any(plan.state is GroupState.ACTIVE for plan in plans)
+        stuck = [f"group {plan.group}: {plan.why}{_remedy(plan)}" for plan in plans]
         stuck += [
             f"group {name}: it has members at the source, which would go on reading there; stop its consumers"
             for name in members
         ]
         if stuck:
-            lines = "\n  ".join(stuck)
+            lines = "\n  ".join(stuck[:STUCK])
+            more = f"\n  and {len(stuck) - STUCK} more; `mirror sync --dry-run` has all" if len(stuck) > STUCK else ""
+            for tool, due, side in zip(self._world.tools, (members, active), ("source", "destination"), strict=True):
+                if due:
+                    more += f"\n  {tool} --describe --members --group NAME names a group's members at the {side}"
             raise Refused(
-                f"these groups cannot move:\n  {lines}\n  then run this again; --group NAME moves only what it names"
+                f"these groups cannot move:\n  {lines}{more}\n  then run this again; --group NAME moves only what it "
+                "names"
             )
 
     # -- step 5 --------------------------------------------------------------------------------------------------------
@@ -412,9 +455,24 @@ class Cutover:
         self._note(state, "certified", certificate=data)
         self._tell(f"5 certificate: {self._folder / FILE}")
 
+    def _written_before(self, state: State) -> None:
+        """Writes the certificate once more if somebody has removed it."""
+        path = self._folder / FILE
+        if path.exists():
+            self._tell(f"5 certificate: written before, {path}")
+            return
+        write_whole(path, as_json(state.done["certified"]["certificate"]))
+        self._tell(f"5 certificate: {path} was gone, and is written again")
+
     def _note(self, state: State, step: str, **what: Any) -> None:
         state.note(step, **what)
         state.write(self._folder)
+
+
+def _remedy(plan: GroupPlan) -> str:
+    if plan.state is GroupState.ACTIVE:
+        return ", which read on there already; stop its consumers there, and start them once its offsets are there"
+    return f"; {plan.remedy}" if plan.remedy else ""
 
 
 def _topics(rows: Sequence[PartitionEnds]) -> str:

@@ -12,7 +12,7 @@ from mirror.service.cutover.certificate import SKIPPED, Audit
 from mirror.service.cutover.command import Refused
 from mirror.service.cutover.state import Subject
 from mirror.service.cutover.world import Found
-from mirror.service.offsets.ends import Key, PartitionEnds
+from mirror.service.offsets.ends import Key, Missing, PartitionEnds
 from mirror.service.texts import some
 
 _WHY = "docs/OPERATING.md says what to do then (Moving over)"
@@ -46,7 +46,11 @@ def check_certificate(given: Certified, subject: Subject, *, skip_audit: bool) -
 
 
 def check_logs(
-    given: Mapping[Key, PartitionEnds], found: Collection[PartitionEnds], begun: Collection[Key] = ()
+    given: Mapping[Key, PartitionEnds],
+    found: Collection[PartitionEnds],
+    begun: Collection[Key] = (),
+    *,
+    missing: Collection[Missing] = (),
 ) -> None:
     """Checks that the former source still holds exactly what was certified, and the former destination all of that and
     what came since. The certificate says that they were the same up to there.
@@ -55,18 +59,22 @@ def check_logs(
         given: as they were certified.
         found: as they are.
         begun: partitions of which the flow back has copied something to the former source; see ``Adopting.begun``.
+        missing: topics of which nothing was found.
 
     Raises:
         Refused: it does not; the message names the partitions.
     """
     now = {row.key: row for row in found}
-    wrong = [f"{topic}-{partition} is gone" for topic, partition in sorted(given.keys() - now.keys())]
+    why = {each.topic: f"not seen: {each.why}" for each in missing}
+    wrong = [
+        f"{topic}-{partition} is {why.get(topic, 'gone')}" for topic, partition in sorted(given.keys() - now.keys())
+    ]
     wrong += [f"{row.name} was not cut over" for row in found if row.key not in given]
     for key in sorted(given.keys() & now.keys()):
         if told := _differs(given[key], now[key], begun=key in begun):
             wrong.append(f"{given[key].name}: {told}")
     if wrong:
-        lines = "\n  ".join(wrong[:20])
+        lines = some(wrong, 20, between="\n  ")
         raise Refused(f"the clusters are not as they were certified:\n  {lines}\n  {_WHY}")
 
 

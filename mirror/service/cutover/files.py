@@ -1,10 +1,37 @@
-"""Files that are there as a whole or not at all, and that only their owner may read."""
+"""Files that are there as a whole or not at all, and that only their owner may read; and who may write them."""
 
+import fcntl
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+
+class InUse(Exception):
+    """Another command writes to the folder; the message says so, and what to do."""
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder, as long as the context lasts. The kernel releases it, whatever a command dies of.
+
+    Raises:
+        InUse: another command holds it.
+        OSError: there can be none.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUse(
+                f"another cutover is at work in {folder}: wait until it has ended, or name another folder with --out"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, text: str) -> None:

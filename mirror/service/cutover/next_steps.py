@@ -20,7 +20,7 @@ def after_cutover(data: Mapping[str, Any], commands: Commands, bootstrap: str, f
     steps = [
         (
             commands.rendered("`mirror pause --all`")
-            + ", or stop the mirror"
+            + ", or stop the mirror, on every host that runs this flow"
             + (
                 ", before anybody else writes to the copies: an exact copy has one writer (foreign_writer)"
                 if exact

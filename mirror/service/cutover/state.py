@@ -2,13 +2,14 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from mirror.service.cutover.files import as_json, write_whole
-from mirror.service.cutover.still import Ends
+from mirror.service.cutover.still import Ends, Topics, ends_of, moved, remade, topics_of
+from mirror.service.offsets.ends import PartitionEnds
 
 VERSION = 1
 FILE = "state.json"
@@ -46,11 +47,13 @@ class State:
     Attributes:
         subject: the flow.
         ends: the source's ends for which they are done.
+        topics: which topics these are of.
         done: step -> what is known of it, with ``at_ms``.
     """
 
     subject: Subject
     ends: Ends = field(default_factory=dict)
+    topics: Topics = field(default_factory=dict)
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def note(self, step: str, **what: Any) -> None:
@@ -58,9 +61,13 @@ class State:
         assert step in STEPS, step
         self.done[step] = {"at_ms": round(time.time() * 1000), **what}
 
-    def begin_again(self, ends: Ends) -> None:
-        """Forgets the steps: they are done for other ends."""
-        self.ends, self.done = ends, {}
+    def begin_again(self, rows: Sequence[PartitionEnds] = ()) -> None:
+        """Forgets the steps: they are done for other ends, or other topics. ``rows``: as they are now."""
+        self.ends, self.topics, self.done = ends_of(rows), topics_of(rows), {}
+
+    def changed(self, rows: Sequence[PartitionEnds]) -> list[str]:
+        """Returns what is not as it was for the steps that are done, in words; empty: all is."""
+        return remade(self.topics, topics_of(rows)) or moved(self.ends, ends_of(rows))
 
     def write(self, folder: Path) -> None:
         """Writes the file.
@@ -68,9 +75,8 @@ class State:
         Raises:
             OSError: it cannot be written.
         """
-        write_whole(
-            folder / FILE, as_json({"version": VERSION, **self.subject.data(), "ends": self.ends, "done": self.done})
-        )
+        data = {"version": VERSION, **self.subject.data(), "ends": self.ends, "topics": self.topics, "done": self.done}
+        write_whole(folder / FILE, as_json(data))
 
     @classmethod
     def read(cls, folder: Path, subject: Subject) -> Self:
@@ -82,7 +88,8 @@ class State:
         path = folder / FILE
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            found = cls(subject=subject, ends=_ends(data["ends"]), done=_done(data["done"]))
+            topics = _topics(data.get("topics", {}))  # earlier versions did not note them
+            found = cls(subject=subject, ends=_ends(data["ends"]), topics=topics, done=_done(data["done"]))
             others = {name: data[name] for name in subject.data()}
             version = data["version"]
         except FileNotFoundError:
@@ -107,6 +114,15 @@ class State:
 
 def _ends(data: Mapping[str, Mapping[str, Any]]) -> Ends:
     return {str(topic): {str(int(at)): int(end) for at, end in ends.items()} for topic, ends in data.items()}
+
+
+def _topics(data: Mapping[str, Mapping[str, Any]]) -> Topics:
+    found: Topics = {}
+    for topic, each in data.items():
+        found[str(topic)] = {name: each[name] for name in ("into", "source_id", "destination_id")}
+        if not all(value is None or isinstance(value, str) for value in found[topic].values()):
+            raise ValueError(f"topic {topic} has something else than texts")
+    return found
 
 
 def _done(data: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

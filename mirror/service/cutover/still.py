@@ -1,12 +1,16 @@
-"""Whether producers have stopped, by two looks at the source's ends. Pure."""
+"""Whether producers have stopped, and the topics are the same, by two looks. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mirror.offsetmap.fields import ids_differ
 from mirror.service.offsets.ends import Key, PartitionEnds
 
 Ends = dict[str, dict[str, int]]
 """topic -> partition, as text -> the source's log end: as JSON has it."""
+
+Topics = dict[str, dict[str, str | None]]
+"""topic -> ``into``, ``source_id`` and ``destination_id``, see ``PartitionEnds``: as JSON has it."""
 
 
 class Written(NamedTuple):
@@ -27,6 +31,13 @@ def ends_of(rows: Iterable[PartitionEnds]) -> Ends:
     for row in rows:
         found.setdefault(row.topic, {})[str(row.partition)] = row.source_end
     return found
+
+
+def topics_of(rows: Iterable[PartitionEnds]) -> Topics:
+    """Returns which topics these are."""
+    return {
+        row.topic: {"into": row.into, "source_id": row.source_id, "destination_id": row.destination_id} for row in rows
+    }
 
 
 def written(before: Iterable[PartitionEnds], after: Iterable[PartitionEnds], seconds: float) -> list[Written]:
@@ -61,3 +72,17 @@ def moved(before: Ends, after: Ends) -> list[str]:
 
 def _told(end: int | None) -> str:
     return "nothing" if end is None else str(end)
+
+
+def remade(before: Topics, after: Topics) -> list[str]:
+    """Returns which topics are others by now, in words; empty: none. One that is not in both is told by its ends."""
+    found = []
+    for topic in sorted(before.keys() & after.keys()):
+        was, now = before[topic], after[topic]
+        if was["into"] != now["into"]:
+            found.append(f"{topic} goes into {now['into']}, and went into {was['into']}")
+        elif ids_differ(was["source_id"], now["source_id"]):
+            found.append(f"{topic} was deleted and created again at the source")
+        elif ids_differ(was["destination_id"], now["destination_id"]):
+            found.append(f"{now['into']} was deleted and created again at the destination")
+    return found

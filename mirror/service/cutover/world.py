@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from mirror.net.admin.groups import Groups
+from mirror.net.admin.groups import Groups, groups_tool
 from mirror.service.commands import Commands
 from mirror.service.cutover.certificate import Audit
 from mirror.service.cutover.obstacles import Obstacle, kept, shown, together
 from mirror.service.cutover.state import Subject
-from mirror.service.offsets.ends import FlowEnds, PartitionEnds
+from mirror.service.offsets.ends import FlowEnds, Missing, PartitionEnds
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.selection import Selection
@@ -33,14 +33,14 @@ class Found:
 
     Attributes:
         rows: its partitions.
-        missing: topics that it names and that the source does not have.
+        missing: topics that it is to mirror and that the source does not tell of.
         not_covered: topics of the source that it leaves out.
         obstacles: partitions that are not copied until somebody acts.
         running: empty: a mirror that runs the flow answers; else why none does.
     """
 
     rows: list[PartitionEnds]
-    missing: list[str]
+    missing: list[Missing]
     not_covered: list[str]
     obstacles: list[Obstacle]
     running: str
@@ -51,6 +51,8 @@ class World(Protocol):
 
     subject: Subject
     exact: bool
+    tools: tuple[str, str]
+    """Kafka's own tool for groups, as it is typed to reach the source and the destination (``groups_tool``)."""
 
     async def look(self) -> Found:
         """Looks at all partitions."""
@@ -92,6 +94,7 @@ class RealWorld:
         self._audit = audit
         self._stack = AsyncExitStack()
         self.exact = flow.exact
+        self.tools = groups_tool(flow.source), groups_tool(flow.destination)
 
     async def __aenter__(self) -> Self:
         async with self._stack as stack:
@@ -125,7 +128,7 @@ class RealWorld:
         written = kept(rows, self.translator.state.ledger, self._commands)
         return Found(
             rows=rows,
-            missing=self._ends.missing(),
+            missing=self._ends.missing,
             not_covered=self._ends.not_covered(),
             obstacles=together(seen, written),
             running=running,

@@ -217,6 +217,9 @@ def _act(
         [ResumeOutcome(**each) for each in body["partitions"]],
         [(each["topic"], each["partition"]) for each in body["elsewhere"]],
         body["nobody"],
+        tuple(
+            (each["flow"], each["why"]) for each in body.get("unasked", ())
+        ),  # earlier versions leave these flows out
     )
 
 

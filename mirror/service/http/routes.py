@@ -221,13 +221,14 @@ class Pages:
             found = await act_on({flow.name: flow.resumption for flow in self._chosen(query)}, topic, act)
         except NotAsked as error:
             return _json(HTTPStatus.NOT_FOUND, {"error": self._served.commands.rendered(str(error))})
-        whole = all(not each.why_not for each in found.outcomes)
+        whole = all(not each.why_not for each in found.outcomes) and not found.unasked
         return _json(
             HTTPStatus.OK if whole else HTTPStatus.CONFLICT,
             {
                 "partitions": [each._asdict() for each in found.outcomes],
                 "elsewhere": [{"topic": topic, "partition": partition} for topic, partition in found.elsewhere],
                 "nobody": found.nobody,
+                "unasked": [{"flow": flow, "why": self._served.commands.rendered(why)} for flow, why in found.unasked],
             },
         )
 

@@ -1,20 +1,24 @@
 """How far both logs of each partition of a flow go: what the source has, and how much of that is at the destination."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs import leader_requests
 from mirror.net.logs.leader_requests import LATEST
 from mirror.net.logs.log import PartitionLog
+from mirror.net.rights import DESCRIBE, TOPIC, Right
 from mirror.offsetmap.compare.alignment import Differs
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.fields import id_text
+from mirror.service.offsets.copied import NOT_YET, why_no_copy
 from mirror.service.offsets.translate import NotTranslated, Translator
 from mirror.service.selection import Selection, is_internal
 from mirror.service.sync.copies import AT_ONCE
+from mirror.wire.errors import error_name
 
 Key = tuple[str, int]
 
@@ -76,10 +80,24 @@ class PartitionEnds:
         return self.absent or self.lag is None or self.lag > 0
 
 
+class Missing(NamedTuple):
+    """A topic that the flow is to mirror, and that the source does not tell of. ``why``: words for people, with what to
+    do about it."""
+
+    topic: str
+    why: str
+
+
 class FlowEnds:
-    """Asks both clusters. ``translator``: open, and lazy."""
+    """Asks both clusters. ``translator``: open, and lazy.
+
+    Attributes:
+        missing: topics of which the last look has no partition, although the flow has them by name or has copied
+            them, or the source answered with an error; in order of their names.
+    """
 
     def __init__(self, selection: Selection, translator: Translator) -> None:
+        self.missing: list[Missing] = []
         self._selection = selection
         self._translator = translator
         self._seats = asyncio.Semaphore(AT_ONCE)
@@ -95,17 +113,52 @@ class FlowEnds:
         if not self._opened:
             self._opened = await translator.state.open(create=False)
         if self._opened:
-            await translator.renew()
+            failed = await translator.renew()
         else:
-            await asyncio.gather(translator.source.refresh(None), translator.destination.refresh(None))
+            failed, _ = await asyncio.gather(translator.source.refresh(None), translator.destination.refresh(None))
+        self.missing = await self._missing(failed)
         topics = [topic for name, topic in sorted(translator.source.topics.items()) if self._selection.selects(name)]
+        unlisted = {translator.destination_of(topic.name) for topic in topics} - translator.destination.topics.keys()
+        if unlisted:
+            # Not there yet, or not to be described: only asked by name, brokers say so.
+            await translator.destination.check_denied(unlisted)
         return await asyncio.gather(
             *(self._look(topic.name, each) for topic in topics for each in sorted(topic.leaders))
         )
 
-    def missing(self) -> list[str]:
-        """Returns the topics that the flow names, and that the source does not have, or may not be described there."""
-        return [name for name in self._selection.names if name not in self._translator.source.topics]
+    async def _missing(self, failed: Mapping[str, int]) -> list[Missing]:
+        """Returns what is ``missing``. ``failed``: topics that the source has just answered with an error code."""
+        translator, selects = self._translator, self._selection.selects
+        here, there = translator.source, translator.destination
+        into = {each.topic: each.destination for each in translator.state.ledger.known}
+        copied = {topic for topic, each in into.items() if selects(topic) and each == translator.destination_of(topic)}
+        named = set(self._selection.names)
+        names = sorted({*named, *copied, *filter(selects, failed)} - here.topics.keys())
+        if not names:
+            return []
+        # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+        await here.check_denied(names)
+        await there.check_denied({into[name] for name in names if name in copied})
+        found = []
+        for name in names:
+            if name in here.denied:
+                why = f"it may not be described: {Right(DESCRIBE, TOPIC, name, here.name).grant}"
+            elif name in failed:
+                why = f"{here.name} answers {error_name(failed[name])} for it"
+            elif name in named:
+                why = (
+                    f"the flow names it, and {here.name} has no such topic: take it out of topics, or see that it is "
+                    "there"
+                )
+            elif into[name] in there.topics or into[name] in there.denied:
+                why = (
+                    f"it was copied, and {here.name} does not have it any more: see that it is there; or if it was "
+                    f"deleted for good, have the flow exclude it, or delete the copy ({into[name]} at {there.name})"
+                )
+            else:
+                continue
+            found.append(Missing(name, why))
+        return found
 
     def not_covered(self) -> list[str]:
         """Returns the topics of the source that the flow leaves out, without those of Kafka and of mirrors."""
@@ -139,6 +192,8 @@ class FlowEnds:
             found = replace(found, destination_start=await there.start(), destination_epoch=there.leader.epoch)
             if translator.exact:
                 visible = await there.visible_end()
+                if visible:
+                    await self._check_copy(here, there)
                 return replace(found, destination_end=visible, copied_to=visible)
             if start == end and translator.state.ledger.checkpoint(Subject(topic, partition, into)) is None:
                 return replace(found, destination_end=await there.visible_end(), copied_to=end)
@@ -146,6 +201,18 @@ class FlowEnds:
             return replace(found, destination_end=known.destination_end, copied_to=known.source_end)
         except (NotTranslated, Differs, NetworkError) as error:
             return replace(found, why=str(error))
+
+    async def _check_copy(self, here: PartitionLog, there: PartitionLog) -> None:
+        """Raises NotTranslated if a log that has something is not known as a copy. (A halt says more about that
+        itself.)"""
+        translator, subject = self._translator, self._translator.subject(here.topic.name, here.index)
+        why = why_no_copy(translator.state.ledger, subject, here, there)
+        if why == NOT_YET and self._opened:
+            # It may have begun since: what it is, is written down before its first batch.
+            await translator.state.load()
+            why = why_no_copy(translator.state.ledger, subject, here, there)
+        if why:
+            raise NotTranslated(translator.told_no_copy(there, why))
 
 
 def not_covered(topics: Iterable[str], selection: Selection) -> list[str]:

@@ -28,7 +28,7 @@ from mirror.records.content.opening import NotOpened, Record, opened
 from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME
 from mirror.records.transactions import Aborted
 from mirror.service.offsets.sides import FlowSides
-from mirror.service.texts import aligned
+from mirror.service.texts import aligned, some
 from mirror.wire.errors import error_name
 
 READ_BYTES = 1 << 20
@@ -100,13 +100,15 @@ class TakeOver:
 
         Raises:
             TakeOverError: there is no such topic of offsets, or nothing of the flow's topics in it, or it cannot be
-                read; or MirrorMaker 2 still runs, as far as that can be seen, or a transaction of it is open.
+                read; or a topic of them may not be described; or MirrorMaker 2 still runs, as far as that can be seen,
+                or a transaction of it is open.
             NetworkError: a cluster does not answer.
         """
         noted = await self._noted()
         await self._check_stopped()
         await self._source.refresh(None)
         selects, into = self._flow.selection.selects, self._flow.selection.destination_of
+        await self._check_seen(sorted({topic for topic, _ in noted if selects(topic)} - self._source.topics.keys()))
         ours = {key: offset for key, offset in noted.items() if selects(key[0]) and key[0] in self._source.topics}
         if not ours:
             others = ", ".join(sorted({topic for topic, _ in noted})[:5])
@@ -153,6 +155,18 @@ class TakeOver:
                     f"cannot commit {topic}-{partition} for group {group} at {self._source.name}: {error_name(code)}; "
                     "the group must have no members, and the principal needs Read on it"
                 )
+
+    async def _check_seen(self, topics: list[str]) -> None:
+        """Checks that copied topics which the source does not list are gone. A list of all leaves out those that may
+        not be described."""
+        if topics:
+            await self._source.check_denied(topics)
+        hidden = [name for name in topics if name in self._source.denied]
+        if hidden:
+            raise TakeOverError(
+                f"MirrorMaker 2 has copied {some(hidden)}, which may not be described at {self._source.name}: grant "
+                "the mirror's principal Describe on it, or have the flow exclude it"
+            )
 
     def _has(self, topic: str) -> bool:
         return topic in self._destination.topics

@@ -1,10 +1,11 @@
 """``mirror offsets``: how far each partition is copied, and where each group would go on at the destination."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from mirror.net.admin.groups import Groups
-from mirror.service.offsets.ends import FlowEnds, PartitionEnds
+from mirror.service.offsets.ends import FlowEnds, Missing, PartitionEnds
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.offsets.translate import Translator
 from mirror.service.sync.look import Sync
@@ -37,9 +38,11 @@ async def offsets(flow: FlowSides, settings: SyncSettings) -> dict[str, Any]:
             seen = await sync.groups(apply=False)
         plans = seen.groups
         members = await Groups(translator.source).in_use([plan.group for plan in plans])
-        unlisted = f"{seen.failed}; {seen.remedy}" if seen.failed else ""
-        uncovered, missing = ends.not_covered(), ends.missing()
-        return as_data(flow, rows, plans, members, not_covered=uncovered, missing=missing, unlisted=unlisted)
+        return as_data(
+            flow, rows, plans, members,
+            not_covered=ends.not_covered(), missing=ends.missing, absent=seen.absent, unseen=seen.unseen,
+            unlisted=f"{seen.failed}; {seen.remedy}" if seen.failed else "",
+        )  # fmt: skip
 
 
 def as_data(
@@ -49,11 +52,13 @@ def as_data(
     members: Collection[str],
     *,
     not_covered: Sequence[str] = (),
-    missing: Sequence[str] = (),
+    missing: Sequence[Missing] = (),
     unlisted: str = "",
+    absent: Mapping[str, str] = MappingProxyType({}),
+    unseen: str = "",
 ) -> dict[str, Any]:
     """Returns the object for JSON. ``members``: groups that have members at the source; ``unlisted``: why groups may be
-    missing. Pure."""
+    missing that a broker should have listed; ``absent``, ``unseen``: see ``GroupsPlan``. Pure."""
     return {
         "flow": flow.name,
         "flow_id": flow.id,
@@ -61,8 +66,10 @@ def as_data(
         "partitions": [_partition(row) for row in rows],
         "groups": [_group(plan, in_use=plan.group in members) for plan in plans],
         "not_covered": list(not_covered),
-        "missing": list(missing),
+        "missing": [each._asdict() for each in missing],
         "unlisted": unlisted,
+        "absent": dict(absent),
+        "unseen": unseen,
     }
 
 
@@ -135,12 +142,13 @@ def as_text(data: dict[str, Any]) -> str:
         lines += [f"{group['group']}: {group['remedy']}" for group in data["groups"] if group["remedy"]]
     else:
         lines += ["", "no group of the source that is selected has offsets of these topics"]
-    if data["unlisted"]:
-        lines += ["", data["unlisted"]]
     if data["missing"]:
-        lines += ["", f"not at the source, or not to be described there: {', '.join(data['missing'])}"]
+        lines += ["", *(f"not looked at: {each['topic']}: {each['why']}" for each in data["missing"])]
     if data["not_covered"]:
         lines += ["", f"topics of the source that the flow does not have: {', '.join(data['not_covered'])}"]
+    absent = (f"group {name}: {why}" for name, why in data["absent"].items())
+    notes = [note for note in (data["unlisted"], *absent, data["unseen"]) if note]
+    lines += ["", *notes] if notes else []
     return "\n".join(lines)
 
 

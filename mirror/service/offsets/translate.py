@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Self
 
-from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets
+from mirror.net.admin.groups import EMPTY, CommittedOffset, Groups, Offsets, groups_tool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
+from mirror.offsetmap.compare.lockstep import lost_from
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.offsetmap.runs import MappedOffset
 from mirror.offsetmap.translation import Translation, translation
 from mirror.records.identity import producer_id
+from mirror.service.offsets.copied import NOT_YET, why_elsewhere, why_no_copy
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.texts import aligned, some
 from mirror.wire.errors import ErrorCode, error_name
@@ -94,7 +97,7 @@ class Translator:
 
     Attributes:
         source, destination: the clusters.
-        state: the flow's internal topic. With exact offsets, it is not opened.
+        state: the flow's internal topic.
         exact: True if the flow keeps offsets as they are.
     """
 
@@ -112,7 +115,7 @@ class Translator:
             self.source = await self._open(stack, self._alias, self._flow.source)
             self.destination = await self._open(stack, self._alias_there, self._flow.destination)
             self.state = InternalTopic(self.destination, self._flow.id, lean=self.exact)
-            if not (self._lazy or self.exact) and not await self.state.open(create=False):
+            if not self._lazy and not await self.state.open(create=False):
                 raise NotTranslated(
                     f"cluster {self._alias_there} has no topic {self.state.topic}: the flow has copied nothing yet, "
                     "or that topic was deleted"
@@ -131,13 +134,22 @@ class Translator:
         """Returns the topic that a source topic is copied into."""
         return self._flow.selection.destination_of(topic)
 
-    async def renew(self) -> None:
+    def subject(self, topic: str, partition: int) -> Subject:
+        """Returns what the internal topic has about a partition's copy is noted under."""
+        return Subject(topic, partition, self.destination_of(topic))
+
+    async def renew(self) -> dict[str, int]:
         """Forgets what was looked at, and reads what was written since: offsets are then translated as of now. The
-        internal topic must be open."""
+        internal topic must be open.
+
+        Returns:
+            Topics that the source answered with an error: name -> code.
+        """
         self._known.clear()
-        for cluster in (self.source, self.destination):
-            await cluster.refresh(None)
+        failed = await self.source.refresh(None)
+        await self.destination.refresh(None)
         await self.state.load()
+        return failed
 
     # -- single offsets ------------------------------------------------------------------------------------------------
 
@@ -149,14 +161,22 @@ class Translator:
             NetworkError, Differs: see ``offsetmap.translation``.
         """
         if self.exact:
-            return MappedOffset(offset, exact=True)
+            return (await self.place(topic, partition, offset))[0]
         return (await self.of(topic, partition)).to_destination(offset)
 
     async def to_source(self, topic: str, partition: int, offset: int) -> MappedOffset:
         """Returns where a reader of the destination at ``offset`` goes on at the source. Raises the same."""
         if self.exact:
+            await self.copy(topic, partition)
             return MappedOffset(offset, exact=True)
         return (await self.of(topic, partition)).to_source(offset)
+
+    async def copied_to(self, topic: str, partition: int) -> int:
+        """Returns the source offset up to which all is at the destination. Raises the same."""
+        if self.exact:
+            _, there = await self.copy(topic, partition)
+            return await there.visible_end()
+        return (await self.of(topic, partition)).source_end
 
     async def of(self, topic: str, partition: int) -> Translation:
         """Returns the partition's translation, as of the first call for it since ``renew``. Raises the same."""
@@ -165,21 +185,56 @@ class Translator:
             found = self._known[topic, partition] = await self._look(topic, partition)
         return found
 
-    async def _look(self, topic: str, partition: int) -> Translation:
-        selection = self._flow.selection
-        if not selection.selects(topic):
-            raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; give its name at the source")
-        found = await translation(
-            self.state,
-            await self.log(self.source, topic, partition),
-            await self.log(self.destination, selection.destination_of(topic), partition),
-            committed=self._flow.committed,
-            own=[producer_id(flow=self._flow.id, cluster_id=self.source.cluster_id, topic=topic, partition=partition)],
+    async def copy(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionLog]:
+        """Returns both logs of a partition that is copied with exact offsets.
+
+        Raises:
+            NotTranslated: the flow has no such partition; or by what is written down, an offset need not be the same
+                record in both.
+            NetworkError: a cluster does not answer.
+        """
+        here, there = await self._logs(topic, partition)
+        why = why_no_copy(self.state.ledger, self.subject(topic, partition), here, there)
+        if why:
+            raise NotTranslated(self.told_no_copy(there, why))
+        return here, there
+
+    def told_no_copy(self, there: PartitionLog, why: str) -> str:
+        """Returns words for a log that is not known as a copy. ``why``: see ``why_no_copy``."""
+        if why != NOT_YET:
+            return why
+        return (
+            f"{there.name} is not known as a copy of this flow, since {self.state.topic} says nothing of it: nothing "
+            "was copied into it yet, or that topic was lost (then start the mirror, which compares both logs)"
         )
+
+    async def _logs(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionLog]:
+        """Returns both logs of a partition, unless it has halted for a reason by which they may differ."""
+        if not self._flow.selection.selects(topic):
+            raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; give its name at the source")
+        here = await self.log(self.source, topic, partition)
+        there = await self.log(self.destination, self.destination_of(topic), partition)
+        halted = why_elsewhere(self.state.ledger, self.subject(topic, partition), here, there)
+        if halted:
+            raise NotTranslated(halted)
+        return here, there
+
+    async def _look(self, topic: str, partition: int) -> Translation:
+        here, there = await self._logs(topic, partition)
+        own = {producer_id(flow=self._flow.id, cluster_id=self.source.cluster_id, topic=topic, partition=partition)}
+        found = await translation(self.state, here, there, committed=self._flow.committed, own=own)
         if found is None:
             raise NotTranslated(
                 f"topic {self.state.topic} of cluster {self._alias_there} says nothing of {topic}-{partition}: "
                 "nothing of it was copied yet, or that topic was deleted (then the partition halts, checkpoint_lost)"
+            )
+        own |= self.state.ledger.own(self.subject(topic, partition))
+        end = await there.visible_end()
+        if await lost_from(there, found.noted, own, end):
+            raise NotTranslated(
+                f"{there.name} ends at {end} or has others' records where copies up to {found.noted} were noted: "
+                "it has lost its end. The mirror copies that again when it locates the partition, as after a restart; "
+                "then try again"
             )
         return found
 
@@ -215,7 +270,7 @@ class Translator:
         rows, others = [], set[str]()
         for (topic, partition), one in (await self._committed(self.source, group)).items():
             if selection.selects(topic):
-                place, log_start = await self._place(topic, partition, one.offset)
+                place, log_start = await self.place(topic, partition, one.offset)
                 row = TranslatedRow(topic, partition, one.offset, selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
                     # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
@@ -237,13 +292,13 @@ class Translator:
             raise GroupError(f"cannot read the offsets of group {group} at {cluster.name}: {found}") from found
         return found
 
-    async def _place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
+    async def place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
         """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
         is None if the destination's log ends before."""
         if self.exact:
-            log = await self.log(self.destination, topic, partition)
-            place = MappedOffset(offset, exact=True) if offset <= await log.visible_end() else None
-            return place, await log.start()
+            _, there = await self.copy(topic, partition)
+            place = MappedOffset(offset, exact=True) if offset <= await there.visible_end() else None
+            return place, await there.start()
         known = await self.of(topic, partition)
         return known.to_destination(offset), known.log_start
 
@@ -285,7 +340,7 @@ class Translator:
                 f"group {moved.group} has committed no offset of {', '.join(missing)} at {self._alias}, and it goes "
                 f"into the same destination partition as what the group has read. Say at {self._alias} from where the "
                 "group reads it (--to-latest skips what is there now), then apply again: "
-                f"{self._tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
+                f"{groups_tool(self._flow.source)} --group {group} --reset-offsets {options} --to-earliest --execute"
             )
         back = [
             f"{one.topic}-{one.partition} ({one.now}, back to {one.offset})" for one in moved.commits if one.is_rewind
@@ -301,7 +356,7 @@ class Translator:
             raise NotTranslated(
                 f"group {moved.group} has {there} at {self._alias_there}, which "
                 f"would commit over it; stop its consumers there, then apply again. "
-                f"{self._tool(self._flow.destination)} --group {group} --describe --members names them"
+                f"{groups_tool(self._flow.destination)} --group {group} --describe --members names them"
             )
 
     async def _members(self, group: str) -> str:
@@ -316,10 +371,6 @@ class Translator:
         except NetworkError as error:
             raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
         return "members" if listed is not None and listed.state not in EMPTY else ""
-
-    @staticmethod
-    def _tool(options: ClusterOptions) -> str:
-        return f"kafka-consumer-groups.sh --bootstrap-server {options.bootstrap_servers}"
 
     async def apply(self, group: str, commits: Iterable[Commit]) -> None:
         """Commits these offsets at the destination, under the same group id and without a leader epoch: with the
@@ -373,16 +424,21 @@ async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: 
         NetworkError, Differs: see ``offsetmap.translation``.
     """
     async with Translator(flow) as translator:
-        if translator.exact:
-            return f"{offset}\n{EXACT}"
         if to_source:
             place = await translator.to_source(topic, partition, offset)
+            if translator.exact:
+                return f"{offset}\n{EXACT}"
             why = f"offset {offset} there holds no record of {topic}-{partition}"
             return _told(place, why, "is, or will be")
-        found = await translator.to_destination(topic, partition, offset)
+        found, log_start = await translator.place(topic, partition, offset)
         if found is None:
-            known = await translator.of(topic, partition)
-            raise NotTranslated(f"{topic}-{partition} is copied up to offset {known.source_end}, not to {offset} yet")
+            end = await translator.copied_to(topic, partition)
+            raise NotTranslated(f"{topic}-{partition} is copied up to offset {end}, not to {offset} yet")
+        if found.offset < log_start:
+            name = f"{translator.destination_of(topic)}-{partition} at {flow.aliases[1]}"
+            return f"{log_start}\n{name} begins there: what was at offset {found.offset} is deleted"
+        if translator.exact:
+            return f"{offset}\n{EXACT}"
         if not found.exact and found.offset >= (await translator.of(topic, partition)).destination_end:
             later = "what comes of it will be at this offset or behind it"
             return f"{found.offset}\nnothing of {topic}-{partition} is copied from offset {offset} on; {later}"

@@ -11,7 +11,7 @@ from mirror.net.errors import NetworkError, Unsupported
 from mirror.reasons import HaltReason
 from mirror.service.commands import Commands
 from mirror.service.config import ClusterSettings, Config, ResolvedFlow
-from mirror.service.config.resolve import cluster_options, relay_settings
+from mirror.service.config.resolve import cluster_options, relay_settings, sync_settings
 from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 from mirror.service.plan.ask.flow import Asking, FlowAsked
 from mirror.service.plan.document import document
@@ -130,6 +130,7 @@ def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (
         users=(_user(flow.source), _user(flow.destination)),
         only=lambda name: not topics or name in topics,
         sample_bytes=sample_bytes,
+        sync=sync_settings(flow, config.group_of(flow)),
     )
 
 

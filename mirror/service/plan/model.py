@@ -9,6 +9,7 @@ from mirror.foretold import Line
 from mirror.relay.halts import Halted
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.pairing import Pair
+from mirror.service.sync.settings import SyncSettings
 
 NOT_KNOWN = -1
 """A number that could not be asked for."""
@@ -110,6 +111,15 @@ class DeadLetterFacts:
     most: int | None = None
 
 
+class GroupFacts(NamedTuple):
+    """A group whose offsets would be carried over. ``here``, ``there``: operations on it at the source and at the
+    destination; None: not known."""
+
+    name: str
+    here: Rights | None
+    there: Rights | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFacts:
     """The flow and its two clusters.
@@ -131,6 +141,10 @@ class FlowFacts:
         group_id: the group at the source.
         group_rights: operations on it; None: not known.
         group_forbidden: True if the principal may not even describe it.
+        sync: what is kept in step beside records.
+        groups: those whose offsets would be carried over.
+        groups_more: the number of others of them, whose rights were not asked for.
+        groups_unknown: why it is not known which these are; empty if it is.
         ids_forbidden: True if the principal may not describe its transactional ids; None: not known.
         forgets_before_ms: the destination may forget the producer of a batch that is older.
         rate: bytes per second that were read from the source in the measured sample; 0: nothing was measured.
@@ -156,6 +170,10 @@ class FlowFacts:
     group_id: str = ""
     group_rights: Rights | None = None
     group_forbidden: bool = False
+    sync: SyncSettings = field(default_factory=SyncSettings)
+    groups: tuple[GroupFacts, ...] = ()
+    groups_more: int = 0
+    groups_unknown: str = ""
     ids_forbidden: bool | None = None
     forgets_before_ms: float = 0.0
     rate: float = 0.0

@@ -45,6 +45,8 @@ class Resumed(NamedTuple):
     """Requested partitions that no worker here has at present."""
     nobody: bool = False
     """True if nobody holds some of the flow's partitions, so that those in ``elsewhere`` may be among them."""
+    unasked: tuple[tuple[str, str], ...] = ()
+    """(flow, why): the flows of which no worker could be asked, so that their partitions go on as they are."""
 
 
 class NotAsked(Exception):
@@ -240,22 +242,22 @@ async def flow_of(flows: Mapping[str, Resumption], topic: str | None) -> str:
 
 
 async def _each(flows: Mapping[str, Resumption], act: Act) -> Resumed:
-    """Does it to every partition of each flow. A flow without a worker that is ready has none here."""
+    """Does it to every partition of each flow, as far as its workers can be asked."""
     outcomes: list[ResumeOutcome] = []
     elsewhere: list[Key] = []
-    nobody, refused = False, list[NotAsked]()
+    nobody, unasked = False, list[tuple[str, str]]()
     for name, each in flows.items():
         try:
             found = await act(each)
         except NotAsked as error:
-            refused.append(error)
+            if len(unasked) == len(flows) - 1:
+                raise
+            unasked.append((name, str(error)))
             continue
         outcomes += [one._replace(flow=name) for one in found.outcomes]
         elsewhere += found.elsewhere
         nobody = nobody or found.nobody
-    if len(refused) == len(flows):
-        raise refused[0]
-    return Resumed(outcomes, elsewhere, nobody)
+    return Resumed(outcomes, elsewhere, nobody, tuple(unasked))
 
 
 async def _may_have(flow: Resumption, topic: str) -> bool:

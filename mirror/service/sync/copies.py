@@ -12,10 +12,9 @@ from typing import NamedTuple, Protocol
 
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.compare.alignment import Differs
-from mirror.offsetmap.entries.keys import Subject
-from mirror.offsetmap.fields import id_shown, id_text
+from mirror.offsetmap.fields import id_text
 from mirror.offsetmap.translation import Translation
-from mirror.reasons import ELSEWHERE
+from mirror.service.offsets.copied import NOT_YET
 from mirror.service.offsets.translate import NotTranslated, Translator
 
 AT_ONCE = 64
@@ -100,9 +99,6 @@ class NoCopy(NamedTuple):
         return DestinationPlace(-1, why=self.why, failed=self.failed)
 
 
-NOT_YET = "not copied yet"
-
-
 class FlowCopies:
     """The copies of a flow's partitions, as of the last ``renew``."""
 
@@ -140,9 +136,6 @@ class FlowCopies:
         if not self._opened:
             return NoCopy(NOT_YET)
         translator = self._translator
-        halt = translator.state.ledger.halt(self._side(topic, partition))
-        if halt is not None and halt.reason in ELSEWHERE:
-            return NoCopy(f"the partition has halted: {halt.reason}")
         async with self._seats:
             try:
                 if translator.exact:
@@ -153,20 +146,12 @@ class FlowCopies:
             except NetworkError as error:
                 return NoCopy(str(error), failed=True)
 
-    def _side(self, topic: str, partition: int) -> Subject:
-        return Subject(topic, partition, self._translator.destination_of(topic))
-
     async def _exact(self, topic: str, partition: int) -> Copy:
         translator = self._translator
-        pin = translator.state.ledger.pin(self._side(topic, partition))
-        if pin is None:
+        subject = translator.subject(topic, partition)
+        if translator.state.ledger.pin(subject) is None:
             return NoCopy(NOT_YET)
-        here = await translator.log(translator.source, topic, partition)
-        there = await translator.log(translator.destination, translator.destination_of(topic), partition)
-        for log, known in ((here, pin.source_id), (there, pin.destination_id)):
-            now = id_text(log.topic.topic_id)
-            if None not in (now, known) and now != known:
-                return NoCopy(f"{log.name} has topic id {id_shown(now)}, and what was copied is of {id_shown(known)}")
-        starting = translator.state.ledger.starting(pin.subject, id_text(here.topic.topic_id))
+        here, there = await translator.copy(topic, partition)
+        starting = translator.state.ledger.starting(subject, id_text(here.topic.topic_id))
         end, start, source_start = await asyncio.gather(there.visible_end(), there.start(), here.start())
         return ExactCopy(start, end, max(source_start, starting.offset if starting is not None else 0))

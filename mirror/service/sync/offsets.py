@@ -7,11 +7,13 @@ milliseconds.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from mirror.net.admin.groups import EMPTY, Groups, Listed, Offsets
+from mirror.net.admin.groups import CONSUMER, EMPTY, Groups, Listed, Offsets
+from mirror.net.admin.operations import cluster_operations
 from mirror.net.admin.share import ShareGroups
 from mirror.net.errors import NetworkError, Refused, Unsupported
+from mirror.net.rights import DESCRIBE
 from mirror.relay.assignment import read_committed
 from mirror.relay.partition.claim import Committed
 from mirror.service.offsets.sides import FlowSides
@@ -72,7 +74,10 @@ class OffsetsSync:
         """
         await self._copies.renew()
         listed, lacking = await self._here.listed()
-        plans = await self._read({name: one for name, one in listed.items() if self._settings.selects(name)})
+        selected = {name: one for name, one in listed.items() if self._settings.selects(name)}
+        # One that may not be described is in no list, unless the principal may describe the cluster.
+        asked = {name: Listed(name, CONSUMER) for name in self._settings.named if name not in listed}
+        plans = await self._read(asked | selected)
         await self._copies.look((row.topic, row.partition) for plan in plans for row in plan.rows)
         for plan in plans:
             plan.rows = [self._placed(row) for row in plan.rows]
@@ -81,12 +86,39 @@ class OffsetsSync:
         waiting = [plan for plan in plans if plan.state is GroupState.IN_STEP]
         for at in range(0, len(waiting), AT_ONCE):
             await self._carry(waiting[at : at + AT_ONCE], sources, apply=apply)
-        found = GroupsPlan(groups=plans)
+        found = GroupsPlan(groups=plans, absent=self._absent(listed, plans), unseen=await self._unseen())
         if lacking:
             why = some(lacking, NAMED, between="; ")
             found.failed = f"not all groups of {self._aliases[0]} are known: {why}"
             found.remedy = "see that these brokers run, and have read their groups"
         return found
+
+    def _absent(self, listed: Mapping[str, Listed], plans: list[GroupPlan]) -> dict[str, str]:
+        """Returns the groups that are meant by name and that have nothing to carry over, and why."""
+        known, here = {plan.group for plan in plans}, self._aliases[0]
+        return {
+            name: (
+                f"no committed offsets of topics of the flow at {here}"
+                if name in listed
+                else f"no group of this name at {here}"
+            )
+            for name in self._settings.named
+            if name not in known
+        }
+
+    async def _unseen(self) -> str:
+        """Returns why there may be groups that no broker lists, as far as the source tells; empty: there are none."""
+        here = self._aliases[0]
+        try:
+            rights = await cluster_operations(self._translator.source)
+        except NetworkError:
+            return ""
+        if rights is None or DESCRIBE in rights:
+            return ""
+        return (
+            f"{here} lists only groups that the mirror's principal may describe, and there may be others: grant it "
+            f"Describe on the cluster at {here} to have all of them listed"
+        )
 
     # -- the source ----------------------------------------------------------------------------------------------------
 

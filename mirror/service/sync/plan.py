@@ -100,12 +100,26 @@ class GroupPlan:
 
 @dataclass(slots=True, kw_only=True)
 class GroupsPlan:
-    """The result of a look at the groups of a flow. ``failed``: why groups may be missing; empty if none is.
-    ``remedy``: what to do about it."""
+    """The result of a look at the groups of a flow.
+
+    Attributes:
+        groups: those that have offsets of mirrored topics, or of which that is not known.
+        failed: why groups may be missing that a broker should have listed; empty: none should.
+        remedy: what to do about it.
+        absent: group that is meant by name and has nothing to carry over -> why.
+        unseen: why there may be groups that no broker lists, and what to do about it; empty: there are none.
+    """
 
     groups: list[GroupPlan]
     failed: str = ""
     remedy: str = ""
+    absent: dict[str, str] = field(default_factory=dict)
+    unseen: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be told of ``absent`` and ``unseen`` groups: lines of text."""
+        return [*(f"group {name}: {why}" for name, why in self.absent.items()), *filter(None, [self.unseen])]
 
 
 def decide(plan: GroupPlan, now: Mapping[Key, CommittedOffset], sources: Mapping[Key, Collection[Key]]) -> None:

@@ -30,6 +30,8 @@ def as_data(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) 
     if groups is not None:
         found["groups"] = [_group_data(plan, applied=applied) for plan in groups.groups]
         found["groups_failed"] = groups.failed
+        found["groups_absent"] = dict(groups.absent)
+        found["groups_unseen"] = groups.unseen
     if acls is not None:
         found["acls"] = {
             "wanted": len(acls.wanted),
@@ -57,7 +59,7 @@ def _groups(found: GroupsPlan, *, applied: bool) -> list[str]:
     plans = found.groups
     more = [f"{found.failed}; {found.remedy}"] if found.failed else []
     if not plans:
-        return more or [NO_GROUP]
+        return [*(more or [NO_GROUP]), *found.notes]
     table: list[Sequence[str]] = [_TITLES]
     for plan in plans:
         moves = {(move.topic, move.partition): move for move in plan.moves}
@@ -76,7 +78,7 @@ def _groups(found: GroupsPlan, *, applied: bool) -> list[str]:
     if not applied:
         done = f"nothing was committed; {many(offsets, 'offset')} would be"
     lines.append(f"{many(len(plans), 'group')} ({told}): {done}")
-    return lines + more
+    return [*lines, *more, *found.notes]
 
 
 def _state(plan: GroupPlan, *, applied: bool) -> str:

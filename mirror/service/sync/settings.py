@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from mirror.service.selection import topic_pattern
+from mirror.service.selection import is_topic_name, topic_pattern
 
 GROUPS, ACLS = "group_offsets", "topic_acls"
 """The two parts, as counters name them."""
@@ -22,6 +22,8 @@ class SyncSettings:
         groups: names of groups, or regular expressions for whole names.
         groups_exclude: groups to leave out, in the same notation; wins over ``groups``.
         own_group: the flow's own group at the source, which is never carried over.
+        names: groups that are meant by name, so that something is wrong if one is not there; None: the entries of
+            ``groups`` that are names.
     """
 
     offsets: bool = False
@@ -31,6 +33,7 @@ class SyncSettings:
     groups: tuple[str, ...] = (".*",)
     groups_exclude: tuple[str, ...] = ()
     own_group: str = ""
+    names: tuple[str, ...] | None = None
 
     @property
     def anything(self) -> bool:
@@ -41,6 +44,12 @@ class SyncSettings:
     def parts(self) -> tuple[str, ...]:
         """The parts that are kept in step: of ``GROUPS`` and ``ACLS``."""
         return (*([GROUPS] if self.offsets else []), *([ACLS] if self.acls else []))
+
+    @property
+    def named(self) -> list[str]:
+        """The groups that are meant by name, in order."""
+        names = self.names if self.names is not None else filter(is_topic_name, self.groups)
+        return sorted({name for name in names if self.selects(name)})
 
     def selects(self, group: str) -> bool:
         """Returns True if this group's offsets are carried over."""

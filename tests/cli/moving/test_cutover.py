@@ -1,7 +1,10 @@
 """``mirror cutover`` on the command line: what it refuses before it asks any cluster, and the audit that it runs."""
 
+import asyncio
 import json
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ from mirror.cli import main
 from mirror.cli.moving import cutover
 from mirror.service.commands import Commands
 from mirror.service.config import load
+from mirror.service.cutover import command
 from mirror.service.cutover.certificate import Audit
-from mirror.service.cutover.command import Options
+from mirror.service.cutover.command import Cutover, Options
+from mirror.service.cutover.files import only_one
 from tests.service.config.loading import base
 
 
@@ -71,6 +76,8 @@ def test_no_way_back_without_a_cutover(config: Path) -> None:
     """Nor of one whose offsets differ."""
     result = call(config, "--reverse")
     assert (result.exit_code, "there is no cutover-" in result.output) == (1, True)
+    assert "if it was removed, `" in result.output
+    assert f" cutover -c {config} 'source->destination'` writes it again" in result.output
     folder = config.parent / "out"
     folder.mkdir()
     (folder / "certificate.json").write_text("{}")
@@ -119,3 +126,44 @@ def test_the_audit_is_a_process(
     ]  # fmt: skip
     if summary is not None:
         assert json.loads(summary)["verdict"] == audit.verdict
+
+
+def test_the_servers_that_clients_are_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are typed: with brackets around an IPv6 address."""
+    config.write_text(base().replace('"d:2"', '"[fd00::1]:9092,d:2"'))
+    loaded = load(config)
+    made = cutover._Run(
+        path=config, at=None, config=loaded, flow=loaded.enabled_flow(), commands=Commands(), groups=(),
+        folder=config.parent, options=Options(),
+    )  # fmt: skip
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[Any]:
+        yield None
+
+    class Done(Cutover):
+        async def run(self, next_steps: Any) -> int:
+            told.extend(next_steps({"offsets": "exact", "groups": [], "partitions": [], "not_covered": []}))
+            return 0
+
+    monkeypatch.setattr(made, "_world", world)
+    monkeypatch.setattr(command, "Cutover", Done)
+    assert asyncio.run(made.forward(dry_run=False)) == 0
+    assert f"state and certificate are in {config.parent}" in capsys.readouterr().out
+    assert "start the producers with bootstrap.servers=[fd00::1]:9092,d:2" in "\n".join(told)
+
+
+def test_two_at_once(config: Path) -> None:
+    """In one folder, each would write over what the other one has noted. Neither cluster is asked; a dry run writes
+    nothing, and may."""
+    folder = config.parent / "out"
+    folder.mkdir()
+    with only_one(folder):
+        for options in ([], ["--reverse"]):
+            result = call(config, "--out", str(folder), *options)
+            assert result.exit_code == 1
+            assert f"another cutover is at work in {folder}" in result.stderr
+        assert "another" not in call(config, "--out", str(folder), "--reverse", "--dry-run").stderr

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from mirror.cli import main
 from mirror.net.errors import Unreachable
 from mirror.service.offsets import show, translate
+from mirror.service.offsets.ends import Missing
 from mirror.service.offsets.mirrormaker import TakeOver
 from mirror.service.sync.plan import GroupState
 from mirror.service.sync.settings import SyncSettings
@@ -52,7 +53,7 @@ def test_shapes(config: Path, found: dict[str, Any]) -> None:
     for words in ((), ("show",)):
         table = call(config, words=words).stdout
         assert "copied to" in table
-        assert f" sync -c {config}`" in table
+        assert f" sync -c {config} --flow 'source->destination'`" in table
 
 
 def test_groups(config: Path, found: dict[str, Any]) -> None:
@@ -60,16 +61,23 @@ def test_groups(config: Path, found: dict[str, Any]) -> None:
     assert call(config, "--group", "billing").exit_code == 0
     assert found["settings"].selects("billing")
     assert not found["settings"].selects("billings")
+    found["data"] = shown([row()], [group()], absent={"a.b": "no group of this name at west"})
+    assert call(config).exit_code == 0
     result = call(config, "--group", "a.b", "--group", "billing")
-    assert (result.exit_code, result.stderr) == (1, "no offsets of these topics at the source: group a.b\n")
+    assert result.exit_code == 1
+    assert "\ngroup a.b: no group of this name at west\n" in result.stdout
+    assert found["settings"].named == ["a.b", "billing"]
     assert found["settings"].selects("a.b")
     assert not found["settings"].selects("axb")
+    own = "mirror-source->destination"
+    result = call(config, "--group", own)
+    assert (result.exit_code, result.stderr) == (1, f"the mirror's own group, which is never carried over: {own}\n")
 
 
 def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     found["data"] = shown([row(why="no leader")], [])
     assert call(config).exit_code == 1
-    found["data"] = shown([row()], [], missing=["gone"])
+    found["data"] = shown([row()], [], missing=[Missing("gone", "why")])
     assert call(config).exit_code == 1
     found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
     assert call(config).exit_code == 1
@@ -96,6 +104,24 @@ def test_translating_a_group(config: Path, options: tuple[str, ...], monkeypatch
     assert asked == [{"apply": "--apply" in options, "allow_rewind": "--allow-rewind" in options}]
     if options:
         assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 64
+
+
+def test_a_partition_of_a_group(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a group's partitions are translated: whoever names one is told so, and nothing is committed. Without one,
+    an offset is that of partition 0."""
+    result = call(config, "--group", "billing", "--partition", "3", "--apply", words=("translate",))
+    assert result.exit_code == 64
+    assert "--partition is for --topic and --offset: of a group, all partitions are translated" in result.output
+    asked: list[Any] = []
+
+    async def translate_offset(_: object, topic: str, partition: int, offset: int, **__: bool) -> str:
+        asked.append((topic, partition, offset))
+        return "done"
+
+    monkeypatch.setattr(translate, "translate_offset", translate_offset)
+    for options in ((), ("--partition", "0"), ("--partition", "3")):
+        assert call(config, "--topic", "t", "--offset", "1", *options, words=("translate",)).exit_code == 0
+    assert asked == [("t", 0, 1), ("t", 0, 1), ("t", 3, 1)]
 
 
 def test_taking_over_where_a_cluster_does_not_answer(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

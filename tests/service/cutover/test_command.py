@@ -12,6 +12,7 @@ from mirror.service.cutover.command import Cutover, Options, Refused
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import StateUnreadable
 from mirror.service.cutover.world import Found
+from mirror.service.offsets.ends import Missing
 from mirror.service.sync.plan import GroupsPlan, GroupState
 from tests.service.cutover.worlds import SUBJECT, Fake, group, row
 
@@ -127,11 +128,23 @@ async def test_what_is_not_copied(run: Run, reason: str, code: int) -> None:
     assert "do this" in str(error)
 
 
+async def test_a_halt_says_most(run: Run) -> None:
+    """Of a partition that somebody else writes to, the halt has a remedy; that its copy is longer follows from it."""
+    halted = Obstacle(topic="orders", partition=0, reason="foreign_writer", remedy="do this")
+    error = await run.refused(Fake(looks=[[row(copied=12)]], obstacles=[halted]))
+    assert (error.code, "do this" in str(error)) == (2, True)
+    error = await run.refused(Fake(looks=[[row(why="the partition has halted")]], obstacles=[halted]))
+    assert (error.code, "do this" in str(error)) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("world", "told"),
     [
         (Fake(looks=[[]]), "mirrors no topic"),
-        (Fake(missing=["payments"]), "has no topic payments"),
+        (
+            Fake(missing=[Missing("payments", "it is hidden"), Missing("x", "gone")]),
+            "\n  payments: it is hidden\n  x: gone",
+        ),
         (Fake(looks=[[row(why="no leader")]]), "orders-0: no leader"),
         (Fake(looks=[[row(copied=12)]]), "orders-0 ends at 10, its copy at 12"),
     ],
@@ -169,6 +182,9 @@ async def test_no_audit(run: Run) -> None:
     world = Fake(at_source=["billing"])
     await run.refused(world, skip_audit=True)
     assert world.did == []
+    for skip, told in ((True, "done before"), (False, "would compare both clusters")):
+        await run.of(world, skip_audit=skip).foresee()
+        assert f"3 audited: {told}" in run.told
     world.at_source = []
     assert await run(world) == 0
     assert world.did == ["audit", "commit"]
@@ -196,7 +212,7 @@ async def test_groups_that_are_not_known(run: Run) -> None:
     world = Fake(unlisted="broker 2 of west: no answer")
     told = str(await run.refused(world))
     assert told == "broker 2 of west: no answer, so groups may be left behind; start it, then run this again"
-    assert world.did == ["audit"]
+    assert world.did == [], "the audit may take hours"
     assert await run.of(world).foresee() == 1
     assert [line[0] for line in run.told if "would refuse: broker 2" in line] == ["4"]
     world.unlisted = ""
@@ -219,17 +235,36 @@ async def test_a_broker_that_fails_before_the_commit(run: Run) -> None:
 
 async def test_a_group_that_is_named_and_not_there(run: Run) -> None:
     """A typo: the groups that were meant would stay behind. It is told before there is an audit, and by a dry run."""
-    world = Fake()
+    world = Fake(absent={"biling": "no group of this name at west"})
     told = str(await run.refused(world, groups=("billing", "biling")))
-    assert told == (
-        "group biling has no committed offsets of this flow's topics at the source, or the mirror's principal may not "
-        "describe it: check --group, then run this again"
-    )
+    assert told == "group biling: no group of this name at west: check --group, then run this again"
     assert world.did == []
     assert await run.of(world, groups=("biling",)).foresee() == 1
     assert [line[0] for line in run.told if "would refuse: group biling" in line] == ["4"]
     assert await run(world, groups=("billing",)) == 0
     assert await run(Fake(plans=[]), groups=("billing",)) == 0  # certified before: only what is next is told
+
+
+async def test_a_group_that_may_not_be_described(run: Run) -> None:
+    """It could not move, and waiting does not help: it is told before there is an audit."""
+    plan = group(state=GroupState.FAILED, why="GROUP_AUTHORIZATION_FAILED")
+    plan.remedy = "grant it"
+    world = Fake(plans=[plan, group("other")])
+    told = str(await run.refused(world))
+    assert "\n  group billing: GROUP_AUTHORIZATION_FAILED; grant it\n" in told
+    assert world.did == []
+
+
+async def test_groups_that_the_configuration_names(run: Run) -> None:
+    """They are not there, or there may be others: nobody has asked for more, and it is told."""
+    world = Fake(absent={"biling": "no group of this name at west"}, unseen="there may be others")
+    assert await run(world) == 0
+    lines = ["4 groups: group biling: no group of this name at west", "4 groups: there may be others"]
+    assert [line for line in run.told if line in lines] == lines
+    other = Run(run.folder / "other")
+    other.folder.mkdir()
+    assert await other.of(world).foresee() == 0
+    assert [line for line in other.told if line in lines] == lines
 
 
 async def test_a_named_group_that_vanishes(run: Run) -> None:
@@ -241,13 +276,36 @@ async def test_a_named_group_that_vanishes(run: Run) -> None:
             self.plans = []
             return super().audit(out)
 
-    assert "group billing has no committed offsets" in str(await run.refused(Vanishing(), groups=("billing",)))
+    assert "group billing: it has no committed offsets" in str(await run.refused(Vanishing(), groups=("billing",)))
 
 
 async def test_a_group_that_still_reads_at_the_source(run: Run) -> None:
+    """Who its members are, is told with a command; likewise where it has members at the destination already."""
     world = Fake(at_source=["billing"])
-    assert "group billing: it has members at the source" in str(await run.refused(world))
+    told = str(await run.refused(world))
+    assert "group billing: it has members at the source" in told
+    assert (
+        "\n  kafka-consumer-groups.sh WEST --describe --members --group NAME names a group's members at the source"
+        in told
+    )
+    assert "kafka-consumer-groups.sh EAST" not in told
     assert world.did == ["audit"]
+    world = Fake(plans=[group(state=GroupState.ACTIVE, why="it has members at the destination")])
+    told = str(await run.refused(world))
+    assert "group billing: it has members at the destination, which read on there already; stop its consumers" in told
+    assert (
+        "\n  kafka-consumer-groups.sh EAST --describe --members --group NAME names a group's members at the dest"
+        in told
+    )
+    assert "kafka-consumer-groups.sh WEST" not in told
+
+
+async def test_many_groups_that_cannot_move(run: Run) -> None:
+    world = Fake(at_source=[f"g-{number:02}" for number in range(60)])
+    world.plans = [group(name) for name in world.at_source]
+    told = str(await run.refused(world))
+    assert told.count("it has members at the source") == 50
+    assert "and 10 more; `mirror sync --dry-run` has all" in told
 
 
 async def test_going_on(run: Run) -> None:
@@ -267,7 +325,7 @@ async def test_the_source_has_moved_since(run: Run) -> None:
     await run.refused(world)
     world.looks, world.at_source = [[row(end=11)]], []
     assert await run(world) == 0
-    assert run.told[0] == "the source has moved since the last run, so it all begins again: orders-0: from 10 to 11"
+    assert run.told[0] == "changed since the last run, so it all begins again: orders-0: from 10 to 11"
     assert world.did == ["audit", "audit", "commit"]
     assert run.certificate()["partitions"][0]["source_end"] == 11
 
@@ -278,10 +336,33 @@ async def test_the_source_moves_meanwhile(run: Run) -> None:
     assert "orders-0: from 10 to 12" in str(await run.refused(world))
     assert run.state()["done"] == {}
     world = Fake(looks=[[row()], [row()], [row(end=12)]])
-    assert "is written to again" in str(await run.refused(world))
+    assert "changed since the producers were seen to have stopped: orders-0: from 10 to 12. Stop them" in str(
+        await run.refused(world)
+    )
     assert world.did == ["audit", "commit"]
     assert run.state()["done"] == {}
     assert not (run.folder / "certificate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"source_id": "c" * 32}, "orders was deleted and created again at the source"),
+        ({"destination_id": "c" * 32}, "orders was deleted and created again at the destination"),
+    ],
+)
+async def test_a_topic_that_is_recreated(run: Run, changes: dict[str, Any], told: str) -> None:
+    """Between two runs, or while one is at work; with as many records by chance. Another topic was audited."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world)
+    world.looks, world.at_source = [[row(**changes)]], []
+    assert await run(world) == 0
+    assert told in run.told[0]
+    assert world.did == ["audit", "audit", "commit"]
+    (run.folder / "state.json").unlink()
+    meanwhile = Fake(looks=[[row()], [row()], [row(**changes)]])
+    assert told in str(await run.refused(meanwhile))
+    assert run.state()["done"] == {}
 
 
 async def test_the_destination_loses_records_meanwhile(run: Run) -> None:
@@ -308,6 +389,38 @@ async def test_once_it_is_certified(run: Run) -> None:
     assert run.told[-1] == "next of west->east"
     at_rest.looks = [[row(end=51, copied=51)]]
     assert "is paused" in str(await run.refused(at_rest))
+
+
+async def test_a_certificate_that_is_gone(run: Run) -> None:
+    """It is written again as it was, whatever the clusters hold by now: `--reverse` reads it."""
+    await run(Fake(), version="1.2.3")
+    path, before = run.folder / "certificate.json", run.certificate()
+    path.unlink()
+    world = Fake(looks=[[row(copied=50)]], plans=[])
+    assert await run.of(world).foresee() == 0
+    assert run.told == [f"5 certificate: {path} is gone, and would be written again"]
+    assert not path.exists()
+    assert await run(world, version="9") == 0
+    assert f"5 certificate: {path} was gone, and is written again" in run.told
+    assert (run.certificate(), world.did) == (before, [])
+
+
+async def test_result_files_of_the_audit_that_are_gone(run: Run) -> None:
+    """Its verdict is known; that it took hours does not have to be known twice. Who needs the files is told."""
+    world = Fake(at_source=["billing"])
+    await run.refused(world)
+    world.at_source = []
+    assert await run(world) == 0
+    told = (
+        f"3 audited: identical, before; its files are gone from {run.folder / 'audit'}: `mirror audit` makes them again"
+    )
+    assert told in run.told
+    assert world.did == ["audit", "commit"]
+    assert await run(world) == 0
+    assert told in run.told, "also once it is certified"
+    (run.folder / "audit").mkdir()
+    assert await run(world) == 0
+    assert not any("are gone" in line for line in run.told)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from mirror.service.cutover.configuration import NotConfigured
 from mirror.service.cutover.failback import Certified, check_at_rest, check_certificate, check_logs, prepare
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.world import Found
-from mirror.service.offsets.ends import PartitionEnds
+from mirror.service.offsets.ends import Missing, PartitionEnds
 from tests.service.cutover.worlds import SUBJECT, row
 
 ROWS = {each.key: each for each in (row(0), row(1))}
@@ -98,6 +98,12 @@ def test_logs_that_are_not_as_certified(now: PartitionEnds, told: str) -> None:
         check_logs(GIVEN.rows, [row(0), now])
     assert told in str(caught.value)
     assert "orders-0" not in str(caught.value)
+
+
+def test_a_topic_that_is_not_seen_any_more() -> None:
+    """It need not be gone."""
+    with pytest.raises(Refused, match=r"orders-1 is not seen: it is hidden\n"):
+        check_logs({("orders", 1): row(1)}, [], missing=[Missing("orders", "it is hidden")])
 
 
 def test_the_flow_is_at_rest() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.service.cutover.files import write_whole
+from mirror.service.cutover.files import InUse, only_one, write_whole
 
 
 def test_only_its_owner_reads_it(tmp_path: Path) -> None:
@@ -28,3 +28,19 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="No space"):
         write_whole(path, "after")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.json", "before")]
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """The next one may begin once the one before has ended, whatever it ended with."""
+
+    def interrupted() -> None:
+        with only_one(tmp_path):
+            with pytest.raises(InUse, match=f"another cutover is at work in {tmp_path}"), only_one(tmp_path):
+                raise AssertionError
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with only_one(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600

@@ -24,6 +24,7 @@ def test_after_a_cutover() -> None:
     told = "\n".join(after_cutover(data, HERE, "e:9092", Path("/var/a b")))
     assert "`mirror pause -c /m.yaml --at 127.0.0.1:1 --flow 'west->east' --all`" in told
     assert "`mirror cutover -c /m.yaml --at 127.0.0.1:1 'west->east' --reverse --out '/var/a b'`" in told
+    assert "or stop the mirror, on every host that runs this flow, before anybody else" in told
     assert "bootstrap.servers=e:9092; groups billing go on at the offsets that they had" in told
     assert "not moved, since the flow does not have them: other" in told
     assert HERE.rendered(told) == told, "it is rendered once"

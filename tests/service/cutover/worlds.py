@@ -9,7 +9,7 @@ from mirror.service.cutover.certificate import Audit
 from mirror.service.cutover.obstacles import Obstacle
 from mirror.service.cutover.state import Subject
 from mirror.service.cutover.world import Found
-from mirror.service.offsets.ends import PartitionEnds
+from mirror.service.offsets.ends import Missing, PartitionEnds
 from mirror.service.sync.copies import DestinationPlace
 from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState, Move, WantedOffset
 
@@ -51,12 +51,15 @@ class Fake:
     looks: list[list[PartitionEnds]] = field(default_factory=lambda: [[row()]])
     subject: Subject = SUBJECT
     exact: bool = True
-    missing: list[str] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     running: str = ""
     plans: list[GroupPlan] = field(default_factory=lambda: [group()])
     unlisted: str = ""
+    absent: dict[str, str] = field(default_factory=dict)
+    unseen: str = ""
+    tools: tuple[str, str] = ("kafka-consumer-groups.sh WEST", "kafka-consumer-groups.sh EAST")
     at_source: list[str] = field(default_factory=list)
     verdict: Audit = field(default_factory=lambda: Audit("identical", 0))
     did: list[str] = field(default_factory=list)
@@ -75,7 +78,10 @@ class Fake:
         self.did += ["commit"] if apply else []
         for plan in self.plans:
             plan.carried = len(plan.due) if apply else 0
-        return GroupsPlan(groups=self.plans, failed=self.unlisted, remedy="start it" if self.unlisted else "")
+        return GroupsPlan(
+            groups=self.plans, failed=self.unlisted, remedy="start it" if self.unlisted else "", absent=self.absent,
+            unseen=self.unseen,
+        )  # fmt: skip
 
     async def members(self, groups: Collection[str]) -> list[str]:
         return [name for name in self.at_source if name in groups]

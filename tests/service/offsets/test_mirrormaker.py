@@ -22,6 +22,7 @@ from mirror.sandbox.kafka import jars, java
 from mirror.service.offsets import mirrormaker as mirrormaker_module
 from mirror.service.offsets.mirrormaker import Found, TakenOver, TakeOver, TakeOverError, _offset_of, as_data, as_text
 from tests.records.builders import Record, kafka_batch, raw_batch
+from tests.service.offsets.stage import HIDDEN, hide, sides
 from tests.service.runs.starting.test_starting import command
 from tests.service.runs.test_mapped import read_from
 from tests.service.stage.kafka_side import create_topic
@@ -390,3 +391,26 @@ def test_a_flow_that_cannot(tmp_path: Path) -> None:
     assert "set offsets: mapped, start.from: committed and start.group" in command(
         "offsets", "take-over", "-c", str(config), expect=1
     )
+
+
+async def test_a_topic_that_may_not_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MirrorMaker 2 has copied it. Left out, the flow would copy all of it again as soon as it may see it. One that was
+    deleted at the source is due no more."""
+    hide(monkeypatch)
+    async with sides(exact=False, topics=(".*",)) as at:
+        at.copied(9)
+        at.west.add_topic("hidden").error = HIDDEN
+        async with TakeOver(at.flow) as one:
+            noted = {("t", 0): 8, ("hidden", 0): 8, ("deleted", 0): 8}
+            monkeypatch.setattr(one, "_noted", AsyncMock(return_value=noted))
+            monkeypatch.setattr(one, "_check_stopped", AsyncMock())
+            monkeypatch.setattr(one, "_place", AsyncMock(return_value=TakenOver("t", 0, "t", 9, 9, Found.SAME)))
+            with pytest.raises(TakeOverError) as caught:
+                await one.look()
+            assert str(caught.value) == (
+                "MirrorMaker 2 has copied hidden, which may not be described at west: grant the mirror's principal "
+                "Describe on it, or have the flow exclude it"
+            )
+            at.west.topics["hidden"].error = 0
+            at.east.add_topic("hidden")
+            assert [row.topic for row in await one.look()] == ["t", "t"]

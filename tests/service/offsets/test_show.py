@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mirror.service.offsets.ends import PartitionEnds, not_covered
+from mirror.service.offsets.ends import Missing, PartitionEnds, not_covered
 from mirror.service.offsets.show import as_data, as_text
 from mirror.service.offsets.sides import FlowSides
 from mirror.service.selection import Selection
@@ -57,7 +57,7 @@ def test_partitions() -> None:
         row(0, copied=4), row(1, source_stable=9), row(2, copied=12), row(3, end=0, absent=True),
         PartitionEnds(topic="orders", partition=4, into="orders", why="no leader"),
     ]  # fmt: skip
-    data = shown(rows, [], not_covered=["other"], missing=["gone"])
+    data = shown(rows, [], not_covered=["other"], missing=[Missing("gone", "it may not be described")])
     assert [each["lag"] for each in data["partitions"]] == [6, 0, -2, 0, None]
     assert [each.is_behind for each in rows] == [True, False, False, True, True]
     assert data["partitions"][4]["source_end"] is None
@@ -69,8 +69,16 @@ def test_partitions() -> None:
     ):
         assert line.endswith(told) or told in line
     assert "topics of the source that the flow does not have: other" in as_text(data)
-    assert "not at the source, or not to be described there: gone" in as_text(data)
+    assert "\nnot looked at: gone: it may not be described" in as_text(data)
+    assert data["missing"] == [{"topic": "gone", "why": "it may not be described"}]
     assert "no topic of the source" in as_text(shown([], []))
+
+
+def test_groups_that_are_not_there() -> None:
+    """Each is named, and that there may be more."""
+    data = shown([row()], [], absent={"biling": "no group of this name"}, unseen="there may be others")
+    assert (data["absent"], data["unseen"]) == ({"biling": "no group of this name"}, "there may be others")
+    assert as_text(data).splitlines()[-2:] == ["group biling: no group of this name", "there may be others"]
 
 
 def test_not_covered() -> None:

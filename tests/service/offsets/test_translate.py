@@ -7,6 +7,9 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from mirror.net.admin.groups import groups_tool
+from mirror.net.options import ClusterOptions, ConnectionOptions
+from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.offsetmap.runs import MappedOffset
 from mirror.sandbox import SandboxCluster
 from mirror.service.offsets.sides import FlowSides
@@ -142,6 +145,25 @@ async def test_a_group_that_has_read_further_there() -> None:
     await one.check(moved(7, 8, 30), allow_rewind=True)
 
 
+@pytest.mark.parametrize(
+    ("security", "told"),
+    [
+        (SecurityOptions(), "kafka-consumer-groups.sh --bootstrap-server [::1]:9092,west:9093"),
+        (
+            SecurityOptions(tls=TlsOptions()),
+            "kafka-consumer-groups.sh --bootstrap-server [::1]:9092,west:9093 --command-config FILE",
+        ),
+    ],
+    ids=["plaintext", "secured"],
+)
+def test_the_tool_that_is_named(security: SecurityOptions, told: str) -> None:
+    """It reaches the cluster as it is typed, once FILE has what the mirror's configuration has."""
+    options = ClusterOptions(
+        bootstrap=(("::1", 9092), ("west", 9093)), connection=ConnectionOptions(client_id="c", security=security)
+    )
+    assert groups_tool(options) == told
+
+
 def _wait_for_records(process: Mirror, cluster: SandboxCluster, topic: str, count: int) -> None:
     process.wait_for(lambda: len(read_from(cluster, topic, 0)) == count, f"{count} records")
 
@@ -150,25 +172,42 @@ def _wait_for_records(process: Mirror, cluster: SandboxCluster, topic: str, coun
 def test_an_exact_offset_that_is_not_copied_yet(
     source_cluster: SandboxCluster, destination_cluster: SandboxCluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """Committed at the destination it would be behind the log's end, where consumers reset to anywhere; the same before
-    its beginning."""
+    """
+    1. A topic of that name at the destination that no mirror has written to is no copy, however many records it has.
+    2. Half of the source is copied. The group has read all of it: committed at the destination, its offset would be
+       behind the log's end, where consumers reset to anywhere.
+    3. Once the rest is copied, its offset is committed; a lower one only if that is asked for. One before the log's
+       beginning becomes that beginning.
+    """
     source, destination = source_cluster.bootstrap_servers, destination_cluster.bootstrap_servers
-    config, group = tmp_path / "mirror.yaml", f"group-{topic_name}"
-    create_topic(source, topic_name)
-    create_topic(destination, topic_name)
+    config, group, other = tmp_path / "mirror.yaml", f"group-{topic_name}", f"other-{topic_name}"
+    alone = config_text(source, destination, [topic_name])
+    for bootstrap in (source, destination):
+        create_topic(bootstrap, topic_name)
+        create_topic(bootstrap, other)
+        produce(bootstrap, other, RECORDS)
     produce(source, topic_name, RECORDS)
-    config.write_text(config_text(source, destination, [topic_name]))
-    commit(source_cluster, group, **{topic_name: RECORDS})
+    with mirror(config, alone) as process:
+        process.wait_event("caught_up")
+        assert process.stop() == 0
+    config.write_text(config_text(source, destination, [topic_name, other]))
+    commit(source_cluster, other, **{other: RECORDS})
+    code, told = translate(config, "--group", other, "--apply")
+    assert (code, f"{other}-0 at destination is not known as a copy of this flow" in told) == (1, True), told
+    produce(source, topic_name, RECORDS)
+    commit(source_cluster, group, **{topic_name: 2 * RECORDS})
     code, told = translate(config, "--group", group, "--apply")
     assert code == 1, told
-    assert f"nothing was committed: {topic_name}-0: offset {RECORDS} is not copied yet" in told
-    produce(destination, topic_name, RECORDS)
+    assert f"nothing was committed: {topic_name}-0: offset {2 * RECORDS} is not copied yet" in told
+    with mirror(config, alone) as process:
+        process.wait_event("caught_up")
+        assert process.stop() == 0
     code, told = translate(config, "--group", group, "--apply")
-    assert (code, committed(destination_cluster, group, topic_name)) == (0, RECORDS), told
+    assert (code, committed(destination_cluster, group, topic_name)) == (0, 2 * RECORDS), told
     delete_before(destination_cluster, topic_name, RECORDS - 2)
     commit(source_cluster, group, **{topic_name: 1})
     code, told = translate(config, "--group", group, "--apply")
-    assert (code, committed(destination_cluster, group, topic_name)) == (1, RECORDS), told
+    assert (code, committed(destination_cluster, group, topic_name)) == (1, 2 * RECORDS), told
     code, told = translate(config, "--group", group, "--apply", "--allow-rewind")
     assert (code, committed(destination_cluster, group, topic_name)) == (0, RECORDS - 2), told
     assert "deleted before there" in told

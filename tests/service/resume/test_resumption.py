@@ -193,6 +193,28 @@ async def test_over_http(
     assert sum(not each["why_not"] for each in body.get("partitions", [])) == resumed
 
 
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+async def test_all_flows_of_which_one_cannot_answer(verb: str) -> None:
+    """It is named, with the reason: its partitions go on as they are, and whoever paused everything has to know. If
+    none can answer, nothing was done."""
+    flows = {"a->b": spread(), "b->c": spread(ready=False)}
+    served: Any = SimpleNamespace(
+        flows={name: SimpleNamespace(name=name, resumption=each.resumption) for name, each in flows.items()},
+        commands=Commands(program="mirror", config="/m.yaml"),
+    )
+    answer = await asked(Pages(served), "POST", f"/api/v1/partitions/{verb}")
+    assert answer.status == 409
+    assert answer.data["unasked"] == [
+        {"flow": "b->c", "why": "no worker is ready; see `mirror status -c /m.yaml`, and try again"}
+    ]
+    assert {each["flow"] for each in answer.data["partitions"]} == {"a->b"}
+    answer = await asked(Pages(served), "POST", f"/api/v1/partitions/users/{verb}?flow=a-%3Eb")
+    assert answer.data["unasked"] == []
+    flows["a->b"].fleet.workers[1].ready = flows["a->b"].fleet.workers[2].ready = False
+    answer = await asked(Pages(served), "POST", f"/api/v1/partitions/{verb}")
+    assert (answer.status, "no worker is ready" in answer.data["error"]) == (404, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "found", "code", "said"),
     [
@@ -209,6 +231,13 @@ async def test_over_http(
         (["t"], Resumed([ResumeOutcome("t", 0, ""), ResumeOutcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
         (["t"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1), ("t", 2)]), 0, "no worker here has t-1, t-2"),
         (["--all"], Resumed([], []), 0, "nothing is halted or paused"),
+        (["--all"], Resumed([], [], unasked=(("b->c", "w"),)), 1, "flow b->c: nothing is resumed: w\n"),
+        (
+            ["--all"],
+            Resumed([ResumeOutcome("t", 0, "", "a->b")], [("t", 1)], unasked=(("b->c", "w"),)),
+            2,
+            "flow b->c: nothing is resumed: w\n",
+        ),
         (
             ["--all", "--accept-gap"],
             Resumed([ResumeOutcome("t", 0, "x"), ResumeOutcome("t", 1, "x")], []),

@@ -14,7 +14,8 @@ from mirror.offsetmap.entries.starting import StartingOffset
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.offsetmap.translation import Translation
-from mirror.service.sync.copies import NOT_YET, DestinationPlace, ExactCopy, FlowCopies, MappedCopy, NoCopy
+from mirror.service.offsets.copied import NOT_YET
+from mirror.service.sync.copies import DestinationPlace, ExactCopy, FlowCopies, MappedCopy, NoCopy
 from mirror.service.sync.plan import GroupPlan, GroupState, Key, WantedOffset, decide
 from mirror.service.sync.settings import SyncSettings
 
@@ -50,13 +51,20 @@ def test_spots(copy: ExactCopy | NoCopy, offset: int, wanted: DestinationPlace) 
 )  # fmt: skip
 def test_mapped_spots(offset: int, wanted: DestinationPlace) -> None:
     known = Translation(
-        map=OffsetMap([Run(0, 100, 5), Run(8, 110, 2)]), source_end=10, destination_end=112, seen=120, log_start=0
+        map=OffsetMap([Run(0, 100, 5), Run(8, 110, 2)]),
+        source_end=10,
+        destination_end=112,
+        noted=112,
+        seen=120,
+        log_start=0,
     )
     assert MappedCopy(known).spot(offset) == wanted
 
 
 def test_a_mapped_spot_that_is_deleted() -> None:
-    known = Translation(map=OffsetMap([Run(0, 100, 5)]), source_end=5, destination_end=105, seen=105, log_start=103)
+    known = Translation(
+        map=OffsetMap([Run(0, 100, 5)]), source_end=5, destination_end=105, noted=105, seen=105, log_start=103
+    )
     assert MappedCopy(known).spot(1) == DestinationPlace(103, exact=False)
 
 
@@ -126,10 +134,8 @@ async def test_a_copy_that_begins_later_than_its_source(begins: int, wanted: Des
     translator: Any = SimpleNamespace(
         exact=True,
         state=SimpleNamespace(ledger=ledger, open=AsyncMock(return_value=True)),
-        source="source",
-        destination="destination",
-        destination_of=lambda name: name,
-        log=lambda cluster, *_: AsyncMock(return_value=here if cluster == "source" else there)(),
+        subject=lambda topic, partition: Subject(topic, partition, topic),
+        copy=AsyncMock(return_value=(here, there)),
         renew=AsyncMock(),
     )
     copies = FlowCopies(translator)

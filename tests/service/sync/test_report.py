@@ -57,6 +57,20 @@ def test_groups() -> None:
     assert done.endswith("4          committed\n1 group (1 in step): 1 offset committed")
 
 
+def test_groups_that_are_not_there() -> None:
+    """Each is named, also if no other one was found; and that there may be more."""
+    found = GroupsPlan(
+        groups=[moved("same", 9, 9)], absent={"biling": "no group of this name"}, unseen="there may be others"
+    )
+    lines = as_text(found, None, applied=True).splitlines()
+    assert lines[-2:] == ["group biling: no group of this name", "there may be others"]
+    found.groups = []
+    assert as_text(found, None, applied=True).splitlines() == [NO_GROUP, *lines[-2:]]
+    data = as_data(found, None, applied=True)
+    assert (data["groups_absent"], data["groups_unseen"]) == (found.absent, found.unseen)
+    assert not failed(found, None)
+
+
 def test_acls() -> None:
     plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")])
     assert as_text(None, plan, applied=False) == "+ User:u may Read b\n2 ACLs of mirrored topics: 1 would be created"

@@ -6,17 +6,16 @@ from typing import Any
 
 from kafka.protocol.admin import (
     DescribeClientQuotasRequest,
-    DescribeClusterRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTransactionsRequest,
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror.net.admin.operations import cluster_operations, operations_of
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import MOST_IDS
 from mirror.net.errors import NetworkError, Refused
-from mirror.net.rights import OPERATION_CODES
 from mirror.relay.topics.describing import PATIENCE_S, describe_brokers
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
 from mirror.service.plan.model import ClusterFacts, Disk, Quota, Rights
@@ -40,14 +39,6 @@ OF_NEW_TOPICS = (
 """Broker configs that are the defaults of topics."""
 
 
-def rights_of(codes: object) -> Rights | None:
-    """Returns the operations of an ``authorized_operations`` field, as ``kafka.protocol`` decodes it: a set of codes.
-    None if the broker did not tell."""
-    if not isinstance(codes, set):
-        return None
-    return frozenset(name for name, code in OPERATION_CODES.items() if code in codes)
-
-
 async def cluster_facts(cluster: ReadOnlyCluster, topics: Collection[str], user: str) -> ClusterFacts:
     """Asks all brokers of a cluster.
 
@@ -67,7 +58,7 @@ async def cluster_facts(cluster: ReadOnlyCluster, topics: Collection[str], user:
         cluster_id=cluster.cluster_id,
         brokers=len(cluster.nodes),
         apis=apis,
-        rights=await _rights(cluster, apis),
+        rights=await cluster_operations(cluster),
         quotas=await _quotas(cluster, apis, user),
         disks=disks,
         sizes=sizes,
@@ -86,16 +77,6 @@ async def _common_apis(cluster: Cluster) -> dict[int, int]:
 
     told = await cluster.ask_all(speaks, patience_s=PATIENCE_S)
     return {key: min(one[key] for one in told) for key in told[0] if all(key in one for one in told)}
-
-
-async def _rights(cluster: Cluster, apis: Mapping[int, int]) -> Rights | None:
-    if DescribeClusterRequest.API_KEY in apis:
-        answer = await cluster.call(DescribeClusterRequest(include_cluster_authorized_operations=True))
-        return None if answer.error_code else rights_of(answer.authorized_operations)
-    if apis.get(MetadataRequest.API_KEY, 0) < RIGHTS_SINCE[MetadataRequest.API_KEY]:
-        return None
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=True)
-    return rights_of((await cluster.call(request, version=10)).authorized_operations)
 
 
 async def _quotas(cluster: Cluster, apis: Mapping[int, int], user: str) -> tuple[Quota, ...] | None:
@@ -195,34 +176,41 @@ async def topic_rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=tells)
     answer = await connection.call(request)
     entries = {topic.name: topic for topic in answer.topics if not topic.error_code}
-    return {name: rights_of(entry.authorized_operations) if tells else None for name, entry in entries.items()}, (
+    return {name: operations_of(entry.authorized_operations) if tells else None for name, entry in entries.items()}, (
         entries
     )
 
 
 async def group_rights(cluster: Cluster, group_id: str) -> tuple[Rights | None, bool]:
-    """Asks every broker for the group, since finding its coordinator may have the brokers create the topic of groups.
+    """Returns what ``groups_rights`` does of one group. Raises the same."""
+    return (await groups_rights(cluster, [group_id]))[group_id]
+
+
+async def groups_rights(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[Rights | None, bool]]:
+    """Asks every broker for the groups, since finding coordinators may have the brokers create the topic of groups.
 
     Returns:
-        Operations on the group (None: nobody tells), and whether even describing it is forbidden.
+        Group -> the operations on it (None: nobody tells), and whether even describing it is forbidden.
 
     Raises:
         NetworkError: no broker answers.
     """
 
-    async def ask(node_id: int) -> Any:
-        request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
+    async def ask(node_id: int) -> list[Any]:
+        request = DescribeGroupsRequest(groups=list(names), include_authorized_operations=True)
         connection = await cluster.control(node_id)
         speaks = connection.api_versions.get(DescribeGroupsRequest.API_KEY)
         if speaks is None or speaks.most < RIGHTS_SINCE[DescribeGroupsRequest.API_KEY]:
-            return None
-        return (await connection.call(request, version=GROUP_WITHOUT_ERROR)).groups[0]
+            return []
+        return list((await connection.call(request, version=GROUP_WITHOUT_ERROR)).groups)
 
-    answers = [one for one in await cluster.ask_all(ask, patience_s=PATIENCE_S) if one is not None]
-    if any(one.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED for one in answers):
-        return None, True
-    told = (rights_of(one.authorized_operations) for one in answers if not one.error_code)
-    return next((rights for rights in told if rights is not None), None), False
+    found: dict[str, tuple[Rights | None, bool]] = dict.fromkeys(names, (None, False))
+    for one in (each for answer in await cluster.ask_all(ask, patience_s=PATIENCE_S) for each in answer):
+        if one.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            found[one.group_id] = (None, True)
+        elif not one.error_code and found[one.group_id] == (None, False):
+            found[one.group_id] = (operations_of(one.authorized_operations), False)
+    return found
 
 
 async def owners(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from mirror.net.errors import NetworkError, Refused
@@ -20,6 +20,7 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.creating import try_out
 from mirror.relay.watch.expiry import ProducerExpiry
+from mirror.service.plan.ask.carried import groups_asked
 from mirror.service.plan.ask.clusters import cluster_facts, group_rights, ids_forbidden, owners, topic_rights
 from mirror.service.plan.ask.copies import CopyChecks
 from mirror.service.plan.ask.deadletters import dead_letters
@@ -29,6 +30,7 @@ from mirror.service.plan.ask.samples import Budget, Judging, sampled
 from mirror.service.plan.ask.speed import Stretch, measured
 from mirror.service.plan.ask.topics import Topics, topics_of
 from mirror.service.plan.model import FlowFacts, PartitionFacts, TopicFacts
+from mirror.service.sync.settings import SyncSettings
 from mirror.wire.errors import error_name
 
 PATIENCE_S = 10.0
@@ -53,6 +55,7 @@ class Asking:
         users: the names by which it authenticates itself at the source and the destination; empty: not known.
         only: narrows the topics.
         sample_bytes: how much is read of the source, to look at batches and to measure.
+        sync: what is kept in step beside records.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Asking:
     users: tuple[str, str] = ("", "")
     only: Callable[[str], bool] = lambda _: True
     sample_bytes: int = 32 << 20
+    sync: SyncSettings = field(default_factory=SyncSettings)
 
 
 class Internal(NamedTuple):
@@ -123,6 +127,7 @@ class FlowAsked:
         internal = await self._internal()
         rights, _ = await topic_rights(destination, [self._state.topic] if internal.exists else [])
         group, forbidden = await group_rights(source, asking.group_id)
+        groups = await groups_asked(source, destination, asking.sync)
         self._committed = await committed(source, asking.group_id)
         self._owners = await owners(destination, self._without_checkpoint())
         example = Partition(self.topics.found[0].name if self.topics.found else "topic", 0)
@@ -146,6 +151,10 @@ class FlowAsked:
             group_id=asking.group_id,
             group_rights=group,
             group_forbidden=forbidden,
+            sync=asking.sync,
+            groups=groups.groups,
+            groups_more=groups.more,
+            groups_unknown=groups.unknown,
             ids_forbidden=await ids_forbidden(destination, transactional_id(settings.flow, example)),
             forgets_before_ms=self._expiry.forgets_before_ms(),
         )

@@ -19,6 +19,7 @@ from kafka.protocol.admin import (
     DescribeLogDirsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
+    ListGroupsRequest,
 )
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
@@ -52,6 +53,7 @@ _ASKS = frozenset(
                 DescribeLogDirsRequest,
                 DescribeProducersRequest,
                 DescribeTransactionsRequest,
+                ListGroupsRequest,
             )
         ),
     }

@@ -5,13 +5,25 @@ from collections.abc import Iterator
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirror.foretold import Line
-from mirror.net.rights import ALTER, CLUSTER_ACTION, DESCRIBE_CONFIGS, IDEMPOTENT_WRITE, READ, WRITE
+from mirror.net.rights import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    IDEMPOTENT_WRITE,
+    READ,
+    WRITE,
+)
 from mirror.reasons import HaltReason
 from mirror.service.plan.model import FlowFacts, Level, PlanFinding, Rights, TopicFacts
+from mirror.service.texts import many, some
 from mirror.wire.versions import FETCH_KEY
 
 ALTER_WRITES_MARKERS = 17
 """The Fetch version that came with Kafka 3.9, from which Alter on the cluster is enough for markers."""
+NAMED = 5
+"""Most groups that a line names."""
 NEEDED_HERE, NEEDED_THERE = (READ,), (READ, WRITE)
 
 
@@ -37,6 +49,10 @@ def may_write_markers(flow: FlowFacts) -> bool | None:
 def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
     """Checks the rights on the clusters, the group, the internal topic and the transactional ids."""
     yield from _of_group(flow)
+    if flow.sync.offsets:
+        yield from _of_carried(flow)
+    if flow.sync.acls:
+        yield from _of_acls(flow)
     lacks = lacking(flow.internal_rights, READ, WRITE)
     if lacks:
         yield _refused(f"{flow.internal_topic} at {flow.destination.name}", lacks)
@@ -97,6 +113,64 @@ def _of_group(flow: FlowFacts) -> Iterator[PlanFinding]:
         )
 
 
+def _of_carried(flow: FlowFacts) -> Iterator[PlanFinding]:
+    """Checks the rights on the groups whose offsets would be carried over."""
+    if flow.groups_unknown:
+        yield PlanFinding(Line.RIGHTS, Level.UNKNOWN, flow.groups_unknown)
+    for cluster, operation, verb, rights in (
+        (flow.source, DESCRIBE, "describe", {each.name: each.here for each in flow.groups}),
+        (flow.destination, READ, "read", {each.name: each.there for each in flow.groups}),
+    ):
+        lacks = [name for name, each in rights.items() if lacking(each, operation)]
+        if lacks:
+            yield PlanFinding(
+                Line.RIGHTS,
+                Level.WARNS,
+                f"groups at {cluster.name}: the principal may not {verb} {some(lacks, NAMED)}; their offsets are not "
+                "carried over",
+                f"grant it {operation} on them (sync.group.offsets.enabled)",
+            )
+        untold = [name for name, each in rights.items() if each is None]
+        if untold:
+            yield PlanFinding(
+                Line.RIGHTS,
+                Level.TOLD,
+                f"groups at {cluster.name}: its brokers do not tell what the principal may do with "
+                f"{some(untold, NAMED)}",
+            )
+    if flow.groups_more:
+        yield PlanFinding(
+            Line.RIGHTS,
+            Level.TOLD,
+            f"of {many(flow.groups_more, 'more group')} it was not asked what the principal may do",
+        )
+    if lacking(flow.source.rights, DESCRIBE):
+        yield PlanFinding(
+            Line.RIGHTS,
+            Level.TOLD,
+            f"cluster {flow.source.name} lists only groups that the principal may describe: offsets of others are not "
+            "carried over, and nothing tells of them",
+            "grant it Describe on the cluster to have all of them listed (sync.group.offsets.enabled)",
+        )
+
+
+def _of_acls(flow: FlowFacts) -> Iterator[PlanFinding]:
+    """Checks the rights to create ACLs of copies."""
+    here, there = flow.source, flow.destination
+    if here.rights is None:
+        yield PlanFinding(
+            Line.RIGHTS, Level.TOLD, f"cluster {here.name}: its brokers do not tell what the principal may do there"
+        )
+    for cluster, operation, verb in ((here, DESCRIBE, "list"), (there, ALTER, "create")):
+        if lacking(cluster.rights, operation):
+            yield PlanFinding(
+                Line.RIGHTS,
+                Level.WARNS,
+                f"cluster {cluster.name}: the principal may not {verb} ACLs, so none are created for copies",
+                f"grant it {operation} on the cluster (sync.topic.acls.enabled)",
+            )
+
+
 def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
     """Checks the rights on both topics."""
     here, there = f"{topic.name} at {flow.source.name}", f"{topic.pair.destination} at {flow.destination.name}"
@@ -115,6 +189,13 @@ def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
             Level.WARNS,
             f"{' and '.join(blind)}: the configs cannot be read, so nothing tells beforehand what is refused",
             "grant the principal DescribeConfigs on the topic",
+        )
+    if flow.settings.sync_configs and topic.exists and lacking(topic.rights_there, ALTER_CONFIGS):
+        yield PlanFinding(
+            Line.RIGHTS,
+            Level.WARNS,
+            f"{there}: the principal may not change its configs, so they are not kept as at the source",
+            "grant it AlterConfigs on the topic (sync.topic.configs.enabled)",
         )
     if topic.grown and lacking(topic.rights_there, ALTER):
         yield PlanFinding(

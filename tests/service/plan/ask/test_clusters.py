@@ -4,7 +4,7 @@ import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest
 
 from mirror.sandbox import SandboxCluster
-from mirror.service.plan.ask.clusters import cluster_facts, ids_forbidden, owners, rights_of, topic_rights
+from mirror.service.plan.ask.clusters import cluster_facts, ids_forbidden, owners, topic_rights
 from mirror.service.plan.ask.readonly import ReadOnlyCluster
 from mirror.service.plan.model import Quota
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook
@@ -92,9 +92,3 @@ async def test_transactional_ids(source_cluster: SandboxCluster, topic_name: str
         assert await ids_forbidden(cluster, f"id-{topic_name}") is False
         assert await owners(cluster, []) == {}
     del producer
-
-
-def test_operations() -> None:
-    assert rights_of({3, 4, 12, 99}) == frozenset({"Read", "Write", "IdempotentWrite"})
-    assert rights_of(None) is None
-    assert rights_of(-(1 << 31)) is None
