@@ -95,10 +95,13 @@ class _Lane:
         return f"{self.at.topic}-{self.at.partition}"
 
     def fail(self, error: Exception) -> None:
-        """Fails the first batch with the error, and all batches behind it as not sent: otherwise there would be a gap
-        in the order."""
+        """Gives up the first batch with the error, and all batches behind it as not sent: otherwise there would be a
+        gap in the order. If the first may be in the log, its producer id is not used again."""
         failed, behind = self.waiting.popleft(), list(self.waiting)
         self.waiting.clear()
+        failed.given_up = True
+        if failed.unsure:
+            self.identity = None
         failed.fail(error)
         for item in behind:
             told = f"{self.name}: not sent, since a batch before it failed ({error}); send() it again"
@@ -268,11 +271,10 @@ class Sending:
 
 def _given_up(lane: _Lane, item: Item, why: object, otherwise: type[SendFailed]) -> SendFailed:
     """Returns the error for a batch that is given up: ``OutcomeUnknown`` if it may be in the log, else ``otherwise``.
-    In the first case, its producer id is not used again."""
+    It must come to ``lane.fail`` before another task runs: until then, the batch may still be sent."""
     topic, partition = lane.at
     if not item.unsure:
         return otherwise(f"{lane.name}: not sent: {why}; send() it again", topic=topic, partition=partition)
-    lane.identity = None
     told = f"{why}; look for it at the end of the partition before it is sent again"
     message = f"{lane.name}: it was sent, and may be in the log: {told}"
     return OutcomeUnknown(message, topic=topic, partition=partition)
