@@ -49,8 +49,15 @@ OLD_MS = 3_600_000
 """Brokers forget a producer when its records are older than producer.id.expiration.ms (a day). Before a batch older
 than this is sent again, it is checked that the leader remembers its producer."""
 
-_UNDONE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""Errors that come after the batch was appended."""
+_UNDONE = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors that come after the batch was appended, or in the middle of it."""
 OTHER_PRODUCER = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -199,7 +206,9 @@ class Sending:
         """
         code = produced.error
         outcome = outcome_of(code)
-        if code in _UNDONE:
+        # A leader that steps down while it waits for its followers has appended the batch, and only then names a base
+        # offset (docs/BROKERS.md#an-error-can-follow-the-append). The next leader may have it.
+        if code in _UNDONE or (outcome is Reaction.FIND_LEADER and produced.base_offset >= 0):
             item.unsure = True
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or (code in OTHER_PRODUCER and item.unsure):
             told = f"the broker does not say any more whether it has the batch ({error_name(code)})"

@@ -21,9 +21,10 @@ from mirror.raw.produce.requests import Item, NotAsked, Stamped, exchange
 from mirror.raw.produce.sending import Sending
 from mirror.records.header import BatchHeader
 from mirror.records.identity import Identity
+from mirror.wire.errors import ErrorCode
 from mirror.wire.produce import Produced
 from tests.fakes.broker import FakeCluster
-from tests.fakes.faults import held, silence, throttle
+from tests.fakes.faults import Fault, doubtful, held, refuse, silence, throttle
 from tests.fakes.loop import some_turns, until
 from tests.records.builders import Record, kafka_batch
 
@@ -188,15 +189,21 @@ async def test_given_up_at_the_moment_at_which_it_may_go(
         assert landed.base_offset == 3 * site.numbers().index(2)
 
 
-async def test_sent_before_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows, and the next batch goes under another producer id."""
-    timers: list[asyncio.Timeout] = []
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Timeout]:
+    """The timer of each try: ``reschedule(0.0)`` ends its batch's delivery.timeout.ms."""
+    made: list[asyncio.Timeout] = []
 
     def timeout_at(when: float | None) -> asyncio.Timeout:
-        timers.append(asyncio.Timeout(when))
-        return timers[-1]
+        made.append(asyncio.Timeout(when))
+        return made[-1]
 
     monkeypatch.setattr(asyncio, "timeout_at", timeout_at)
+    return made
+
+
+async def test_sent_before_it_was_given_up(monkeypatch: pytest.MonkeyPatch, timers: list[asyncio.Timeout]) -> None:
+    """Nobody knows, and the next batch goes under another producer id."""
     async with writing(monkeypatch) as site:
         unanswered = site.fake.next("Produce", silence())
         first = site.put(1)
@@ -206,6 +213,43 @@ async def test_sent_before_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         (await site.connection()).close()  # otherwise the next one waits behind it
         assert (await asyncio.wrap_future(site.put(2))).base_offset == 3
         assert site.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "there"),
+    [
+        (doubtful(ErrorCode.NOT_LEADER_OR_FOLLOWER), True),
+        (refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER), False),
+        (doubtful(ErrorCode.REQUEST_TIMED_OUT), True),
+        (doubtful(ErrorCode.KAFKA_STORAGE_ERROR), True),
+        (refuse(ErrorCode.KAFKA_STORAGE_ERROR), None),
+        (refuse(ErrorCode.UNKNOWN_SERVER_ERROR), None),
+        (refuse(ErrorCode.NOT_ENOUGH_REPLICAS), False),
+    ],
+)
+async def test_given_up_after_an_error(
+    monkeypatch: pytest.MonkeyPatch, timers: list[asyncio.Timeout], refusal: Fault, there: bool | None
+) -> None:
+    """
+    1. A leader answers with an error: before the append, or after it (while it waits for its followers, another broker
+       comes to lead), or nobody knows (``there``: None).
+    2. The batch is given up before it is sent again. It is "not sent" only if it cannot be in the log.
+    3. The next batch is not taken for it.
+    """
+    async with writing(monkeypatch) as site:
+        site.fake.next("Produce", refusal)
+        connection = await site.connection()
+        first = site.put(1)
+        await refusal.came.wait()
+        connection.hold()
+        await until(lambda: len(timers) == 2)
+        timers[-1].reschedule(0.0)
+        assert type(await failure(first)) is (NotDelivered if there is False else OutcomeUnknown)
+        connection.go_on()
+        assert (await asyncio.wrap_future(site.put(2))).base_offset == (3 if there else 0)
+        assert site.numbers() == ([1, 2] if there else [2])
+        ids = {BatchHeader.read(each).producer_id for each in site.fake.log(*AT).batches}
+        assert ids == ({1} if there is False else {1, 2} if there else {2})
 
 
 async def test_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
