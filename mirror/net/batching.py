@@ -45,8 +45,8 @@ class Batcher(Generic[Item, Answer]):
         self._closed: NetworkError | None = None
 
     async def ask(self, item: Item) -> Answer:
-        """Returns the answer for one item. If the caller is cancelled before the request is sent, the item is left out
-        of it.
+        """Returns the answer for one item. If the caller is cancelled while the item waits for its request, it is left
+        out of that. Once ``send`` has it, only ``send`` can leave it out.
 
         Raises:
             NetworkError: the request failed, or the answer for this item is an error.

@@ -14,6 +14,7 @@ from mirror.loop_thread import LoopThread
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.net.logs.leader_requests import EARLIEST, LATEST
+from mirror.raw.consume.cursor import ReadBefore
 from mirror.raw.consume.fetching import LOG, Fetching
 from mirror.raw.consume.position import RESETS, Position, begins
 from mirror.raw.consume.seat import Callback, GroupSeat
@@ -237,22 +238,27 @@ class RawConsumer:
 
     def _taken(self, timeout_s: float) -> list[ConsumerRecord]:
         """Returns the next records, and moves the positions behind them. Raises a partition's error."""
-        moved: list[tuple[Position, int | None, int]] = []
+        moved: list[tuple[Position, int | None, ReadBefore]] = []
         try:
-            chunks = self._thread.run(self._fetching.take(timeout_s), timeout_s + CLOSE_S)
+            taken = self._thread.run(self._fetching.take(timeout_s), timeout_s + CLOSE_S)
+            chunks = [chunk for chunk in taken if chunk.cursor.at in self._positions]
+            if len(chunks) < len(taken):  # an interrupt kept the loop from hearing that a partition was given up
+                given_up = [chunk.cursor.at for chunk in taken if chunk.cursor.at not in self._positions]
+                self._thread.call(lambda: self._fetching.drop(given_up))
             for chunk in chunks:
                 if chunk.error is not None:
                     return self._accept(chunk.cursor.at, chunk.error)
                 position = self._positions[chunk.cursor.at]
-                moved.append((position, position.offset, position.leader_epoch))
-                position.offset, position.leader_epoch = chunk.next_offset, chunk.leader_epoch
+                moved.append((position, position.offset, position.before))
+                position.offset = chunk.next_offset
+                position.before = ReadBefore(chunk.cursor.topic_id, chunk.leader_epoch)
             return [record for chunk in chunks for record in chunk.records]
         except RawError:
             raise
         except BaseException:
             # An interrupt. The program does not get the records that were taken: they are fetched again.
-            for position, offset, leader_epoch in moved:
-                position.offset, position.leader_epoch = offset, leader_epoch
+            for position, offset, before in moved:
+                position.offset, position.before = offset, before
             self._fetch(self._positions)
             raise
 
@@ -358,8 +364,9 @@ class RawConsumer:
             for at in partitions
             if (position := self._positions[at]).offset is not None and not position.paused
         }
+        before = {at: self._positions[at].before for at in offsets}
         if offsets:
-            self._thread.call(lambda: self._fetching.put(offsets))
+            self._thread.call(lambda: self._fetching.put(offsets, before))
 
     def _locate(self, timeout_s: float, *, patient: bool) -> bool:
         """Looks up the positions that are not known.
@@ -414,7 +421,7 @@ class RawConsumer:
         self._check_group("commit")
         if offsets is None:
             wanted = {
-                at: (position.offset, position.leader_epoch)
+                at: (position.offset, position.before.leader_epoch)
                 for at, position in self._positions.items()
                 if position.offset is not None
             }

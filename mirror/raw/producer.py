@@ -128,8 +128,6 @@ class RawProducer:
         return future
 
     def _checked(self, topic: str, value: Bytes, partition: int) -> BatchHeader:
-        if self._closed:
-            raise _closed()
         try:
             header = check(value)
             policy = self._policy(topic)
@@ -146,11 +144,18 @@ class RawProducer:
         return header
 
     def _policy(self, topic: str, *, anew: bool = False) -> TopicPolicy:
+        if self._closed:
+            raise _closed()
         known = self._policies.get(topic)
         if known is None or anew or time.monotonic() - known.at > POLICY_FOR_S:
             block_s = self._settings.max_block_ms / 1000
             describing = describe(self._cluster, self._leaders, topic, timeout_s=block_s)
-            known = self._policies[topic] = self._thread.run(describing, block_s + CLOSE_S)
+            try:
+                known = self._policies[topic] = self._thread.run(describing, block_s + CLOSE_S)
+            except Exception as error:
+                if self._closed:  # meanwhile, by another thread
+                    raise _closed() from error
+                raise
         return known
 
     def _wait_for_room(self, topic: str, partition: int, size: int) -> None:
@@ -178,9 +183,7 @@ class RawProducer:
             self._changed.notify_all()
 
     def partitions_for(self, topic: str) -> int:
-        """Returns the number of a topic's partitions. Raises BrokerError, UnknownTopic."""
-        if self._closed:
-            raise _closed()
+        """Returns the number of a topic's partitions. Raises BrokerError, UnknownTopic, Closed."""
         return self._policy(topic, anew=True).partitions
 
     # -- the end -----------------------------------------------------------------------------------------------------

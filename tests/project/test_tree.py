@@ -90,8 +90,6 @@ COVERED = {
     "raw/leaders.py": "raw/consume/test_fetching.py",
     "raw/consume/cursor.py": "raw/consume/test_fetching.py",
     "raw/consume/link.py": "raw/consume/test_fetching.py",
-    "raw/consume/position.py": "raw/test_consumer.py",
-    "raw/produce/requests.py": "raw/produce/test_sending.py",
     "audit/export.py": "audit/test_report.py",
     "audit/folder.py": "audit/test_report.py",
     "audit/judge/rounds/runs.py": "audit/judge/rounds/test_differences.py",

@@ -1,9 +1,12 @@
 """The raw producer at real brokers: copies of topics, and what is refused before anything is sent."""
 
+import asyncio
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,8 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.sandbox import SandboxCluster
 from tests import secured
 from tests.audit.clusters import CODECS, batches_of, create, fill
+from tests.fakes.broker import FakeCluster
+from tests.fakes.faults import silence
 from tests.net.stage.real import transaction
 from tests.raw.real import PATIENCE_S, batch, consumed, polled, raw_consumer, records_in, to_the_end
 from tests.records.builders import RECORDS, kafka_batch
@@ -243,6 +248,27 @@ def test_no_cluster() -> None:
         RawProducer({})
     with pytest.raises(Unavailable, match=r"cannot reach cluster 127.0.0.1:1: .*check bootstrap.servers"):
         RawProducer({"bootstrap.servers": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize("call", ["send", "partitions_for"])
+async def test_closed_by_another_thread_while_a_topic_is_described(call: str) -> None:
+    """Whoever waits for the description is told that the producer was closed; so is who comes just too late."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        config = {"bootstrap.servers": f"127.0.0.1:{fake.brokers[1].port}"}
+        producer = await asyncio.to_thread(RawProducer, config)
+        unanswered = fake.next("DescribeConfigs", silence())
+        calls: dict[str, Callable[[], object]] = {
+            "send": partial(producer.send, "t", kafka_batch(), partition=0),
+            "partitions_for": partial(producer.partitions_for, "t"),
+        }
+        waiting = asyncio.create_task(asyncio.to_thread(calls[call]))
+        await unanswered.came.wait()
+        await asyncio.to_thread(producer.close)
+        with pytest.raises(Closed):
+            await waiting
+        with pytest.raises(Closed):
+            producer._policy("t", anew=True)
 
 
 def test_the_package_pays_nothing_for_them() -> None:

@@ -12,6 +12,17 @@ E = TypeVar("E", bound=PositionError)
 NO_EPOCH = -1
 
 
+class ReadBefore(NamedTuple):
+    """What was read before an offset: by that, it shows that the log is another one now. ``topic_id``: of the topic;
+    None: not known, or the cluster has no ids. ``leader_epoch``: of the batch before the offset; -1: not known."""
+
+    topic_id: bytes | None = None
+    leader_epoch: int = NO_EPOCH
+
+
+NOTHING = ReadBefore()
+
+
 class RawCursor:
     """A partition that is fetched. It is valid from one ``Fetching.put`` of the partition until the next, or until
     ``Fetching.drop``. Only ``Fetching`` assigns its fields.
@@ -23,7 +34,7 @@ class RawCursor:
             seen behind that: base offsets have no checksum, and only together with the previous batch it shows that the
             next one is out of order.
         last_epoch: leader epoch of the previous batch; -1: not known.
-        topic_id: id of the topic when it was first fetched; None: not known, or the cluster has no ids.
+        topic_id: id of the topic when it was first read; None: not known, or the cluster has no ids.
         busy: True if the partition is in a request, or has records or an error that wait for ``Fetching.take``.
         lost: True if its leader has to be found again.
         waits_until: it is not fetched before this time (the event loop's).
@@ -31,12 +42,11 @@ class RawCursor:
 
     __slots__ = ("at", "backoff", "busy", "fetch_offset", "last_epoch", "lost", "offset", "topic_id", "waits_until")
 
-    def __init__(self, at: TopicPartition, offset: int, backoff: Backoff) -> None:
+    def __init__(self, at: TopicPartition, offset: int, backoff: Backoff, before: ReadBefore = NOTHING) -> None:
         self.at = at
         self.offset = self.fetch_offset = offset
         self.backoff = backoff
-        self.last_epoch = NO_EPOCH
-        self.topic_id: bytes | None = None
+        self.topic_id, self.last_epoch = before
         self.busy = self.lost = False
         self.waits_until = 0.0
 

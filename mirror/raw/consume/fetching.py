@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from mirror.net.buffers import OVERHEAD, Frame, FramePool
@@ -23,7 +24,7 @@ from mirror.net.metadata import Leader
 from mirror.net.rights import DENIED, READ, TOPIC, Right
 from mirror.raw import errors
 from mirror.raw.batches import records_of
-from mirror.raw.consume.cursor import NO_EPOCH, FetchedRecords, RawCursor
+from mirror.raw.consume.cursor import NO_EPOCH, NOTHING, FetchedRecords, RawCursor, ReadBefore
 from mirror.raw.consume.link import RawFetchLink
 from mirror.raw.errors import RawError, heals, of_network
 from mirror.raw.leaders import Leaders, backoff_of
@@ -94,11 +95,14 @@ class Fetching:
 
     # -- for the consumer --------------------------------------------------------------------------------------------
 
-    def put(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Begins to fetch these partitions at these offsets. Data fetched of them before is thrown away."""
+    def put(
+        self, offsets: Mapping[TopicPartition, int], before: Mapping[TopicPartition, ReadBefore] = MappingProxyType({})
+    ) -> None:
+        """Begins to fetch these partitions at these offsets. Data fetched of them before is thrown away. ``before``:
+        what was read before the offset, of partitions where that is known."""
         for at, offset in offsets.items():
             self._cursors.pop(at, None)
-            self._cursors[at] = RawCursor(at, offset, backoff_of(self._cluster))
+            self._cursors[at] = RawCursor(at, offset, backoff_of(self._cluster), before.get(at, NOTHING))
         self._leaderless.set()
         self._throw_away()
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from mirror.net.logs.leader_requests import EARLIEST, LATEST
+from mirror.raw.consume.cursor import NOTHING
 from mirror.raw.errors import NoOffset
 from mirror.raw.model import TopicPartition
 from mirror.raw.settings import ConsumerSettings
@@ -17,21 +18,21 @@ class Position:
     Attributes:
         offset: offset of the next record that ``poll`` returns; None: it has to be looked up.
         begin: how to look it up: EARLIEST or LATEST; None: the committed offset, or else by ``auto.offset.reset``.
-        leader_epoch: leader epoch of the previous batch; -1: not known.
+        before: what was read before that offset.
         paused: True if the partition is not fetched.
     """
 
-    __slots__ = ("begin", "leader_epoch", "offset", "paused")
+    __slots__ = ("before", "begin", "offset", "paused")
 
     def __init__(self) -> None:
         self.offset: int | None = None
         self.begin: int | None = None
-        self.leader_epoch = -1
+        self.before = NOTHING
         self.paused = False
 
     def move(self, offset: int | None, *, begin: int | None = None) -> None:
         """Sets the position to another offset than that of the next record. ``begin``: if ``offset`` is None."""
-        self.offset, self.begin, self.leader_epoch = offset, begin, -1
+        self.offset, self.begin, self.before = offset, begin, NOTHING
 
 
 def begins(wanted: Mapping[TopicPartition, Position], settings: ConsumerSettings) -> dict[int, list[TopicPartition]]:

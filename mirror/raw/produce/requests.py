@@ -1,10 +1,17 @@
-"""One Produce request: a batch for each of several partitions of a broker."""
+"""One Produce request: a batch for each of several partitions of a broker.
 
+A request may wait long for its connection. Meanwhile, the sender of a batch may have been told that it was not sent:
+such a batch is left out.
+"""
+
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import compress
 from typing import NamedTuple
 
 from mirror.net.cluster import Cluster
+from mirror.net.connection import Connection
 from mirror.net.errors import ConnectionLost, NetworkError
 from mirror.net.options import Use
 from mirror.raw.errors import FINAL
@@ -20,7 +27,7 @@ TIMEOUT_SHARE = 0.9
 
 
 class NotAsked(NetworkError):
-    """The request was not sent: there is no connection."""
+    """The batch was not sent: there is no connection, or it was given up before."""
 
     slug = "not_asked"
 
@@ -34,9 +41,11 @@ class Item:
         until: when it is given up (the event loop's time).
         unsure: True if it may be in the log: a try was sent and has no answer (yet), or the answer was an error that
             brokers return after the append.
+        given_up: True once its sender was told that it failed. It must not be sent any more: the next batch of its
+            partition may have its sequence.
     """
 
-    __slots__ = ("future", "header", "unsure", "until", "value")
+    __slots__ = ("future", "given_up", "header", "unsure", "until", "value")
 
     def __init__(self, header: BatchHeader, value: bytes, future: "Future[RecordMetadata]", until: float) -> None:
         self.header = header
@@ -44,6 +53,7 @@ class Item:
         self.future = future
         self.until = until
         self.unsure = False
+        self.given_up = False
 
     def land(self, where: RecordMetadata) -> None:
         """Sets the result, unless the future is done."""
@@ -71,7 +81,7 @@ class Stamped(NamedTuple):
 
 async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> list[Produced | NetworkError]:
     """Sends one Produce. Returns the broker's answer or the error for each batch, in their order. Sets ``Item.unsure``
-    of all batches when the request is sent.
+    of the batches when the request is sent. Those that are given up by then, or whose time is over, are left out.
 
     Args:
         cluster: the broker's cluster.
@@ -90,6 +100,20 @@ async def exchange(cluster: Cluster, node_id: int, asked: Sequence[Stamped]) -> 
     except NetworkError as error:
         raise NotAsked(str(error)) from error
     await connection.may_send()
+    if connection.closed is not None:
+        raise NotAsked(str(connection.closed)) from connection.closed
+    # No other task runs from here to the write to the socket. So a batch is either given up by now, and never sent, or
+    # it is unsure by the time at which its lane gives it up.
+    now = asyncio.get_running_loop().time()
+    goes = [not each.item.given_up and now < each.item.until for each in asked]
+    going = list(compress(asked, goes))
+    answers = iter(await _ask(cluster, connection, going) if going else ())
+    over = NotAsked("it was given up before it could be sent")
+    return [next(answers) if sent else over for sent in goes]
+
+
+async def _ask(cluster: Cluster, connection: Connection, asked: Sequence[Stamped]) -> list[Produced | NetworkError]:
+    """Sends the request at once, as ``may_send`` has just let it; else as ``exchange``."""
     ids = {each.at.topic: _topic_id(cluster, each.at.topic) for each in asked}
     most = PRODUCE_VERSIONS[1] if all(ids.values()) else PRODUCE_TOPIC_IDS - 1
     version = connection.version_of(PRODUCE_KEY, (PRODUCE_VERSIONS[0], most), "Produce")

@@ -49,8 +49,15 @@ OLD_MS = 3_600_000
 """Brokers forget a producer when its records are older than producer.id.expiration.ms (a day). Before a batch older
 than this is sent again, it is checked that the leader remembers its producer."""
 
-_UNDONE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""Errors that come after the batch was appended."""
+_UNDONE = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors that come after the batch was appended, or in the middle of it."""
 OTHER_PRODUCER = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -95,10 +102,13 @@ class _Lane:
         return f"{self.at.topic}-{self.at.partition}"
 
     def fail(self, error: Exception) -> None:
-        """Fails the first batch with the error, and all batches behind it as not sent: otherwise there would be a gap
-        in the order."""
+        """Gives up the first batch with the error, and all batches behind it as not sent: otherwise there would be a
+        gap in the order. If the first may be in the log, its producer id is not used again."""
         failed, behind = self.waiting.popleft(), list(self.waiting)
         self.waiting.clear()
+        failed.given_up = True
+        if failed.unsure:
+            self.identity = None
         failed.fail(error)
         for item in behind:
             told = f"{self.name}: not sent, since a batch before it failed ({error}); send() it again"
@@ -196,7 +206,9 @@ class Sending:
         """
         code = produced.error
         outcome = outcome_of(code)
-        if code in _UNDONE:
+        # A leader that steps down while it waits for its followers has appended the batch, and only then names a base
+        # offset (docs/BROKERS.md#an-error-can-follow-the-append). The next leader may have it.
+        if code in _UNDONE or (outcome is Reaction.FIND_LEADER and produced.base_offset >= 0):
             item.unsure = True
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or (code in OTHER_PRODUCER and item.unsure):
             told = f"the broker does not say any more whether it has the batch ({error_name(code)})"
@@ -268,11 +280,10 @@ class Sending:
 
 def _given_up(lane: _Lane, item: Item, why: object, otherwise: type[SendFailed]) -> SendFailed:
     """Returns the error for a batch that is given up: ``OutcomeUnknown`` if it may be in the log, else ``otherwise``.
-    In the first case, its producer id is not used again."""
+    It must come to ``lane.fail`` before another task runs: until then, the batch may still be sent."""
     topic, partition = lane.at
     if not item.unsure:
         return otherwise(f"{lane.name}: not sent: {why}; send() it again", topic=topic, partition=partition)
-    lane.identity = None
     told = f"{why}; look for it at the end of the partition before it is sent again"
     message = f"{lane.name}: it was sent, and may be in the log: {told}"
     return OutcomeUnknown(message, topic=topic, partition=partition)

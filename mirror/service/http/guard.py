@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -28,6 +29,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 """Headers of proxies. One of them in a request from this machine means: a proxy here has passed on the request of
 another machine."""
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 _SET_TOKEN = 'set http.token, such as "${file:/etc/mirror/http-token}", from where the mirror\'s commands take it, too'
 
 
@@ -56,8 +58,8 @@ class Guard:
 
     def _refusal(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         here = is_loopback(self._host)
-        host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        if here and host and not is_loopback(host):
+        host = headers.get("host", "")
+        if here and host and not is_loopback(_without_port(host)):
             # An attacker's name resolves to this address (DNS rebinding), or a proxy passes on requests.
             return Refusal(
                 HTTPStatus.FORBIDDEN, "this address serves this machine only: use 127.0.0.1, [::1] or localhost"
@@ -66,6 +68,13 @@ class Guard:
             return None
         token = self._token()
         return _without_token(here, headers) if not token else _with_token(token, headers)
+
+
+def _without_port(host: str) -> str:
+    """Returns the name or address in a Host header, without the brackets of an IPv6 address; the whole header if it is
+    malformed."""
+    found = _HOST.fullmatch(host)
+    return host if found is None else found[1] or found[2]
 
 
 def _without_token(here: bool, headers: Mapping[str, str]) -> Refusal | None:
@@ -118,8 +127,9 @@ async def _send(refusal: Refusal, path: str, send: Send) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns True if a host (an address or a name) is a loopback address."""
-    if host == "localhost":
+    """Returns True if a host (an address or a name) is a loopback address. ``localhost.`` is not: resolvers may look up
+    a name with a dot at its end in the DNS."""
+    if host.lower() == "localhost":
         return True
     with suppress(ValueError):
         address = ipaddress.ip_address(host)

@@ -1,8 +1,8 @@
 """Creates the ACLs of mirrored topics at the destination, for consumers of the copies.
 
 They never grant the right to change a copy: only reading and describing are allowed, and All becomes Read, as with
-MirrorMaker 2. What the source denies of these operations is denied at the destination, too. ACLs at the destination are
-never removed.
+MirrorMaker 2. What the source denies of these operations is denied at the destination, too; a denial that cannot be
+created there means that nobody is allowed what it denies. ACLs at the destination are never removed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -40,6 +40,8 @@ DENIED: Mapping[int, tuple[int, ...]] = {
 }  # fmt: skip
 """Operation denied at the source -> operations denied at the destination. Writing is never denied: the mirror itself
 writes there."""
+IMPLIED: Mapping[int, tuple[int, ...]] = {_READ: (_READ, _DESCRIBE), _DESCRIBE: (_DESCRIBE,), _CONFIGS: (_CONFIGS,)}
+"""Operation allowed at the destination -> operations that brokers permit by that. (A denial implies nothing.)"""
 EVERYBODY = "User:*"
 
 
@@ -98,10 +100,11 @@ def wanted_acls(acls: Iterable[TopicAcl], topics: Mapping[str, Collection[str]])
             for operation in DENIED.get(acl.operation, ())
         }
         granted = set.intersection(*(_granted(into, some) for some in about)) if about else set()
-        # An ACL that denies it to everybody would deny it to the mirror as well. So it is just not allowed to anybody.
+        # An ACL that denies it to everybody would deny it to the mirror as well. So it is just not allowed to anybody,
+        # nor is what implies it.
         nobody = {acl.operation for acl in denied if acl.principal == EVERYBODY}
         found |= {acl for acl in denied if acl.principal != EVERYBODY}
-        found |= {acl for acl in granted if acl.operation not in nobody}
+        found |= {acl for acl in granted if nobody.isdisjoint(IMPLIED[acl.operation])}
     return found
 
 
@@ -156,13 +159,23 @@ async def sync_acls(
 
 
 async def _create(plan: AclsPlan, destination: Cluster, alias: str) -> None:
+    """Creates denials before grants. A topic whose denials are not all there yet gets no grant: that would be valid
+    without them until the next look, or for good if they are refused."""
+    denials = [acl for acl in plan.lacking if acl.permission == DENY]
+    results: dict[TopicAcl, Refused | None] = {}
+
+    async def create(acls: list[TopicAcl]) -> None:
+        results.update(zip(acls, await create_topic_acls(destination, acls), strict=True))
+
     try:
-        results = await create_topic_acls(destination, plan.lacking[:MOST])
+        await create(denials[:MOST])
+        waiting = {acl.name for acl, error in results.items() if error is not None}
+        grants = [acl for acl in plan.lacking if acl.permission == ALLOW and acl.name not in waiting]
+        await create(grants[: MOST - len(results)])
     except NetworkError as error:
         plan.failed = str(error)
-        return
-    refused = [error for error in results if error is not None]
+    refused = [error for error in results.values() if error is not None]
     plan.created = len(results) - len(refused)
-    if refused:
+    if refused and not plan.failed:
         plan.failed = f"{len(refused)} of {len(results)} ACLs: {refused[0]}"
         plan.remedy = needed(refused[0], "Alter on the cluster", alias)

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, CreateTopicsRequest, ElectLeadersRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from mirror.net.errors import Refused
+from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog, Producer
 from mirror.net.metadata import Leader
 from mirror.records.header import NO_LEADER_EPOCH
@@ -80,6 +81,51 @@ async def test_an_error_can_follow_the_append(three: SandboxCluster, topic_name:
         assert (row.error_code, row.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 1)
         assert (await log.true_end(), await log.visible_end()) == (2, 1)
         assert await log.producers() == [Producer(OURS, 0, 1)]
+
+
+async def led_by(cluster: Cluster, topic: str, node_id: int) -> PartitionLog:
+    """The log, once this broker leads it; all three brokers have it."""
+    kind = AlterPartitionReassignmentsRequest.ReassignableTopic
+    order = [node_id, *({1, 2, 3} - {node_id})]
+    wanted = kind(name=topic, partitions=[kind.ReassignablePartition(partition_index=0, replicas=order)])
+    await cluster.call(AlterPartitionReassignmentsRequest(timeout_ms=2_000, topics=[wanted]), node_id=node_id)
+    while (log := await log_of(cluster, topic)).leader.node_id != node_id:
+        one = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])
+        request = ElectLeadersRequest(election_type=0, topic_partitions=[one], timeout_ms=2_000)
+        with suppress(NetworkError):
+            await cluster.call(request, node_id=node_id)
+    return log
+
+
+async def test_a_former_leader_may_have_appended(three: SandboxCluster, topic_name: str) -> None:
+    """
+    1. One follower has a batch, and the other one stands still. The first comes to lead: NOT_LEADER_OR_FOLLOWER with a
+       base offset, and the batch is in the log.
+    2. What comes to the former leader after that is not appended: the same error with base offset -1.
+    """
+    create(three, topic_name, replicas=3)
+    async with opened(three, request_timeout_s=3.0) as cluster:  # of a connection to the broker that stands still
+        former = await led_by(cluster, topic_name, 1)
+        await former.produce(batch())
+        other = await cluster.dial(1)
+        three.brokers[2].pause()
+        try:
+            wanted = produce(topic_name, batch(sequence=1), 20_000)
+            waits = asyncio.create_task(other.call(wanted, version=8, timeout_s=60.0))
+            while await former.true_end() != 2:  # noqa: ASYNC110 - a log has no event
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(1.0)  # the follower has it
+            log = await led_by(cluster, topic_name, 2)
+            (row,) = (await waits).responses[0].partition_responses
+            assert (row.error_code, row.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
+            assert await log.true_end() == 2
+            late = await other.call(produce(topic_name, batch(sequence=2), 300), version=8)
+            (row,) = late.responses[0].partition_responses
+            assert (row.error_code, row.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert await log.true_end() == 2
+        finally:
+            three.brokers[2].resume()
+            other.close()
 
 
 async def test_a_slow_request_holds_up_its_connection(three: SandboxCluster, topic_name: str) -> None:

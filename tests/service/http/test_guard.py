@@ -31,7 +31,13 @@ async def test_everyone_may_read(method: str, token: Secret) -> None:
     assert (await ask(method, {"Host": "mirror.example"}, host="0.0.0.0", token=token)).status == 200
 
 
-@pytest.mark.parametrize("name", ["mirror.example", "192.0.2.1:80", "localhost.example", "[::2]:1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mirror.example", "192.0.2.1:80", "localhost.example", "[::2]:1", "[::2]", "localhost.", "localhost.:9",
+        "[::1].example:9", "[::1]example", "[::1", "localhost:9.example", "localhost:9:9", "user@localhost", ":", "x:",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_name_that_was_made_to_lead_here(method: str, name: str) -> None:
     """DNS rebinding: a web page whose name leads here may send any header, and read what is answered."""
@@ -39,8 +45,22 @@ async def test_a_name_that_was_made_to_lead_here(method: str, name: str) -> None
     assert (answer.status, "127.0.0.1" in answer.data["error"]) == (403, True)
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1:9", "[::1]:9"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "localhost",
+        "LocalHost:9",
+        "localhost:",
+        "127.0.0.1",
+        "127.0.0.1:9",
+        "[::1]",
+        "[::1]:9",
+        "[::ffff:127.0.0.1]",
+        "",
+    ],
+)
 async def test_own_names(name: str) -> None:
+    """Without a port, it is 80. No browser leaves the name out."""
     assert (await ask("POST", {**OURS, "Host": name})).status == 200
 
 
@@ -103,6 +123,7 @@ async def test_the_form_of_a_refusal() -> None:
     ("host", "own"),
     [
         ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True),
+        ("LOCALHOST", True),
         ("0.0.0.0", False), ("192.0.2.1", False), ("example.com", False), ("", False), ("localhost.", False),
     ],
 )  # fmt: skip

@@ -2,9 +2,10 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.admin import (
@@ -16,11 +17,17 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.protocol.admin import ACLOperation
 
 from mirror.net.admin.acls import ALLOW, DENY, EVERY_TOPIC, LITERAL, PREFIXED, TopicAcl, operation_name
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Refused, Unreachable
 from mirror.sandbox import SandboxCluster
-from mirror.service.sync.acls import wanted_acls
+from mirror.service.sync import acls as module
+from mirror.service.sync.acls import AclsPlan, wanted_acls
+from mirror.wire.errors import ErrorCode
 from tests.patience import PATIENT
 from tests.service.stage.kafka_side import create_topic, produce
 from tests.service.stage.rights import AUTHORIZER
@@ -61,6 +68,94 @@ def test_denials() -> None:
     }
     given = [acl("READ"), acl("DESCRIBE"), acl("READ", deny=True, who="User:*", host="h")]
     assert wanted_acls(given, COPY) == {acl("DESCRIBE")}
+
+
+def test_a_denial_of_what_is_implied() -> None:
+    """Who is allowed to read may describe. So if everybody is denied that, nobody is allowed to read, either; for one
+    principal, the denial itself is created."""
+    nobody = acl("DESCRIBE", deny=True, who="User:*")
+    assert wanted_acls([acl("READ"), nobody], COPY) == set()
+    assert wanted_acls([acl("ALL"), acl("DESCRIBE_CONFIGS"), nobody], COPY) == {acl("DESCRIBE_CONFIGS")}
+    assert wanted_acls([acl("READ"), acl("READ", "b"), nobody._replace(name="b")], ONE) == set()
+    mine = acl("DESCRIBE", deny=True)
+    assert wanted_acls([acl("READ"), mine], COPY) == {acl("READ"), mine}
+
+
+def may(acls: Iterable[TopicAcl], topic: str, who: str, host: str, operation: str) -> bool:
+    """What Kafka's authorizer says: a denial wins, and what is allowed implies Describe or DescribeConfigs."""
+    implying = {"DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
+    about = [
+        (one.permission, ACLOperation(one.operation).name)
+        for one in acls
+        if one.principal in (who, "User:*") and one.host in (host, "*")
+        and (one.name in (topic, EVERY_TOPIC) if one.pattern == LITERAL else topic.startswith(one.name))
+    ]  # fmt: skip
+    denied = any(permission == DENY and of in (operation, "ALL") for permission, of in about)
+    allowing = {operation, "ALL", *implying.get(operation, ())}
+    return not denied and any(permission == ALLOW and of in allowing for permission, of in about)
+
+
+@given(
+    st.lists(
+        st.builds(
+            acl,
+            st.sampled_from([one.name for one in ACLOperation if one.name not in ("UNKNOWN", "ANY")]),
+            st.sampled_from(["a", "ab", "b", EVERY_TOPIC]),
+            who=st.sampled_from(["User:u", "User:v", "User:*"]),
+            deny=st.booleans(),
+            prefix=st.booleans(),
+            host=st.sampled_from(["*", "h"]),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from([{"a": ["a"], "ab": ["ab"]}, {"all": ["a", "ab", "b"]}]),
+)
+def test_nobody_may_do_more_than_at_the_source(acls: list[TopicAcl], topics: dict[str, list[str]]) -> None:
+    """By the rules of Kafka's authorizer, with any ACLs at the source, and none at the destination but ours."""
+    wanted = wanted_acls(acls, topics)
+    for into, sources in topics.items():
+        for who, host, operation in product(("User:u", "User:v", "User:w"), ("h", "i"), ACLOperation):
+            if may(wanted, into, who, host, operation.name):
+                assert all(may(acls, topic, who, host, operation.name) for topic in sources)
+
+
+async def test_denials_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. More is lacking than is created at one look: denials are created first.
+    2. A denial is refused, or has to wait for the next look: its topic gets no grant.
+    3. The destination goes away after the denials: they count as created.
+    """
+    asked: list[list[TopicAcl]] = []
+    refused = Refused("no", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    away = False
+
+    async def create(_: object, acls: list[TopicAcl]) -> list[Refused | None]:
+        asked.append(acls)
+        if away and len(asked) > 1:
+            raise Unreachable("away")
+        return [refused if one.principal == "User:refused" else None for one in acls]
+
+    async def created(*lacking: TopicAcl) -> AclsPlan:
+        asked.clear()
+        plan = AclsPlan(lacking=sorted(lacking))
+        await module._create(plan, cast(Cluster, None), "there")
+        return plan
+
+    monkeypatch.setattr(module, "create_topic_acls", create)
+    first, second, third = (acl("READ", name) for name in "abc")
+    no = acl("DESCRIBE", "c", deny=True, host="h")
+    plan = await created(first, third, no, acl("READ", "c", deny=True, who="User:refused"))
+    assert (plan.created, plan.failed) == (2, f"1 of 3 ACLs: {refused}")
+    assert asked[1] == [first]
+    monkeypatch.setattr(module, "MOST", 3)
+    assert (await created(first, second, third, no)).created == 3
+    assert asked == [[no], [first, second]]
+    many = [acl("READ", name, deny=True) for name in "abcd"]
+    assert (await created(*many, acl("READ", "d", who="User:v"))).created == 3
+    assert asked == [many[:3], []]
+    away = True
+    plan = await created(third, no)
+    assert (plan.created, plan.failed) == (1, "away")
 
 
 def test_several_topics_in_one() -> None:
