@@ -14,7 +14,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import TopicIds, id_shown, id_text, ids_differ, same_ids
-from mirror.offsetmap.internal.memory import Memory
+from mirror.offsetmap.internal.memory import May, Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
 from mirror.relay.durable.due import Due, MayTell, persistently
 from mirror.relay.durable.notes import (
@@ -335,8 +335,8 @@ class Pins:
         if note is not None:
             entries.append(note)
 
-        async def attempt() -> None:
-            await self._state.save(entries)
+        async def attempt(may: May) -> None:
+            await self._state.save(entries, may=may)
 
         if entries:
             await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)

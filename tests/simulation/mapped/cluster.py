@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import NetworkError, Refused
+from mirror.net.errors import NetworkError, NotSent, Refused
 from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import May
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
@@ -282,10 +283,12 @@ class MappedState:
         """One entry."""
         await self.save([entry])
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """All of it or nothing."""
         rows: list[Row] = [(entry.key(), entry.value()) for entry in entries] + [(key, None) for key in forget]
         async with self._lock:
+            if may is not None and not may():
+                raise NotSent("not any more")
             await self._ask(lambda all_rows: all_rows.extend(rows))
             for key, value in rows:
                 self.ledger.apply(key, value)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
+from mirror.net.errors import ConnectionLost, NetworkError, NotSent, Refused, RequestTimedOut, Unreachable
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.logs.reading import verified
@@ -17,6 +17,7 @@ from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.internal.batches import KeyValue
+from mirror.offsetmap.internal.memory import May
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
@@ -340,8 +341,10 @@ class SimulatedState(MemoryState):
                 self.ledger.apply(key, value)
             self._next += len(rows)
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """Produce."""
+        if may is not None and not may():
+            raise NotSent("not any more")
         rows: list[KeyValue] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
 
         def execute(reply: Reply) -> None:
