@@ -25,7 +25,7 @@ from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.entry import Entry, StateError
 from mirror.offsetmap.entries.pins import FlowEntry
-from mirror.offsetmap.fields import is_topic
+from mirror.offsetmap.fields import id_text, ids_differ, is_topic
 from mirror.offsetmap.internal.batches import KeyValue, batches_of, records_of
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import RESTORE, May, StateUnusable, state_topic
@@ -213,7 +213,7 @@ class InternalTopic:
         topic, leader = self._cluster.topics.get(self.topic), self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
             raise self._no_leader(topic)
-        if topic.topic_id != self._topic_id or not self._next:
+        if self._is_another(topic) or not self._next:
             return False
         log = PartitionLog(self._cluster, topic, 0, leader)
         return await log.start() <= self._start and not await self._is_cut(log, await log.true_end())
@@ -325,12 +325,17 @@ class InternalTopic:
         leader = self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
             raise self._no_leader(topic)
-        if topic.topic_id != self._topic_id:
-            # Another topic has that name now: nothing is known any more.
+        if self._is_another(topic):
+            # Nothing is known any more.
             self._keep_lost()
-            self._topic_id, self.ledger = topic.topic_id, self._new_ledger()
+            self.ledger = self._new_ledger()
             self._next = self._written = self._start = 0
+        self._topic_id = topic.topic_id or self._topic_id
         return PartitionLog(self._cluster, topic, 0, leader)
+
+    def _is_another(self, topic: Topic) -> bool:
+        """Returns True if another topic than the one that was read has that name now."""
+        return ids_differ(id_text(self._topic_id), id_text(topic.topic_id))
 
     def _no_leader(self, topic: Topic | None) -> NetworkError:
         """Returns the error for a topic that is not there, has no leader, or may not be described."""

@@ -156,7 +156,10 @@ class Due:
 
     def _is_located(self, partition: Partition) -> bool:
         """Returns True if the process has found a position in the current topics."""
-        return self.ids(partition) == (id_text(partition.claim.source_id), id_text(partition.claim.destination_id))
+        ids, claim = self.ids(partition), partition.claim
+        known = id_text(claim.source_id), id_text(claim.destination_id)
+        # What is not known of a topic is no other topic, but then the position may be the one that a commit tells of.
+        return ids == known or (claim.destination_leader >= 0 and same_ids(ids, known))
 
     def _copied_to(self, partition: Partition) -> int:
         """Returns the offset up to which the current source topic was copied into the current destination topic, by
@@ -175,7 +178,7 @@ class Due:
         ]
         if pin is not None and of_these and pin.copied is not None:
             copied.append(pin.copied)
-        if committed is not None and committed.topic_id == (ids[0] or "") and (pin is None or of_these):
+        if committed is not None and committed.is_of(ids[0]) and (pin is None or of_these):
             copied.append(LastCopied(committed.offset, committed.epoch, committed.digest, committed.digest_at))
         return max((one.offset for one in copied if one.digest), default=-1)
 

@@ -367,9 +367,9 @@ class Pins:
                 entries += await self.due.now(partition)  # resumed before that could be written down
             pin = self._state.ledger.pin(partition.subject)
             source_id, destination_id = self.ids(partition)
-            if partition.claim.source_id is not None and id_text(partition.claim.source_id) != source_id:
+            if ids_differ(id_text(partition.claim.source_id), source_id):
                 partition.cursor.forget_source()
-            if partition.claim.destination_id is not None and id_text(partition.claim.destination_id) != destination_id:
+            if ids_differ(id_text(partition.claim.destination_id), destination_id):
                 partition.claim.remember_before(None)
             ids = source_id, destination_id
             renewed = pin is not None and (

@@ -1,6 +1,7 @@
 """The internal topic, mostly on a real broker: what is saved is there for the next life, and for other workers."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -305,3 +306,33 @@ async def test_it_is_asked_before_each_try_whether_it_may_be_written() -> None:
         allowed = True
         await topic.save([halt], may=may)
         assert topic.ledger.halt(subject) == halt
+
+
+async def test_an_id_that_appears_is_of_the_same_topic() -> None:
+    """
+    1. The cluster is upgraded across 2.8 while the mirror runs: nothing is lost. Nor if an older broker tells none.
+    2. Another id is another topic, whichever was told last.
+    """
+    pin = Pin(subject=Subject("t", 0, "t"), source_id="ab" * 16, destination_id=None)
+    async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
+        topic = InternalTopic(cluster, "west->east")
+        assert await topic.open()
+        known, first = fake.topics[topic.topic], fake.topics[topic.topic].topic_id
+        known.topic_id = None
+        topic._topic_id = None
+        await topic.load()
+        await topic.save([pin])
+        await topic.load()
+        for topic_id in (first, None, first):
+            known.topic_id = topic_id
+            fetches = len(fake.seen("Fetch"))
+            await topic.look()
+            await topic.save([pin])
+            assert topic.lost is None
+            assert topic.ledger.pin(pin.subject) == pin
+            assert len(fake.seen("Fetch")) == fetches
+        known.topic_id = None
+        await topic.look()
+        known.topic_id = uuid.uuid4()
+        await topic.look()
+        assert topic.lost is not None
