@@ -161,8 +161,9 @@ class Cluster(Metadata):
             WrongCluster: another cluster answers at these addresses than before. Nothing of its answer is stored.
             NetworkError: no broker answers.
         """
+        asked_at = time.monotonic()
         answer = await self._metadata(topics)
-        failed = self.store(answer, of_all=topics is None)
+        failed = self.store(answer, of_all=topics is None, asked_at=asked_at)
         self.unreached.keep(f"{self.name} broker ", [self._called(node) for node in self.nodes.values()])
         return failed
 

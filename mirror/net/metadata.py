@@ -3,7 +3,6 @@
 No requests here: ``net.cluster`` asks, and stores the answers.
 """
 
-import time
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,14 +51,15 @@ class Metadata:
         self.denied: set[str] = set()
         """Topics that may not be described, as far as they were asked for by name: they may be there."""
         self._refreshed: dict[str | None, float] = {}
-        """Topic -> when it was last asked for by name (monotonic); None: when all topics were."""
+        """Topic -> when what is known of it was asked for by name (monotonic); None: when all topics were."""
 
-    def store(self, answer: Any, *, of_all: bool) -> dict[str, int]:
+    def store(self, answer: Any, *, of_all: bool, asked_at: float) -> dict[str, int]:
         """Stores a Metadata answer.
 
         Args:
             answer: from this cluster (``identify``).
             of_all: it lists all topics; others are gone.
+            asked_at: when it was asked for (monotonic): this process may have been stopped before it read the answer.
 
         Returns:
             Topics that it has with an error: name -> code. Their old entry is dropped.
@@ -70,12 +70,11 @@ class Metadata:
         before = dict(self.topics)
         if of_all:
             self.topics.clear()
-        now = time.monotonic()
-        self._refreshed = {None: now} if of_all else self._refreshed
+        self._refreshed = {None: asked_at} if of_all else self._refreshed
         for found in answer.topics:
             self.note_denied(found.name, found.error_code)
             if not of_all:
-                self._refreshed[found.name] = now
+                self._refreshed[found.name] = asked_at
             if found.error_code:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
@@ -86,7 +85,7 @@ class Metadata:
         return failed
 
     def refreshed_of(self, topic: str) -> float:
-        """Returns when the topic was last asked for, by name or with all others (monotonic); 0: never."""
+        """Returns when what is known of the topic was asked for, by name or with all others (monotonic); 0: never."""
         return max(self._refreshed.get(None, 0.0), self._refreshed.get(topic, 0.0))
 
     def note_denied(self, name: str, code: int) -> None:

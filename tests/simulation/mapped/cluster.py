@@ -345,12 +345,13 @@ class MappedCluster(SimulatedCluster):
         site = self.site
         assert isinstance(site, SourceSite | DestinationSite)
         node_id = self._chance.choice([one.node_id for one in site.brokers.values() if one.up])
+        asked_at = asyncio.get_running_loop().time()
         heard = await self.ask(node_id, "metadata", lambda reply: reply(site.topics))
         for name, topic in heard.items():
             known = self.topics.get(name)
             if known is None or known.leaders[0].epoch <= topic.leaders[0].epoch:
                 self.topics[name] = topic
-        self.refreshed_at = asyncio.get_running_loop().time()
+        self.refreshed_at = asked_at
         return {}
 
     async def dial(self, node_id: int, **options: Any) -> SimulatedConnection:

@@ -152,8 +152,9 @@ class SimulatedCluster:
     async def refresh(self, topics: Any) -> dict[str, int]:
         """Asks any broker who leads."""
         node_id = self._chance.choice([one.node_id for one in self.site.brokers.values() if one.up])
+        asked_at = asyncio.get_running_loop().time()
         self.topics = await self.ask(node_id, "metadata", lambda reply: reply(self.site.topics))
-        self.refreshed_at = asyncio.get_running_loop().time()
+        self.refreshed_at = asked_at
         return {}
 
     def refreshed_of(self, topic: str) -> float:
