@@ -167,10 +167,15 @@ def _told_down(replicas: Iterable[int], alive: Container[int]) -> str:
     return told + (f", and {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} down" if missing else "")
 
 
+def id_told(found: Any) -> bytes | None:
+    """Returns the id of a topic of a Metadata answer; None: it has none, or the broker knows no such topic."""
+    topic_id: bytes | None = found.topic_id.bytes if found.topic_id is not None else None
+    return topic_id if topic_id != NULL_UUID else None
+
+
 def _topic_of(found: Any, alive: Container[int]) -> Topic:
     """Converts a topic of a Metadata answer. A partition without a leader (LEADER_NOT_AVAILABLE) is included: it
     counts, and it comes back."""
-    topic_id = found.topic_id.bytes if found.topic_id is not None else None
     leaders = {
         partition.partition_index: Leader(
             partition.leader_id if partition.error_code in LED else ANY_NODE,
@@ -180,7 +185,7 @@ def _topic_of(found: Any, alive: Container[int]) -> Topic:
     }
     return Topic(
         name=found.name,
-        topic_id=topic_id if topic_id != NULL_UUID else None,
+        topic_id=id_told(found),
         internal=bool(found.is_internal),
         leaders=leaders,
         down={

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,25 @@ async def test_when_a_topic_was_last_asked_for(monkeypatch: pytest.MonkeyPatch) 
         assert known() == [1_003, 1_002]
         await cluster.refresh(["t"])
         assert known() == [1_063, 1_002]
+
+
+async def test_the_ids_that_all_brokers_tell() -> None:
+    """One has not heard yet of a topic that was made anew, one of none of that name, one does not answer. Nothing of
+    what they say is stored."""
+    async with FakeCluster(brokers=4) as fake, await Cluster.open("source", fake.options()) as cluster:
+        topic, former = fake.add_topic("t"), uuid.uuid4()
+        assert topic.topic_id is not None
+        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes}
+
+        def behind(answer: Any) -> None:
+            answer.topics[0].topic_id = former
+
+        def unaware(answer: Any) -> None:
+            answer.topics[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer.topics[0].topic_id = uuid.UUID(int=0)
+
+        fake.next("Metadata", faults.alter(behind), node_id=1)
+        fake.next("Metadata", faults.alter(unaware), node_id=2)
+        fake.next("Metadata", faults.disconnect(), node_id=3)
+        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes, former.bytes}
+        assert "t" not in cluster.topics

@@ -157,6 +157,12 @@ class SimulatedCluster:
         self.refreshed_at = asked_at
         return {}
 
+    async def ids_of(self, topic: str, *, patience_s: float) -> set[bytes]:
+        """What one broker tells: none is behind in this."""
+        await self.refresh([topic])
+        known = self.topics.get(topic)
+        return {known.topic_id} if known is not None and known.topic_id is not None else set()
+
     def refreshed_of(self, topic: str) -> float:
         """Each refresh is of all topics."""
         return self.refreshed_at
