@@ -532,7 +532,8 @@ async def test_what_has_waited_is_asked_about_anew(monkeypatch: pytest.MonkeyPat
     1. A halt is to be written, and other writes take longer than a look counts: it is not sent.
     2. At once, the coordinator is asked. It is written if the partition is still ours, and that was just said.
     """
-    clock, holds, asked = [100.0], [], []
+    clock, asked = [100.0], []
+    holds: list[bool] = []
     monkeypatch.setattr(due, "since_boot", lambda: clock[0])
     partition = Partition("t", 0)
     halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
@@ -559,7 +560,8 @@ async def test_what_was_known_holds_until_the_partition_goes(event: str) -> None
     partition = Partition("t", 0)
     halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
     partition.stop_with(halted)
-    holds, asked = [], []
+    holds: list[bool] = []
+    asked: list[Phase] = []
 
     async def attempt(may: May) -> None:
         if not holds:
