@@ -31,7 +31,7 @@ from mirror.net.errors import (
 )
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.health.unreached import Unreached
-from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of
+from mirror.net.metadata import ANY_NODE, Metadata, cluster_id_of, code_of, id_told
 from mirror.net.options import ClusterOptions, ConnectionOptions, Use, address_text
 from mirror.net.stream import READ_AHEAD
 from mirror.wire.errors import ErrorCode
@@ -149,6 +149,26 @@ class Cluster(Metadata):
         for found in answer.topics:
             self.note_denied(found.name, found.error_code)
 
+    async def ids_of(self, topic: str, *, patience_s: float) -> set[bytes]:
+        """Asks every broker for a topic's id. Nothing of the answers is stored.
+
+        Returns:
+            The ids that are told by the brokers that answer in time (``ask_all``). More than one: some have not heard
+            of a topic that was recreated.
+
+        Raises:
+            NetworkError: no broker answers.
+        """
+        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+
+        async def ask(node_id: int) -> list[bytes | None]:
+            request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+            answer = await self.call(request, node_id=node_id)
+            return [id_told(found) for found in answer.topics]
+
+        answers = await self.ask_all(ask, patience_s=patience_s)
+        return {told for answer in answers for told in answer if told is not None}
+
     # -- metadata --------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, int]:
@@ -161,8 +181,9 @@ class Cluster(Metadata):
             WrongCluster: another cluster answers at these addresses than before. Nothing of its answer is stored.
             NetworkError: no broker answers.
         """
+        asked_at = time.monotonic()
         answer = await self._metadata(topics)
-        failed = self.store(answer, of_all=topics is None)
+        failed = self.store(answer, of_all=topics is None, asked_at=asked_at)
         self.unreached.keep(f"{self.name} broker ", [self._called(node) for node in self.nodes.values()])
         return failed
 

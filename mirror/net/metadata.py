@@ -3,7 +3,6 @@
 It sends no requests: ``net.cluster`` does, and stores the answers here.
 """
 
-import time
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -53,14 +52,16 @@ class Metadata:
         self.denied: set[str] = set()
         """Topics that were asked for by name and that the mirror may not describe. They may exist."""
         self._refreshed: dict[str | None, float] = {}
-        """Topic -> when it was last asked for by name (monotonic); None -> when all topics were last asked for."""
+        """Topic -> when what is known of it was asked for by name (monotonic, in s); None -> when all topics were."""
 
-    def store(self, answer: Any, *, of_all: bool) -> dict[str, int]:
+    def store(self, answer: Any, *, of_all: bool, asked_at: float) -> dict[str, int]:
         """Stores a Metadata answer.
 
         Args:
             answer: a Metadata response from this cluster (``identify`` has checked it).
             of_all: True if it lists all topics: those that it lacks are dropped.
+            asked_at: when the request was sent (monotonic, in s): this process may have been stopped before it read the
+                response.
 
         Returns:
             Topics with an error in the answer: name -> code. Their old entry is dropped.
@@ -71,12 +72,11 @@ class Metadata:
         before = dict(self.topics)
         if of_all:
             self.topics.clear()
-        now = time.monotonic()
-        self._refreshed = {None: now} if of_all else self._refreshed
+        self._refreshed = {None: asked_at} if of_all else self._refreshed
         for found in answer.topics:
             self.note_denied(found.name, found.error_code)
             if not of_all:
-                self._refreshed[found.name] = now
+                self._refreshed[found.name] = asked_at
             if found.error_code:
                 failed[found.name] = found.error_code
                 self.topics.pop(found.name, None)
@@ -87,7 +87,7 @@ class Metadata:
         return failed
 
     def refreshed_of(self, topic: str) -> float:
-        """Returns when metadata of the topic was last asked for, by name or with all topics (monotonic, in s); 0:
+        """Returns when what is known of the topic was asked for, by name or with all topics (monotonic, in s); 0:
         never."""
         return max(self._refreshed.get(None, 0.0), self._refreshed.get(topic, 0.0))
 
@@ -172,10 +172,15 @@ def _told_down(replicas: Iterable[int], alive: Container[int]) -> str:
     return told + (f", and {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} down" if missing else "")
 
 
+def id_told(found: Any) -> bytes | None:
+    """Returns the id of a topic of a Metadata answer; None: it has none, or the broker knows no such topic."""
+    topic_id: bytes | None = found.topic_id.bytes if found.topic_id is not None else None
+    return topic_id if topic_id != NULL_UUID else None
+
+
 def _topic_of(found: Any, alive: Container[int]) -> Topic:
     """Converts a topic of a Metadata response. ``alive``: the brokers in that response. A partition without a leader
     (LEADER_NOT_AVAILABLE) is included: it still belongs to the topic, and will have a leader again."""
-    topic_id = found.topic_id.bytes if found.topic_id is not None else None
     leaders = {
         partition.partition_index: Leader(
             partition.leader_id if partition.error_code in LED else ANY_NODE,
@@ -185,7 +190,7 @@ def _topic_of(found: Any, alive: Container[int]) -> Topic:
     }
     return Topic(
         name=found.name,
-        topic_id=topic_id if topic_id != NULL_UUID else None,
+        topic_id=id_told(found),
         internal=bool(found.is_internal),
         leaders=leaders,
         down={

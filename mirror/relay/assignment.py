@@ -75,13 +75,14 @@ def committable(partition: Partition) -> Committable | None:
 
 def copied_to(partition: Partition, offset: int) -> Committable:
     """Returns ``offset`` with the facts known of the copy up to there."""
-    topic_id = id_text(partition.claim.source_id) or ""
+    source_id = id_text(partition.claim.source_id)
+    topic_id = source_id or ""
     leader = partition.cursor.leader_epoch
     mark = next((mark for mark in reversed(partition.cursor.marks) if mark.next_offset <= offset), None)
     if mark is not None:
         return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset, leader)
     before = partition.claim.committed
-    if before is not None and before.topic_id == topic_id and before.digest_at <= offset:
+    if before is not None and before.is_of(source_id) and before.digest_at <= offset:
         # Nothing was copied since it was assigned: the facts that its last owner committed still hold.
         return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at, leader)
     return Committable(offset, topic_id, partition.cursor.last_epoch, "", -1, leader)
@@ -90,8 +91,7 @@ def copied_to(partition: Partition, offset: int) -> Committable:
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
     """Returns the offset up to which the partition was copied when its last owner committed. -1: not known, or
     committed for another topic."""
-    ours = committed is not None and committed.topic_id == (id_text(topic_id) or "")
-    return committed.offset if committed is not None and ours else -1
+    return committed.offset if committed is not None and committed.is_of(id_text(topic_id)) else -1
 
 
 class Assignment:

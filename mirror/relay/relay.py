@@ -16,7 +16,7 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError
 from mirror.offsetmap.internal.memory import Memory
-from mirror.reasons import PAUSED
+from mirror.reasons import PAUSED, HaltReason
 from mirror.records.admit import Cause
 from mirror.relay.assignment import Assignment, Committable, Key, committable, inherited
 from mirror.relay.durable.loops import Loops
@@ -442,6 +442,10 @@ class Relay:
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
         """Acts on the outcome of work beside the data path: the partition halts, or is located again."""
+        if isinstance(outcome, Halted) and outcome.reason == HaltReason.RECREATED.slug:
+            # By what one broker tells. The next look asks all of them.
+            self.doubt_now(partition, outcome.reason, outcome.detail)
+            return
         if isinstance(outcome, Halted):
             self.halt(partition, outcome)
             return

@@ -50,9 +50,11 @@ ANSWERS_AT_ONCE = 4
 broker still has the last request to work on meanwhile."""
 SURVEYS = 4
 """Surveys of the waiting partitions in the time for which a look at a log's end counts."""
-MOST_HELD_S = 1.0
+HELD_S = 1.0
 """Seconds for which a lane holds the others back at most while some have their log's end looked at: the broker that
-has to say who the owner is may hang."""
+has to say who the owner is may hang. It doubles with each look that has come to nothing."""
+MOST_HELD_S = 32.0
+"""Seconds that this comes to at most."""
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
@@ -88,6 +90,10 @@ class Lane(Link):
         """True if some of those that wait may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
         """Those that are looked at once more; they are sent first then."""
+        self._seen: dict[Queue, None] = {}
+        """Those whose look has ended, and that wait to be sent. Nobody's look holds them back."""
+        self._in_vain: dict[Queue, int] = {}
+        """Looks in a row after which there was no room, or a throttle, for longer than a look counts."""
         self._failed = 0
         """Requests that have failed since the connection was lost."""
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
@@ -109,7 +115,8 @@ class Lane(Link):
         """Unpins the partition. Nothing of it may be under way."""
         assert not queue.in_flight, queue.partition.name
         self._partitions.pop(queue, None)
-        self._looked_at.pop(queue, None)
+        for those in (self._looked_at, self._seen, self._in_vain):
+            those.pop(queue, None)
         queue.pin_to(None)
         self.withhold(queue)
 
@@ -126,6 +133,7 @@ class Lane(Link):
         if queue.line_up():
             if first:
                 del self._looked_at[queue]
+                self._seen[queue] = None
                 self._ready.insert(0, queue)
             else:
                 self._ready.append(queue)
@@ -203,15 +211,30 @@ class Lane(Link):
             if self._ready:
                 self._dial()
             return
-        if self._ready and (pause_s := connection.throttled_s or self._look_again()):
-            self._pump_later(pause_s)
-        elif self._ready:
-            pieces: list[Piece] = []
-            while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
-                pieces += self._build(connection, most)
-            if pieces:
-                connection.write(pieces)
+        if self._ready:
+            throttled_s = connection.throttled_s
+            held_s = 0.0 if throttled_s else self._look_again()
+            if throttled_s or held_s:
+                self._pump_later(throttled_s or held_s)
+            if not throttled_s:
+                self._send(connection, held=bool(held_s))
         self._pace(connection)
+
+    def _send(self, connection: Connection, *, held: bool) -> None:
+        """Sends what there is room for. ``held``: only of those that were looked at."""
+        others: list[Queue] = []
+        if held:
+            others = [queue for queue in self._ready if queue not in self._seen]
+            self._ready = [queue for queue in self._ready if queue in self._seen]
+        pieces: list[Piece] = []
+        while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
+            pieces += self._build(connection, most)
+        self._ready += others
+        if pieces:
+            connection.write(pieces)
+        for queue in [queue for queue in self._seen if not queue.queued]:  # it is sent
+            del self._seen[queue]
+            self._in_vain.pop(queue, None)
 
     def _look_again(self) -> float:
         """Has the log's end looked at once more for those of the next requests that have waited here for long, or since
@@ -223,21 +246,35 @@ class Lane(Link):
             self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
         if self._looked_at:  # of some, the look has ended in something else
             self._looked_at = {queue: None for queue in self._looked_at if queue.reconfirming}
+        due: list[Queue] = []
         room = (self._max_in_flight - len(self._under_way)) * self._max_size
         for queue in list(self._ready) if self._may_wait and room else ():
             head, payload = queue.outbox[0][:2] if queue.outbox else (b"", b"")
             if not head:
                 continue  # a hole, which is looked at when it is filled
             if (queue.old or queue.unsure) and queue.must_confirm(fresh_s):
-                self.withhold(queue)
-                if not self._looked_at:
-                    self._held_until = now + MOST_HELD_S
-                self._looked_at[queue] = None
-                self._relay.reconfirm(queue.partition)
+                due.append(queue)
             room -= len(head) + len(payload)
             if room <= 0:
                 break
+        self._look(due, now)
         return max(0.0, self._held_until - now) if self._looked_at else 0.0
+
+    def _look(self, due: list[Queue], now: float) -> None:
+        """Has the log's end of these looked at. One that was looked at and has not been sent since gets more time: its
+        look takes longer than the others were held back, and by its end they had taken all the places."""
+        for queue in due:
+            if queue in self._seen:
+                del self._seen[queue]
+                self._in_vain[queue] = self._in_vain.get(queue, 0) + 1
+        in_vain = max([self._in_vain.get(queue, 0) for queue in due], default=0)
+        if in_vain or (due and not self._looked_at):
+            until = now + min(HELD_S * 2**in_vain, MOST_HELD_S)
+            self._held_until = max(self._held_until, until) if self._looked_at else until
+        for queue in due:
+            self.withhold(queue)
+            self._looked_at[queue] = None
+            self._relay.reconfirm(queue.partition)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
         """Builds up to ``most`` requests. Each has one batch of each partition that has one, in rotation, up to

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from mirror.net.errors import NotSent
 from mirror.net.rights import Right
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.batches import KeyValue
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import May
 
 
 async def _at_once() -> None:
@@ -48,9 +50,11 @@ class MemoryState:
         """One entry."""
         await self.save([entry])
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """Entries, and keys that are no more."""
         await self._exchange()
+        if may is not None and not may():
+            raise NotSent("not any more")
         self.rows += [(entry.key(), entry.value()) for entry in entries]
         self.rows += [(key, None) for key in forget]
         for key, value in self.rows[self._next :]:

@@ -1,12 +1,14 @@
 """What a cluster's brokers say of it: its id, topics and leaders, and which of two answers counts."""
 
+import asyncio
 import time
 import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mirror.net import metadata
+from mirror.net import cluster as cluster_module
 from mirror.net.cluster import Cluster
 from mirror.net.errors import WrongCluster
 from mirror.net.metadata import Leader, no_leader
@@ -153,7 +155,7 @@ async def test_a_broker_that_stays_behind_is_not_believed(monkeypatch: pytest.Mo
         await cluster.refresh(["t"])
         assert cluster.hint("t", 0, (2, 1), [])
         now = time.monotonic()
-        monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now))
         for _ in range(10):
             now += 600.0
             await cluster.refresh(["t"])
@@ -161,9 +163,10 @@ async def test_a_broker_that_stays_behind_is_not_believed(monkeypatch: pytest.Mo
 
 
 async def test_when_a_topic_was_last_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, also in vain, or with all topics. What is said of others says nothing of it."""
+    """By its name, also in vain, or with all topics. What is said of others says nothing of it. What an answer says
+    counts from when its request was sent."""
     now = [1_000.0]
-    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     async with FakeCluster() as fake, await Cluster.open("source", fake.options()) as cluster:
         fake.add_topic("t")
 
@@ -181,3 +184,34 @@ async def test_when_a_topic_was_last_asked_for(monkeypatch: pytest.MonkeyPatch) 
         now[0] += 1
         await cluster.refresh(["t"])
         assert known() == [1_003, 1_002]
+        held = fake.next("Metadata", faults.held())
+        asking = asyncio.create_task(cluster.refresh(["t"]))
+        await held.came.wait()
+        now[0] += 60  # this process is stopped, say, and the answer was there long before it is read
+        held.open()
+        await asking
+        assert known() == [1_003, 1_002]
+        await cluster.refresh(["t"])
+        assert known() == [1_063, 1_002]
+
+
+async def test_the_ids_that_all_brokers_tell() -> None:
+    """One has not heard yet of a topic that was made anew, one of none of that name, one does not answer. Nothing of
+    what they say is stored."""
+    async with FakeCluster(brokers=4) as fake, await Cluster.open("source", fake.options()) as cluster:
+        topic, former = fake.add_topic("t"), uuid.uuid4()
+        assert topic.topic_id is not None
+        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes}
+
+        def behind(answer: Any) -> None:
+            answer.topics[0].topic_id = former
+
+        def unaware(answer: Any) -> None:
+            answer.topics[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer.topics[0].topic_id = uuid.UUID(int=0)
+
+        fake.next("Metadata", faults.alter(behind), node_id=1)
+        fake.next("Metadata", faults.alter(unaware), node_id=2)
+        fake.next("Metadata", faults.disconnect(), node_id=3)
+        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes, former.bytes}
+        assert "t" not in cluster.topics

@@ -1,6 +1,6 @@
 """The mirror's memory across restarts, as its users know it: what it is called, what it does, and how it fails."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from mirror.net.errors import Damaged, NetworkError, Refused, Unreadable
@@ -10,6 +10,8 @@ from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.wire.errors import Reaction, outcome_of
 
+May = Callable[[], bool]
+"""Returns True if something may still be written: it is asked right before the request is sent."""
 PREFIX = "mirror-internal."
 """Topics whose names begin so are never mirrored (``service.config``)."""
 RESTORE = (
@@ -63,8 +65,8 @@ class Memory(Protocol):
     async def put(self, entry: Entry) -> None:
         """Writes one entry, together with those of others."""
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
-        """Writes entries, and takes keys away."""
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
+        """Writes entries, and takes keys away. ``may``: see ``InternalTopic.save``."""
 
     async def claim(self, flow: FlowEntry) -> None:
         """Writes down which flow it belongs to, unless that is known."""

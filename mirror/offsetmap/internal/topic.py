@@ -19,16 +19,16 @@ from kafka.protocol.admin import CreateTopicsRequest
 from mirror.net.admin.configs import Resource, describe_configs
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Refused, Unreachable
+from mirror.net.errors import NetworkError, NotSent, Refused, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Leader, Topic, no_leader, not_described
 from mirror.net.rights import CREATE, DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.entry import Entry, StateError
 from mirror.offsetmap.entries.pins import FlowEntry
-from mirror.offsetmap.fields import is_topic
+from mirror.offsetmap.fields import id_text, ids_differ, is_topic
 from mirror.offsetmap.internal.batches import KeyValue, batches_of, records_of
 from mirror.offsetmap.internal.ledger import Ledger
-from mirror.offsetmap.internal.memory import RESTORE, StateUnusable, state_topic
+from mirror.offsetmap.internal.memory import RESTORE, May, StateUnusable, state_topic
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode, Reaction, outcome_of
 
@@ -213,7 +213,7 @@ class InternalTopic:
         topic, leader = self._cluster.topics.get(self.topic), self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
             raise self._no_leader(topic)
-        if topic.topic_id != self._topic_id or not self._next:
+        if self._is_another(topic) or not self._next:
             return False
         log = PartitionLog(self._cluster, topic, 0, leader)
         return await log.start() <= self._start and not await self._is_cut(log, await log.true_end())
@@ -242,17 +242,28 @@ class InternalTopic:
             self._waiting[:0] = asked
             raise
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """Writes entries, and takes the keys of ``forget`` away. If all fits into one batch (a checkpoint with its map
         always does), it is written as a whole or not at all. What is about a topic that no cluster can have is left
-        out: nothing is copied into it, and every reader would have to make sense of it."""
+        out: nothing is copied into it, and every reader would have to make sense of it.
+
+        Args:
+            entries: what is written.
+            forget: keys that are taken away.
+            may: asked before each request, since other writes may have been waited for until then. A request that fails
+                is not repeated: the caller has to find out whether its word still holds, and calls again.
+
+        Raises:
+            NotSent: ``may`` has said no.
+        """
         async with self._lock:
             entries = [entry for entry in entries if _can_be(entry)]
             forget = list(forget)
             rows: list[KeyValue] = [(entry.key(), entry.value()) for entry in entries]
             rows += [(key, None) for key in forget]
             for batch in batches_of(rows):
-                base = await self._patiently(lambda batch=batch: self._log().produce(batch))  # type: ignore[misc]
+                produce = partial(self._produce, batch, may)
+                base = await (self._patiently(produce) if may is None else self._once(produce))
                 # If the log does not grow, it has lost its end: then everything is read again.
                 behind = base + BatchHeader.read(batch).record_count
                 self._written = behind if base >= self._written else LOST
@@ -260,6 +271,11 @@ class InternalTopic:
                 self.ledger.put(entry)
             for key in forget:
                 self.ledger.forget(key)
+
+    async def _produce(self, batch: bytes, may: May | None) -> int:
+        if may is not None and not may():
+            raise NotSent(f"{self.topic}: not written, since it has waited for other writes")
+        return await self._log().produce(batch)
 
     # -- the topic -----------------------------------------------------------------------------------------------------
 
@@ -309,12 +325,17 @@ class InternalTopic:
         leader = self._cluster.leader(self.topic, 0)
         if topic is None or leader is None:
             raise self._no_leader(topic)
-        if topic.topic_id != self._topic_id:
-            # Another topic has that name now: nothing is known any more.
+        if self._is_another(topic):
+            # Nothing is known any more.
             self._keep_lost()
-            self._topic_id, self.ledger = topic.topic_id, self._new_ledger()
+            self.ledger = self._new_ledger()
             self._next = self._written = self._start = 0
+        self._topic_id = topic.topic_id or self._topic_id
         return PartitionLog(self._cluster, topic, 0, leader)
+
+    def _is_another(self, topic: Topic) -> bool:
+        """Returns True if another topic than the one that was read has that name now."""
+        return ids_differ(id_text(self._topic_id), id_text(topic.topic_id))
 
     def _no_leader(self, topic: Topic | None) -> NetworkError:
         """Returns the error for a topic that is not there, has no leader, or may not be described."""
@@ -327,6 +348,15 @@ class InternalTopic:
         """Keeps what is known as ``lost``, because the topic may lack some of it."""
         if self._flow and self.lost is None and (self._next or self._written):
             self.lost = self.ledger
+
+    async def _once(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Tries once. If that fails, the metadata are newer for the caller's next try."""
+        try:
+            return await attempt()
+        except NetworkError:
+            with suppress(NetworkError):
+                await self._cluster.refresh([self.topic])
+            raise
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Tries a few times, with newer metadata each time."""

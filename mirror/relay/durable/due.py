@@ -8,18 +8,20 @@ nothing would show what was due before that. So a note in the internal topic doe
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, NotSent
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Topic, no_leader
 from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
 from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
-from mirror.offsetmap.internal.memory import Memory
+from mirror.offsetmap.internal.memory import May, Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
 from mirror.relay.halts import Halted
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
@@ -98,14 +100,14 @@ class Due:
         self._noting[partition] = halted
         notes: list[Note] | None = None
 
-        async def attempt() -> None:
+        async def attempt(may: May) -> None:
             nonlocal notes
             if notes is None:
                 await self._state.load()
                 notes = await self.now(partition)
-            if notes and partition.halted is halted:
+            if notes:
                 # The first answer counts: records that the source deletes while this fails were due.
-                await self._state.save(notes)
+                await self._state.save(notes, may=may)
 
         async def again() -> None:
             await self._source.refresh([partition.topic])
@@ -154,7 +156,10 @@ class Due:
 
     def _is_located(self, partition: Partition) -> bool:
         """Returns True if the process has found a position in the current topics."""
-        return self.ids(partition) == (id_text(partition.claim.source_id), id_text(partition.claim.destination_id))
+        ids, claim = self.ids(partition), partition.claim
+        known = id_text(claim.source_id), id_text(claim.destination_id)
+        # What is not known of a topic is no other topic, but then the position may be the one that a commit tells of.
+        return ids == known or (claim.destination_leader >= 0 and same_ids(ids, known))
 
     def _copied_to(self, partition: Partition) -> int:
         """Returns the offset up to which the current source topic was copied into the current destination topic, by
@@ -173,13 +178,13 @@ class Due:
         ]
         if pin is not None and of_these and pin.copied is not None:
             copied.append(pin.copied)
-        if committed is not None and committed.topic_id == (ids[0] or "") and (pin is None or of_these):
+        if committed is not None and committed.is_of(ids[0]) and (pin is None or of_these):
             copied.append(LastCopied(committed.offset, committed.epoch, committed.digest, committed.digest_at))
         return max((one.offset for one in copied if one.digest), default=-1)
 
 
 async def persistently(
-    attempt: Callable[[], Awaitable[None]],
+    attempt: Callable[[May], Awaitable[None]],
     settings: RelaySettings,
     partition: Partition,
     halted: Halted,
@@ -190,25 +195,39 @@ async def persistently(
     """Tries until it succeeds, with growing pauses, as long as the partition has halted for this reason.
 
     Args:
-        attempt: writes down something of this halt.
+        attempt: writes down something of this halt, as long as it may (``InternalTopic.save``).
         settings: the flow's.
         partition: the one that has halted.
         halted: the reason.
         may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
-            Asked before each try but the first, and before that as well if the partition was let go.
+            Asked before each try but the first, and before that as well if the partition was let go. The answer holds
+            for ``RelaySettings.fresh_s``, and not beyond the moment at which the partition is let go.
         between: called before each try but the first.
     """
     backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+    again = False
     while partition.halted is halted:
         try:
-            if (backoff.tries or partition.phase is Phase.STOPPED) and not await may_tell(partition):
-                return
             if backoff.tries and between is not None:
                 await between()
-            await attempt()
+            let_go, asked_at = partition.phase is Phase.STOPPED, since_boot()
+            if (again or let_go) and not await may_tell(partition):
+                return
+            again = True
+            await attempt(partial(_holds, settings, partition, halted, let_go=let_go, asked_at=asked_at))
             return
+        except NotSent:
+            # Nothing has failed: it has waited for other writes, as when thousands of partitions halt.
+            await asyncio.sleep(settings.backoff_ms / 1000)
         except NetworkError:
             await asyncio.sleep(backoff.next_s())
+
+
+def _holds(settings: RelaySettings, partition: Partition, halted: Halted, *, let_go: bool, asked_at: float) -> bool:
+    """Returns True if it still holds what was known at ``asked_at`` (``since_boot``): that the partition has halted for
+    this reason, and that no other worker has it. ``let_go``: it was let go by then."""
+    kept = let_go or partition.phase is not Phase.STOPPED
+    return kept and partition.halted is halted and since_boot() - asked_at <= settings.fresh_s
 
 
 def _note(partition: Partition, source_id: str | None, destination_id: str | None, due: LastCopied) -> Note:

@@ -20,7 +20,7 @@ from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import DIGEST_SIZE, AcceptedLoop, FlowEntry, Note, Pin
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
 from mirror.offsetmap.internal.topic import InternalTopic, Shared
@@ -138,7 +138,7 @@ class Flows:
         if (
             halted is not None
             and halted.reason not in GAPS
-            and (halted.source_id, halted.destination_id) == (source_id, destination_id)
+            and same_ids((halted.source_id, halted.destination_id), (source_id, destination_id))
             and not has_copied(ledger, subject)
         ):
             return ""  # if it is resumed, it looks again
@@ -163,7 +163,7 @@ class Flows:
         pin, halted = ledger.pin(subject), ledger.halt(subject)
         if not self._mapped or pin is None or pin.offsets != "exact" or ledger.checkpoint(subject) is not None:
             return ""
-        if destination_id is None or pin.destination_id != destination_id:
+        if destination_id is None or ids_differ(pin.destination_id, destination_id):
             return ""
         if halted is not None and halted.reason not in GAPS and not has_copied(ledger, subject):
             return ""

@@ -24,6 +24,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import AcceptedLoop, Edge, FlowEntry, Hop, KeptHalt, Note, Pin, Upstream
+from mirror.offsetmap.fields import ids_differ
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import PREFIX, UNREADABLE, Memory, passes, state_topic
 from mirror.offsetmap.internal.topic import InternalTopic, Shared
@@ -343,13 +344,13 @@ class Loops:
         if halted is None or halted.reason in GAPS or halted.reason == PAUSED:
             return False
         source_id, destination_id = self._relay.pins.ids(partition)
-        if halted.destination_id != source_id:
+        if ids_differ(halted.destination_id, source_id):
             return False
         if ClusterTopic(feed.flow.source_cluster, subject.topic) == self._ends(partition)[1]:
-            return halted.source_id == destination_id
+            return not ids_differ(halted.source_id, destination_id)
         # Its source is out of sight. Once it has begun with another topic, it has written that down.
         accounts = (ledger.pin(subject), ledger.checkpoint(subject))
-        return all(each.source_id == halted.source_id for each in accounts if each is not None)
+        return not any(ids_differ(each.source_id, halted.source_id) for each in accounts if each is not None)
 
     # -- the source's internal topics ----------------------------------------------------------------------------------
 

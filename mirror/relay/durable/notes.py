@@ -215,8 +215,7 @@ def is_first(partition: Partition) -> bool:
 def committed_note(partition: Partition) -> list[LastCopied]:
     """Returns the group's note of what was copied last of this source topic; empty: there is none."""
     committed = partition.claim.committed
-    source_id = id_text(partition.claim.source_id) or ""
-    if committed is None or not committed.digest or committed.topic_id != source_id:
+    if committed is None or not committed.digest or not committed.is_of(id_text(partition.claim.source_id)):
         return []
     if committed.leader_epoch < 0:
         return [LastCopied(committed.digest_at, committed.epoch, committed.digest, committed.digest_at)]
@@ -228,8 +227,7 @@ def was_copied(partition: Partition) -> bool:
     pin, committed = partition.claim.pin, partition.claim.committed
     if pin is not None and pin.copied is not None and pin.copied.digest:
         return True
-    source_id = id_text(partition.claim.source_id) or ""
-    return committed is not None and bool(committed.digest) and committed.topic_id == source_id
+    return committed is not None and bool(committed.digest) and committed.is_of(id_text(partition.claim.source_id))
 
 
 def same_topics(note: Note, other: Note | Pin) -> bool:

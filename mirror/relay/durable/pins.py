@@ -14,7 +14,7 @@ from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import TopicIds, id_shown, id_text, ids_differ, same_ids
-from mirror.offsetmap.internal.memory import Memory
+from mirror.offsetmap.internal.memory import May, Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
 from mirror.relay.durable.due import Due, MayTell, persistently
 from mirror.relay.durable.notes import (
@@ -335,8 +335,8 @@ class Pins:
         if note is not None:
             entries.append(note)
 
-        async def attempt() -> None:
-            await self._state.save(entries)
+        async def attempt(may: May) -> None:
+            await self._state.save(entries, may=may)
 
         if entries:
             await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
@@ -367,9 +367,9 @@ class Pins:
                 entries += await self.due.now(partition)  # resumed before that could be written down
             pin = self._state.ledger.pin(partition.subject)
             source_id, destination_id = self.ids(partition)
-            if partition.claim.source_id is not None and id_text(partition.claim.source_id) != source_id:
+            if ids_differ(id_text(partition.claim.source_id), source_id):
                 partition.cursor.forget_source()
-            if partition.claim.destination_id is not None and id_text(partition.claim.destination_id) != destination_id:
+            if ids_differ(id_text(partition.claim.destination_id), destination_id):
                 partition.claim.remember_before(None)
             ids = source_id, destination_id
             renewed = pin is not None and (

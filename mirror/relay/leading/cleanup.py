@@ -20,7 +20,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
 from mirror.net.rights import ALTER_CONFIGS, TOPIC, Right
 from mirror.offsetmap.entries.pins import Suspended
-from mirror.offsetmap.fields import id_text
+from mirror.offsetmap.fields import id_text, ids_differ
 from mirror.offsetmap.internal.memory import Memory
 from mirror.relay.events import EventLog
 from mirror.relay.halts import PartitionHalted, halted_by_lack
@@ -93,7 +93,7 @@ class Cleanup:
     def _tell_left(self) -> None:
         """Logs that nobody in this process leads a partition of the topic any more, and it is suspended."""
         found = self._state.ledger.suspended(self._topic)
-        values = found.values if found is not None and found.topic_id == self._topic_id else {}
+        values = found.values if found is not None and not ids_differ(found.topic_id, self._topic_id) else {}
         before = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in values.items())
         self._log.info(
             "cleanup_left_suspended",
@@ -124,7 +124,8 @@ class Cleanup:
         """Returns the topic's own values from before it was suspended."""
         await self._state.load()
         found = self._state.ledger.suspended(self._topic)
-        if found is not None and found.topic_id == self._topic_id and found.values.keys() == SUSPENDED.keys():
+        same = found is not None and not ids_differ(found.topic_id, self._topic_id)
+        if found is not None and same and found.values.keys() == SUSPENDED.keys():
             return dict(found.values)
         return await self._intended()
 

@@ -32,7 +32,7 @@ from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.queue import Hole
 from mirror.relay.settings import RelaySettings
-from mirror.relay.topics.recreated import another, made_anew
+from mirror.relay.topics.recreated import ToldIds, another, made_anew
 
 MISSING_LOOKS = 8
 """Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone. A broker that has
@@ -76,6 +76,7 @@ class Locator:
         self._pace = Pace(settings.max_fill_per_second)
         self._cleanups = Cleanups(source, destination, settings.synced_configs, pins.state, log)
         self.owners = Owners(destination, flow=settings.flow, log=log)
+        self._told_ids = ToldIds()
 
     async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:
         """Returns where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still
@@ -183,6 +184,7 @@ class Locator:
             return
         if not self._pins.unused(partition):
             return
+        await self.check_ids(partition)
         leader = self._leader(self._destination, topic, partition.index)
         there = PartitionLog(self._destination, topic, partition.index, leader)
         start, end = await asyncio.gather(there.start(), there.true_end())
@@ -440,6 +442,15 @@ class Locator:
                 self._destination, there, partition.index, self._leader(self._destination, there, partition.index)
             ),
         )
+
+    async def check_ids(self, partition: Partition) -> None:
+        """Checks that the brokers of each cluster agree on the id of the partition's topic.
+
+        Raises:
+            NetworkError: they do not, or none answers.
+        """
+        await self._told_ids.check(self._source, partition.topic)
+        await self._told_ids.check(self._destination, partition.destination)
 
     def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
         topic = cluster.topics.get(name)

@@ -136,7 +136,8 @@ class ReadBack:
             for _ in range(SLOW_LOOKS):
                 began = since_boot()
                 stopped = await attempted(self._relay.locator.check_unmoved(partition))
-                if stopped is not None or since_boot() - began <= self._relay.settings.fresh_s:
+                late = since_boot() - began > self._relay.settings.fresh_s
+                if stopped is not None or not late or partition.positions != position:
                     break
             else:
                 began = since_boot()

@@ -10,6 +10,7 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import Damaged, NetworkError, Refused, StoredInOldFormat, Unreachable, Unreadable, Unsupported
 from mirror.net.metadata import Leader
 from mirror.net.rights import Right
+from mirror.offsetmap.fields import TopicIds
 from mirror.reasons import HaltReason
 from mirror.relay.halts import Halted, PartitionHalted, halted_by_damage
 from mirror.relay.orchestrator import Orchestrator
@@ -76,6 +77,8 @@ class Seeking:
         self._refreshing = asyncio.Lock()
         self._looked_at: dict[Partition, Leader | None] = {}
         """The source leader whose log was read last, for each partition that is being located."""
+        self._looked_in: dict[Partition, TopicIds] = {}
+        """Likewise the ids of its topics, as known when the look began."""
         self._lacked: dict[Partition, Right] = {}
         """The right that each partition was found to lack last."""
         self._told_at: dict[Right, float] = {}
@@ -87,6 +90,7 @@ class Seeking:
             await self._seek(partition, takeover=takeover)
         finally:
             self._looked_at.pop(partition, None)
+            self._looked_in.pop(partition, None)
             if (lacked := self._lacked.pop(partition, None)) is not None:
                 self._told_at.pop(lacked, None)
 
@@ -117,7 +121,7 @@ class Seeking:
                 halted = _halted_by(error, relay.source.name)
                 if isinstance(error, Unreadable) and unreadable < UNREADABLE_LOOKS:
                     await asyncio.sleep(backoff.next_s())
-                elif not relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted):
+                elif await self._stands(partition, halted, backoff):
                     self._halt(partition, halted)
                     return
             except NotOurs as error:
@@ -183,6 +187,7 @@ class Seeking:
         async with LocatingSeat(seats) as seat:
             partition.wait(f"both logs are looked at: {here}, {there}")
             await self._refresh(partition, since)
+            self._looked_in[partition] = relay.pins.ids(partition)
             leader = relay.destination.leader(partition.destination, partition.index)
             if late_s := partition.claim.waits_for_late(leader):
                 raise Unreachable(
@@ -197,6 +202,19 @@ class Seeking:
                     return halted
             self._looked_at[partition] = relay.source.leader(partition.topic, partition.index)
             return await relay.locator.locate(partition, takeover=takeover, rest=seat.rest)
+
+    async def _stands(self, partition: Partition, halted: Halted, backoff: Backoff) -> bool:
+        """Returns True if a verdict is final. Otherwise the next look decides. If it is that a topic was recreated, and
+        the brokers do not agree on that, the next look is after a pause: the one that was asked may be behind."""
+        if halted.at_ms or halted.reason != HaltReason.RECREATED.slug:
+            return not self._relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted)
+        try:
+            await self._relay.locator.check_ids(partition)
+        except NetworkError as error:
+            await self._wait(partition, error, backoff)
+            return False
+        # The answer that it rests on may have been replaced since by that of a broker that is not behind.
+        return self._looked_in.get(partition) == self._relay.pins.ids(partition)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mirror.net.coordinator import Ownership
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import Pin
+from mirror.offsetmap.fields import ids_differ
 from mirror.relay.halts import Suspicion
 from mirror.relay.leading.filler import Begun
 from mirror.relay.mapped.fence import Before
@@ -26,6 +27,13 @@ class Committed(NamedTuple):
     digest: str = ""
     digest_at: int = -1
     leader_epoch: int = -1
+
+    def is_of(self, topic_id: str | None) -> bool:
+        """Returns True if it was not committed for another topic than this one (``id_text``), as far as is known.
+        Without an id and a digest it need not be ours: that counts only while topics have no ids."""
+        if not self.topic_id and not self.digest:
+            return topic_id is None
+        return not ids_differ(self.topic_id or None, topic_id)
 
 
 class LateArrival(NamedTuple):

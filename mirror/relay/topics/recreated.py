@@ -3,22 +3,62 @@
 Requests with topic names (Fetch before Kafka 3.1, Produce before 4.1) go on with any topic of that name, and nothing at
 all is sent if nothing is due. So the ids of both clusters' topics are asked for now and then: one Metadata request to
 each cluster. A partition with a recreated topic comes into doubt. When it is located again, it is decided how it goes
-on.
+on: not by the word of one broker, which may not have heard yet of a topic that was recreated before.
 """
 
 import asyncio
 from contextlib import suppress
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, Unreachable
 from mirror.offsetmap.fields import id_shown
+from mirror.offsetmap.internal.topic import Shared
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
+from mirror.relay.topics.describing import PATIENCE_S
 
 LOOK_EVERY_S = 30.0
 """A look costs at most 20 µs of CPU per partition and side: with 5,000 partitions, less than a hundredth of a core."""
 CAUSE = "recreated"
+
+
+class _Told:
+    """The ids that the brokers of a cluster tell of one topic."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.ids: set[bytes] = set()
+        self.looks = Shared(self._look)
+        self._cluster = cluster
+        self._name = name
+
+    async def _look(self) -> None:
+        self.ids = await self._cluster.ids_of(self._name, patience_s=PATIENCE_S)
+
+
+class ToldIds:
+    """Asks all brokers of a cluster for a topic's id: once for all partitions of the topic that need it."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], _Told] = {}
+
+    async def check(self, cluster: Cluster, name: str) -> None:
+        """Checks that no broker tells another id of the topic than the one that is known.
+
+        Raises:
+            Unreachable: the brokers do not agree: some are behind, and nobody can tell which.
+            NetworkError: no broker answers.
+        """
+        told = self._told.setdefault((cluster.name, name), _Told(cluster, name))
+        await told.looks.run()
+        topic = cluster.topics.get(name)
+        known = {topic.topic_id} if topic is not None and topic.topic_id is not None else set()
+        ids = sorted(map(id_shown, told.ids | known))
+        if known and len(ids) > 1:
+            raise Unreachable(
+                f"the brokers of cluster {cluster.name} do not agree on topic {name}: they tell its id as "
+                f"{' and '.join(ids)}; it was recreated, and some of them have not heard of that yet"
+            )
 
 
 class RecreatedTopics:

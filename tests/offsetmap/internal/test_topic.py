@@ -1,13 +1,14 @@
 """The internal topic, mostly on a real broker: what is saved is there for the next life, and for other workers."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from mirror.net.cluster import Cluster
-from mirror.net.errors import NetworkError, Unreachable
+from mirror.net.errors import NetworkError, NotSent, Refused, Unreachable
 from mirror.offsetmap.entries.checkpoint import Checkpoint, SkippedOffsets
 from mirror.offsetmap.entries.chunks import MapChunk, Order
 from mirror.offsetmap.entries.keys import Subject
@@ -18,6 +19,8 @@ from mirror.offsetmap.internal.topic import InternalTopic, Shared
 from mirror.offsetmap.runs import OffsetMap, Run
 from mirror.records.identity import Identity
 from mirror.sandbox import SandboxCluster
+from mirror.wire.errors import ErrorCode
+from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.net.stage.real import create, opened, records
 from tests.service.stage.kafka_side import delete_topic
@@ -262,3 +265,74 @@ async def test_nor_what_is_given_up_while_it_waits_for_another_write() -> None:
             written = {each for each in "abcd" if topic.ledger.pin(pins[each].subject)}
             assert written == ({*"abd"} if writes else {*"ad"})
             await topic.save((), forget=[each.key() for each in pins.values()])
+
+
+async def test_it_is_asked_before_each_try_whether_it_may_be_written() -> None:
+    """
+    1. A halt that may be written: a try that fails is not repeated by itself, since nobody has been asked anew.
+    2. It waits for another write, and may not be written any more when its turn comes: it is not sent.
+    3. What nobody asks about is repeated, as ever.
+    """
+    subject = Subject("t", 0, "t")
+    halt = KeptHalt(
+        subject=subject, reason="corrupt", detail="", remedy="", at_ms=1, source_id=None, destination_id=None
+    )
+    pin = Pin(subject=subject, source_id="ab" * 16, destination_id=None)
+    async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
+        topic = InternalTopic(cluster, "west->east")
+        assert await topic.open()
+        allowed, asked = True, 0
+
+        def may() -> bool:
+            nonlocal asked
+            asked += 1
+            return allowed
+
+        fake.next("Produce", faults.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        with pytest.raises(Refused):
+            await topic.save([halt], may=may)
+        assert (asked, len(fake.seen("Produce"))) == (1, 1)
+        async with topic._lock:
+            waits = asyncio.create_task(topic.save([halt], may=may))
+            await asyncio.sleep(0)
+            allowed = False
+        with pytest.raises(NotSent):
+            await waits
+        assert (asked, len(fake.seen("Produce"))) == (2, 1)
+        assert topic.ledger.halt(subject) is None
+        fake.next("Produce", faults.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await topic.save([pin])
+        assert len(fake.seen("Produce")) == 3
+        allowed = True
+        await topic.save([halt], may=may)
+        assert topic.ledger.halt(subject) == halt
+
+
+async def test_an_id_that_appears_is_of_the_same_topic() -> None:
+    """
+    1. The cluster is upgraded across 2.8 while the mirror runs: nothing is lost. Nor if an older broker tells none.
+    2. Another id is another topic, whichever was told last.
+    """
+    pin = Pin(subject=Subject("t", 0, "t"), source_id="ab" * 16, destination_id=None)
+    async with FakeCluster() as fake, await Cluster.open("destination", fake.options()) as cluster:
+        topic = InternalTopic(cluster, "west->east")
+        assert await topic.open()
+        known, first = fake.topics[topic.topic], fake.topics[topic.topic].topic_id
+        known.topic_id = None
+        topic._topic_id = None
+        await topic.load()
+        await topic.save([pin])
+        await topic.load()
+        for topic_id in (first, None, first):
+            known.topic_id = topic_id
+            fetches = len(fake.seen("Fetch"))
+            await topic.look()
+            await topic.save([pin])
+            assert topic.lost is None
+            assert topic.ledger.pin(pin.subject) == pin
+            assert len(fake.seen("Fetch")) == fetches
+        known.topic_id = None
+        await topic.look()
+        known.topic_id = uuid.uuid4()
+        await topic.look()
+        assert topic.lost is not None

@@ -6,20 +6,25 @@ from unittest.mock import AsyncMock, patch
 
 import pytest
 
-from mirror.net.errors import Unreachable
+from mirror.net.errors import NotSent, Unreachable
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import Note
-from mirror.relay.durable.due import Due
+from mirror.offsetmap.internal.memory import May
+from mirror.reasons import HaltReason
+from mirror.relay.durable import due
+from mirror.relay.durable.due import Due, persistently
 from mirror.relay.durable.flows import has_map
+from mirror.relay.halts import Halted
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
-from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring
+from tests.relay.stage.flows import Flow, batch, batches, clusters, mirroring, settings
 from tests.relay.stage.noting import FIRST, SIDE, ledger, recreate
 from tests.relay.topics.test_verdicts import LARGE, set_config
 
@@ -519,3 +524,55 @@ async def test_a_map_that_is_made_anew(trims: Iterator[list[FakeCluster]], *, he
                 (*_, last) = flow.log.of("halted")
                 assert "would be there twice" in last["detail"]
                 assert destination.log("t").end == 15
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_what_has_waited_is_asked_about_anew(monkeypatch: pytest.MonkeyPatch, *, ours: bool) -> None:
+    """
+    1. A halt is to be written, and other writes take longer than a look counts: it is not sent.
+    2. At once, the coordinator is asked. It is written if the partition is still ours, and that was just said.
+    """
+    clock, asked = [100.0], []
+    holds: list[bool] = []
+    monkeypatch.setattr(due, "since_boot", lambda: clock[0])
+    partition = Partition("t", 0)
+    halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
+    partition.stop_with(halted)
+    how = settings(settle_ms=1_000, backoff_max_ms=3_600_000)
+
+    async def attempt(may: May) -> None:
+        clock[0] += how.fresh_s if holds else how.fresh_s + 0.1
+        holds.append(may())
+        if not holds[-1]:
+            raise NotSent("other writes were waited for")
+
+    async def may_tell(_: Partition) -> bool:
+        asked.append(clock[0])
+        return ours
+
+    await persistently(attempt, how, partition, halted, may_tell=may_tell)
+    assert (holds, len(asked)) == ([False, True] if ours else [False], 1)
+
+
+@pytest.mark.parametrize("event", ["let go", "resumed"])
+async def test_what_was_known_holds_until_the_partition_goes(event: str) -> None:
+    """Let go, or resumed, while its halt waits for other writes. Let go: the coordinator has to say whose it is."""
+    partition = Partition("t", 0)
+    halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
+    partition.stop_with(halted)
+    holds: list[bool] = []
+    asked: list[Phase] = []
+
+    async def attempt(may: May) -> None:
+        if not holds:
+            partition.stop() if event == "let go" else partition.resume()
+        holds.append(may())
+        if not holds[-1]:
+            raise NotSent("other writes were waited for")
+
+    async def may_tell(each: Partition) -> bool:
+        asked.append(each.phase)
+        return True
+
+    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell)
+    assert (holds, asked) == (([False, True], [Phase.STOPPED]) if event == "let go" else ([False], []))

@@ -259,6 +259,30 @@ async def test_a_look_whose_answer_is_read_late(slow: int, looks: int, monkeypat
     assert partition.queue.confirmed_at == (seen[-1] if slow < looks else now[0])
 
 
+@pytest.mark.parametrize("event", ["located anew", "in doubt", "halted"])
+async def test_a_slow_look_at_a_position_that_is_no_more(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position was found anew, is in doubt, or the partition has halted: nobody waits for another look at it. That
+    one would go by what is known of the next position, and change what is known of the partition."""
+    owner, partition, now, looks = Orchestrator(None, None), Partition("t", 0), [1_000.0], []
+    partition.phase, partition.queue.lane = Phase.ACTIVE, Lane(owner)
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def check_unmoved(_: Partition) -> None:
+        looks.append(now[0])
+        now[0] += owner.settings.fresh_s + 1
+        if event == "in doubt":
+            partition.doubt()
+        elif event == "halted":
+            partition.stop_with(Halted.of(HaltReason.CORRUPT, "as an answer would have it"))
+        else:
+            partition.positions += 1
+
+    owner.check_unmoved = check_unmoved
+    proofs_of(owner).reconfirm(partition)
+    await asyncio.gather(*owner.tasks)
+    assert (len(looks), owner.told) == (1, [])
+
+
 async def test_behind_the_first_batch_whose_answer_is_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old one: its proof took so long that what the answer said of the log's end does not count any more."""
     owner, partition, now, looked = Orchestrator(SENT, None), Partition("t", 0), [1_000.0], []

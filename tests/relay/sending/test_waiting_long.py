@@ -14,6 +14,7 @@ from mirror.reasons import HaltReason
 from mirror.records.identity import Identity
 from mirror.relay import sink, timing
 from mirror.relay.halts import Halted
+from mirror.relay.locate import readback
 from mirror.relay.partition import claim, clock
 from mirror.relay.partition import queue as queue_module
 from mirror.relay.partition.partition import Partition
@@ -28,6 +29,8 @@ from tests.relay.sending.test_lane import VERSION, Noted
 
 SIZE = 1_000_000
 """Of a batch."""
+PAYLOAD = memoryview(bytes(SIZE))
+STEP_S = 0.05
 
 
 class Throttling(Noted):
@@ -45,6 +48,9 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, batches: int, old: Callable[[int], bool]) -> None:
         self.now, self.looks, self.sent = 1_000.0, 0, [0] * count
         self._looking: list[Partition] = []
+        self._began: dict[Partition, float] = {}
+        self.hangs = -1
+        """The partition whose looks do not end."""
         times = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
         for module in (sink, queue_module, timing, clock):
             monkeypatch.setattr(module, "time", times)
@@ -71,7 +77,7 @@ class Scene:
             queue.old = queue.waits_old = old(index)
             queue.window, queue.confirmed_at = 1 if queue.old else 5, self.now
             for _ in range(batches):
-                queue.outbox.append(Batch(b"h" * 100, memoryview(bytes(SIZE)), 1, None))
+                queue.outbox.append(Batch(b"h" * 100, PAYLOAD, 1, None))
             self.lane.attach(queue)
             self.lane.offer(queue)
         self.lane.pump()
@@ -80,6 +86,7 @@ class Scene:
         assert partition.queue.begin_reconfirm()
         self.looks += 1
         self._looking.append(partition)
+        self._began[partition] = self.now
 
     def end_looks(self) -> None:
         """All looks find what was expected."""
@@ -113,6 +120,30 @@ class Scene:
         answer[likely.rows_at + 6 : likely.rows_at + 14] = base_offset.to_bytes(8)
         self.lane.receive(memoryview(bytes(answer)))
         self.lane._after_receive()
+
+    def play(self, seconds: float, *, look_s: float, answer_s: float, throttle_s: float = 0.0) -> None:
+        """Time goes by: each look takes so long, and each request; each answer throttles the lane for so long. A look
+        counts as ``relay.locate.readback`` has it."""
+        sent_at: list[float] = [self.now] * len(self.lane._under_way)
+        throttled_until, fresh_s = 0.0, self.lane._relay.settings.fresh_s
+        takes_s = look_s if look_s <= fresh_s else readback.SLOW_LOOKS * look_s
+        for _ in range(round(seconds / STEP_S)):
+            self.now += STEP_S
+            self.connection.throttled_s = max(0.0, throttled_until - self.now)
+            while sent_at and self.now - sent_at[0] >= answer_s:
+                del sent_at[0]
+                throttled_until = max(throttled_until, self.now + throttle_s)
+                self.connection.throttled_s = throttled_until - self.now
+                self.answer()
+                sent_at += [self.now] * (len(self.lane._under_way) - len(sent_at))
+            looking = [each for each in self._looking if each.index != self.hangs]
+            for partition in [each for each in looking if self.now - self._began[each] >= takes_s]:
+                self._looking.remove(partition)
+                partition.queue.end_reconfirm()
+                partition.queue.confirm(self._began[partition] if look_s <= fresh_s else self.now)
+                partition.queue.offer()
+            self.lane.pump()
+            sent_at += [self.now] * (len(self.lane._under_way) - len(sent_at))
 
     def throttle(self) -> None:
         """All is answered, and the lane throttled for longer than a look counts; then it is over."""
@@ -172,6 +203,31 @@ def test_a_lane_that_is_throttled_again_and_again(looks_first: bool, monkeypatch
     assert scene.looks <= 31
 
 
+@pytest.mark.parametrize("throttle_s", [0.0, 3.0])
+@pytest.mark.parametrize("look_s", [0.5, 1.2, 1.9, 2.5, 5.0])
+@pytest.mark.parametrize("old", [1, 3])
+def test_looks_that_take_long(old: int, look_s: float, throttle_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. A coordinator, or a leader, is slow: a look takes about as long as it counts, or longer. By then, others have
+       taken all the places, or their answers have throttled the lane; and when there is room, the look is too old.
+    2. The old batches have their turn all the same: the lane waits longer for looks that have come to nothing.
+    3. Fresh batches of others are sent most of the time.
+    """
+    scene = Scene(monkeypatch, 10, 4_000, lambda index: index < old)
+    scene.play(600.0, look_s=look_s, answer_s=4.0, throttle_s=throttle_s)
+    assert min(scene.sent[:old]) >= 10, scene.sent
+    assert min(scene.sent[old:]) >= 20, scene.sent
+
+
+def test_looks_that_take_long_beside_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For that one nobody waits any more. They wait for the others all the same."""
+    scene = Scene(monkeypatch, 10, 4_000, lambda index: index < 3)
+    scene.hangs = 0
+    scene.play(600.0, look_s=1.5, answer_s=4.0)
+    assert min(scene.sent[1:3]) >= 10, scene.sent
+    assert min(scene.sent[3:]) >= 20, scene.sent
+
+
 def test_a_partition_that_halts_during_its_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays pinned to its lane until it is resumed, and its look ends without a word of the former position. The old
     batches of another partition have their turn all the same: the lane waits for their looks as before."""
@@ -192,7 +248,7 @@ def test_a_look_that_hangs_holds_up_others_for_a_moment_only(monkeypatch: pytest
     scene = Scene(monkeypatch, 10, 400, lambda index: index == 9)
     scene.throttle()
     assert (scene.looks, bool(scene.lane._under_way)) == (1, False)
-    scene.now += sink.MOST_HELD_S
+    scene.now += sink.HELD_S
     scene.lane.pump()
     assert scene.lane._under_way
 

@@ -219,10 +219,10 @@ async def test_paused_while_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> No
             gate, came = asyncio.Event(), asyncio.Event()
             save = flow.relay.pins.state.save
 
-            async def saves(entries: Any, *, forget: Any = ()) -> None:
+            async def saves(entries: Any, **rest: Any) -> None:
                 came.set()
                 await gate.wait()
-                await save(entries, forget=forget)
+                await save(entries, **rest)
 
             monkeypatch.setattr(flow.relay.pins.state, "save", saves)
             resume = asyncio.create_task(flow.relay.resume(FIRST))
@@ -313,7 +313,7 @@ async def test_resumed_while_the_halt_is_still_being_written(
             lock, gate, begun = asyncio.Lock(), asyncio.Event(), asyncio.Event()
             save, away = flow.relay.pins.state.save, True
 
-            async def saves(entries: Iterable[Any], *, forget: Iterable[bytes] = ()) -> None:
+            async def saves(entries: Iterable[Any], *, forget: Iterable[bytes] = (), **rest: Any) -> None:
                 if away:
                     raise NetworkError("away")
                 entries, forget = list(entries), list(forget)
@@ -321,7 +321,7 @@ async def test_resumed_while_the_halt_is_still_being_written(
                     if forget:
                         begun.set()
                         await gate.wait()
-                    await save(entries, forget=forget)
+                    await save(entries, forget=forget, **rest)
 
             monkeypatch.setattr(flow.relay.pins.state, "save", saves)
             # Long enough that the resume is first.
@@ -348,10 +348,10 @@ async def test_a_resume_that_fails(monkeypatch: pytest.MonkeyPatch, reason: Halt
             await flow.copied()
             save, look, away = flow.relay.pins.state.save, flow.relay.find_topics, True
 
-            async def saves(entries: Iterable[Any], *, forget: Iterable[bytes] = ()) -> None:
+            async def saves(entries: Iterable[Any], **rest: Any) -> None:
                 if away:
                     raise NetworkError("away")
-                await save(entries, forget=forget)
+                await save(entries, **rest)
 
             async def looks() -> int:
                 if away:

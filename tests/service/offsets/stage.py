@@ -32,10 +32,10 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of all topics leave out those with the error ``HIDDEN``, as brokers do; asked by name, they say so."""
     store = Metadata.store
 
-    def stored(self: Metadata, answer: Any, *, of_all: bool) -> dict[str, int]:
+    def stored(self: Metadata, answer: Any, *, of_all: bool, asked_at: float) -> dict[str, int]:
         if of_all:
             answer.topics = [each for each in answer.topics if each.error_code != HIDDEN]
-        return store(self, answer, of_all=of_all)
+        return store(self, answer, of_all=of_all, asked_at=asked_at)
 
     monkeypatch.setattr(Metadata, "store", stored)
 

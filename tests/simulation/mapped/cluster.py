@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import NetworkError, Refused
+from mirror.net.errors import NetworkError, NotSent, Refused
 from mirror.net.metadata import Leader, Topic
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry
 from mirror.offsetmap.internal.ledger import Ledger
+from mirror.offsetmap.internal.memory import May
 from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.wire.errors import ErrorCode
 from mirror.wire.fetch import READ_COMMITTED
@@ -282,10 +283,12 @@ class MappedState:
         """One entry."""
         await self.save([entry])
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """All of it or nothing."""
         rows: list[Row] = [(entry.key(), entry.value()) for entry in entries] + [(key, None) for key in forget]
         async with self._lock:
+            if may is not None and not may():
+                raise NotSent("not any more")
             await self._ask(lambda all_rows: all_rows.extend(rows))
             for key, value in rows:
                 self.ledger.apply(key, value)
@@ -342,12 +345,13 @@ class MappedCluster(SimulatedCluster):
         site = self.site
         assert isinstance(site, SourceSite | DestinationSite)
         node_id = self._chance.choice([one.node_id for one in site.brokers.values() if one.up])
+        asked_at = asyncio.get_running_loop().time()
         heard = await self.ask(node_id, "metadata", lambda reply: reply(site.topics))
         for name, topic in heard.items():
             known = self.topics.get(name)
             if known is None or known.leaders[0].epoch <= topic.leaders[0].epoch:
                 self.topics[name] = topic
-        self.refreshed_at = asyncio.get_running_loop().time()
+        self.refreshed_at = asked_at
         return {}
 
     async def dial(self, node_id: int, **options: Any) -> SimulatedConnection:

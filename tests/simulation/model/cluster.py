@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mirror.net.coordinator import Ownership
-from mirror.net.errors import ConnectionLost, NetworkError, Refused, RequestTimedOut, Unreachable
+from mirror.net.errors import ConnectionLost, NetworkError, NotSent, Refused, RequestTimedOut, Unreachable
 from mirror.net.health.histogram import RequestDurations
 from mirror.net.logs.log import EpochEnd, Marker, Producer, Segment
 from mirror.net.logs.reading import verified
@@ -17,6 +17,7 @@ from mirror.net.metadata import Leader, Topic
 from mirror.net.options import ConnectionOptions
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.internal.batches import KeyValue
+from mirror.offsetmap.internal.memory import May
 from mirror.records.admit import Terms
 from mirror.records.header import BatchHeader
 from mirror.wire.errors import ErrorCode
@@ -151,9 +152,16 @@ class SimulatedCluster:
     async def refresh(self, topics: Any) -> dict[str, int]:
         """Asks any broker who leads."""
         node_id = self._chance.choice([one.node_id for one in self.site.brokers.values() if one.up])
+        asked_at = asyncio.get_running_loop().time()
         self.topics = await self.ask(node_id, "metadata", lambda reply: reply(self.site.topics))
-        self.refreshed_at = asyncio.get_running_loop().time()
+        self.refreshed_at = asked_at
         return {}
+
+    async def ids_of(self, topic: str, *, patience_s: float) -> set[bytes]:
+        """What one broker tells: none is behind in this."""
+        await self.refresh([topic])
+        known = self.topics.get(topic)
+        return {known.topic_id} if known is not None and known.topic_id is not None else set()
 
     def refreshed_of(self, topic: str) -> float:
         """Each refresh is of all topics."""
@@ -340,8 +348,10 @@ class SimulatedState(MemoryState):
                 self.ledger.apply(key, value)
             self._next += len(rows)
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """Produce."""
+        if may is not None and not may():
+            raise NotSent("not any more")
         rows: list[KeyValue] = [*((one.key(), one.value()) for one in entries), *((key, None) for key in forget)]
 
         def execute(reply: Reply) -> None:

@@ -30,6 +30,7 @@ from mirror.net.connection import Connection
 from mirror.net.errors import NetworkError, RequestTimedOut, Unreachable
 from mirror.offsetmap.entries.entry import Entry
 from mirror.offsetmap.entries.pins import FlowEntry
+from mirror.offsetmap.internal.memory import May
 from mirror.offsetmap.internal.topic import InternalTopic
 from mirror.relay.leading.cleanup import Cleanup
 from mirror.wire.versions import FETCH_KEY
@@ -122,7 +123,7 @@ class ReadOnlyState(InternalTopic):
     async def put(self, entry: Entry) -> None:
         """Writes nothing."""
 
-    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = ()) -> None:
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
         """Writes nothing."""
 
     async def claim(self, flow: FlowEntry) -> None:

@@ -4,14 +4,29 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
+from mirror.offsetmap.entries.pins import LastCopied, Pin, Suspended
+from mirror.reasons import HaltReason
+from mirror.relay.assignment import copied_to, inherited
+from mirror.relay.durable.flows import Flows
+from mirror.relay.durable.notes import committed_note, was_copied
+from mirror.relay.halts import Halted
+from mirror.relay.leading.cleanup import SUSPENDED, Cleanup
+from mirror.relay.partition.claim import Claim, Committed
+from mirror.relay.partition.cursor import Cursor
+from mirror.relay.partition.partition import Partition
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
+from tests.fakes.state import MemoryState
 from tests.records.builders import raw_batch
+from tests.relay.durable import test_flows as flows
+from tests.relay.durable import test_loops as loops
 from tests.relay.holes import test_oversize as oversize
-from tests.relay.stage.flows import batches, clusters, fill, mirroring
+from tests.relay.stage.flows import Log, batches, clusters, fill, mirroring
 from tests.relay.stage.noting import FIRST, SIDE, ledger, noted
 
 
@@ -125,3 +140,112 @@ async def test_a_record_that_was_passed_over_at_the_end() -> None:
             await oversize.over(flow)
             oversize.assert_passed(source, destination)
             assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("chain", [False, True])
+async def test_a_flow_the_other_way_that_has_halted(*, chain: bool) -> None:
+    """It copies nothing any more, so nothing comes back: also where its source is out of sight (``chain``)."""
+    async with without_ids() as (source, destination):
+        who, what = loops.opposite(source, destination), loops.pin(destination)
+        stopped = loops.halt_of(source, destination)
+        if chain:
+            who, what = replace(who, source_cluster="c9"), replace(what, source_cluster="c9", source_id="ab" * 16)
+        await loops.write(source, who, what, stopped)
+        give_ids(source, destination)
+        async with mirroring(source, destination, **loops.ONLY_T) as flow:
+            await flow.copied(("t", 0))
+            feeds = flow.relay.loops._feeds["t", 0]
+            assert [flow.relay.loops._stands(each, flow.partition()) for each in feeds] == [True]
+
+
+async def test_another_flow_that_has_halted_before_it_copied_anything() -> None:
+    """It looks again when it is resumed."""
+    async with without_ids() as (source, destination):
+        stopped = flows.halt_of(source, destination)
+        await flows.write(destination, *flows.begun(source, destination), stopped)
+        give_ids(source, destination)
+        async with mirroring(source, destination, **flows.ONLY_T) as flow:
+            await flow.copied(("t", 0))
+
+
+def test_a_flow_that_keeps_an_exact_copy() -> None:
+    """Nobody appends to it, though it has written down no id of its destination topic."""
+    state = MemoryState([])
+    partition = Partition("a", 0, "t")
+    found = Flows(None, flow="ours", source_cluster="c", state=state, mapped=True)  # type: ignore[arg-type]
+    pin = Pin(subject=SIDE, source_id=None, destination_id=None, source_cluster="c9", offsets="exact")
+    state.ledger.put(pin)
+    assert found._exact_trace(state.ledger, partition, "ab" * 16)
+    state.ledger.put(replace(pin, destination_id="cd" * 16))
+    assert not found._exact_trace(state.ledger, partition, "ab" * 16)
+
+
+async def test_what_is_due_of_a_partition_that_was_located() -> None:
+    """
+    1. The clusters are upgraded while it is copied: its topics have ids now, at the next look. Then it halts.
+    2. What is due is noted from its position on, with the leader's epoch: it is evidence, too. So it is if a broker
+       that is not upgraded yet tells no ids any more.
+    """
+    for before, now in ((take_ids, give_ids), (give_ids, take_ids)):
+        async with without_ids() as (source, destination):
+            before(source, destination)
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+                now(source, destination)
+                await flow.relay.find_topics()
+                flow.relay.halt(flow.partition(), Halted.of(HaltReason.CORRUPT, "as an answer would have it"))
+                await until(lambda: ledger(destination).due(SIDE))
+                note = ledger(destination).due(SIDE)
+                assert note is not None
+                assert note.copied == LastCopied(60, 0)
+
+
+async def test_resumed_while_a_broker_tells_no_ids() -> None:
+    """What is known of the source is kept: it was not made anew."""
+    async with without_ids() as (source, destination):
+        give_ids(source, destination)
+        async with mirroring(source, destination) as flow:
+            await noted(flow)
+            partition = flow.partition()
+            flow.relay.halt(partition, Halted.of(HaltReason.CORRUPT, "as an answer would have it"))
+            take_ids(source, destination)
+            with (
+                patch.object(Cursor, "forget_source", side_effect=AssertionError),
+                patch.object(Claim, "remember_before", side_effect=AssertionError),
+            ):
+                assert await flow.relay.resume(FIRST) == ""
+            await flow.copied()
+
+
+async def test_what_a_suspended_topic_had_before() -> None:
+    """Compaction was suspended before the topic had an id, and is to be as it was."""
+    topics = {"t": SimpleNamespace(topic_id=b"\xab" * 16)}
+    state = MemoryState([])
+    for topic_id, kept in ((None, True), ("ab" * 16, True), ("cd" * 16, False)):
+        own = dict(SUSPENDED) | {"cleanup.policy": "compact"}
+        await state.save([Suspended(topic="t", topic_id=topic_id, values=own)])
+        cleanup = Cleanup(None, SimpleNamespace(topics=topics), "t", (), state, Log())  # type: ignore[arg-type]
+        with patch.object(Cleanup, "_intended", AsyncMock(return_value={})):
+            assert await cleanup._before() == (own if kept else {})
+
+
+@pytest.mark.parametrize("known", [b"\xab" * 16, None])
+def test_what_the_group_has_committed(known: bytes | None) -> None:
+    """It was committed without an id, and the topic has one now; or a broker tells none any more. Of another topic, or
+    without anything of ours, it says nothing."""
+    text = known.hex() if known else ""
+    partition = Partition("t", 0)
+    for committed, counts in (
+        (Committed(9, "", 3, "ab" * 8, 9, 4), True),
+        (Committed(9, "ab" * 16, 3, "ab" * 8, 9, 4), True),
+        (Committed(9, "cd" * 16, 3, "ab" * 8, 9, 4), known is None),
+        (Committed(9), known is None),
+    ):
+        partition.inherit(committed, -1)
+        partition.claim.identify(known, None)
+        counted = counts and bool(committed.digest)
+        assert inherited(committed, known) == (9 if counts else -1)
+        assert bool(committed_note(partition)) == was_copied(partition) == counted
+        assert copied_to(partition, 9)[1:5] == (
+            (text, committed.epoch, committed.digest, committed.digest_at) if counts else (text, -1, "", -1)
+        )
