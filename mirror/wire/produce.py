@@ -155,8 +155,9 @@ def topics_size(version: int, count: int) -> bytes:
 
 
 class Produced(NamedTuple):
-    """The answer for one partition. ``base_offset`` is valid only if ``error`` is 0. ``log_append_time``: ms since
-    1970, or -1. ``leader``: (node id, epoch) of the current leader, if the broker names one (KIP-951)."""
+    """The answer for one partition. ``base_offset`` is valid only if ``error`` is 0; with an error, it is not -1 if the
+    leader had appended the batch. ``log_append_time``: ms since 1970, or -1. ``leader``: (node id, epoch) of the
+    current leader, if the broker names one (KIP-951)."""
 
     topic: TopicKey
     partition: int
