@@ -150,13 +150,14 @@ async def test_made_anew_and_one_broker_has_not_heard_of_it(side: str) -> None:
             assert await flow.halted() == "recreated"
 
 
-async def test_nothing_begins_anew_by_the_word_of_one() -> None:
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_nothing_begins_anew_by_the_word_of_one(*, mapped: bool) -> None:
     """Nothing was copied yet, so that another topic would be adopted: not one that is no more."""
     async with clusters(brokers=2) as (source, destination):
         source.add_topic("t")
         destination.add_topic("t")
         behind = Behind(source)
-        async with mirroring(source, destination) as flow:
+        async with mirroring(source, destination, mapped=mapped) as flow:
             await until(lambda: flow.partition().queue.acknowledged == 0)
             behind.asked(flow.relay.source)
             behind.told = uuid.uuid4()
