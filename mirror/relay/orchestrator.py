@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mirror.relay.partition.location import Location
     from mirror.relay.partition.partition import Partition
     from mirror.relay.partition.queue import Batch
+    from mirror.relay.pausing import Pausing
     from mirror.relay.settings import RelaySettings
     from mirror.relay.sink import Lane
     from mirror.relay.stats import Stats
@@ -47,6 +48,7 @@ class Orchestrator(Protocol):
     verdicts: "Verdicts"
     expiry: "ProducerExpiry"
     limits: "Limits"
+    pausing: "Pausing"
     replicas: "Replicas"
     tracer: "Tracer"
 

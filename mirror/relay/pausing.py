@@ -192,6 +192,10 @@ class Pausing:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 
+    def resumes(self, partition: Partition) -> bool:
+        """Returns True if the partition is being resumed."""
+        return partition in self._resumed
+
     def end_to_resume(self, partition: Partition) -> None:
         """It is resumed, or not, for whatever reason: then it stays halted, and that is written down if it is not."""
         unwritten = partition in self._unwritten

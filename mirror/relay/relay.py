@@ -396,9 +396,10 @@ class Relay:
             self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first; while
-        draining, by the next start."""
-        if partition.phase is Phase.ACTIVE and self.verdicts.suspect(partition, halted):
+        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first, and one
+        that rests on what a single broker tells (``recreated``); while draining, by the next start."""
+        recreated = halted.reason == HaltReason.RECREATED.slug
+        if partition.phase is Phase.ACTIVE and (recreated or self.verdicts.suspect(partition, halted)):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
         if partition.phase is Phase.LOCATING:
@@ -442,10 +443,6 @@ class Relay:
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
         """Acts on the outcome of work beside the data path: the partition halts, or is located again."""
-        if isinstance(outcome, Halted) and outcome.reason == HaltReason.RECREATED.slug:
-            # By what one broker tells. The next look asks all of them.
-            self.doubt_now(partition, outcome.reason, outcome.detail)
-            return
         if isinstance(outcome, Halted):
             self.halt(partition, outcome)
             return

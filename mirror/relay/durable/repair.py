@@ -6,7 +6,7 @@ show it: later records are written there all the same, and a later reader takes 
 
 import asyncio
 
-from mirror.net.errors import NetworkError
+from mirror.net.errors import NetworkError, NotSent
 from mirror.offsetmap.entries.pins import KeptHalt
 from mirror.offsetmap.internal.ledger import Ledger
 from mirror.offsetmap.internal.memory import Memory, StateUnusable
@@ -82,7 +82,11 @@ class Rewriting:
         for copied in mapped.values():
             copied.again()
         self._unchecked.update(mapped)
-        await self._state.save(missing)
+        halted = [partitions[entry.subject] for entry in missing if isinstance(entry, KeptHalt)]
+        try:
+            await self._state.save(missing, may=lambda: all(map(self._stands, halted)))
+        except NotSent:
+            return  # a halt has ended meanwhile: the next look writes the others
         self._state.lost = None
         if missing or unknown:
             self._relay.log.warning(
@@ -93,6 +97,11 @@ class Rewriting:
                 remedy="find out who did that, and let nobody but the mirror write to mirror-internal.* or delete from "
                 "it: what no running worker knows is lost",
             )
+
+    def _stands(self, partition: Partition) -> bool:
+        """Returns True if the partition is still ours and halted, and nobody is resuming it."""
+        ours = self._relay.partitions.get((partition.topic, partition.index)) is partition
+        return ours and partition.halted is not None and not self._relay.pausing.resumes(partition)
 
     def _check_maps(self) -> None:
         """Halts partitions whose maps lack sealed chunks. These are not in memory, so the topic's loss is final."""

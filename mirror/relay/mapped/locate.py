@@ -281,8 +281,11 @@ class _Look:
     async def _is_decided(self, start: ReadingStart) -> bool:
         """Decides where the copy begins, if nothing of it was ever copied. Returns False if that is not where this look
         began: it was decided just now, or by a predecessor before it was fenced; or the source has deleted something
-        meanwhile, and the look knows only a part of that."""
+        meanwhile, and the look knows only a part of that. If it begins again in a topic that was recreated, all brokers
+        have to know of that topic."""
         starts, partition, begins, floor = self._locator.starts, self._partition, self._here.begins, self._here.floor
+        if start.remade:
+            await self._locator.check_ids(partition)
         if start.fresh and starts.wanted:
             await starts.decide(partition, self._here)
         if (starts.begins(partition), self._here.floor) != (begins, floor):

@@ -1,7 +1,9 @@
 """The internal topic loses what was written down, while the mirror runs: it says so, and writes it again."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -19,7 +21,7 @@ from mirror.relay.durable.skips import ON_GAP
 from mirror.relay.halts import Halted
 from mirror.relay.relay import Relay
 from tests.fakes.broker import FakeCluster
-from tests.fakes.loop import until
+from tests.fakes.loop import some_turns, until
 from tests.relay.stage.flows import FLOW, Flow, Log, batches, clusters, settings
 
 TOPIC = state_topic(FLOW)
@@ -113,6 +115,46 @@ async def test_what_is_lost_is_written_again(how: str) -> None:
         assert found.flows
         assert found.notes(SIDE)
         assert len(flow.log.of("state_lost")) == 2
+
+
+@pytest.mark.parametrize("event", ["resumed", "being resumed", "let go"])
+async def test_a_halt_that_ends_while_it_waits_to_be_written_again(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is among what was lost, and waits for other writes. Meanwhile an operator resumes the partition, or it is let
+    go, and may be resumed elsewhere: the halt is not written any more. All else is, with the next look."""
+    async with running() as flow:
+        state, partition = flow.relay.durable.state, flow.partition("stopped")
+        came, gate, save = asyncio.Event(), asyncio.Event(), state.save
+
+        async def saves(entries: Iterable[Any], **rest: Any) -> None:
+            entries = list(entries)
+            if any(isinstance(each, KeptHalt) for each in entries) and not came.is_set():
+                came.set()
+                await gate.wait()
+            await save(entries, **rest)
+
+        monkeypatch.setattr(state, "save", saves)
+        lose(flow, "cut")
+        await came.wait()
+        forgotten, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def unpaused(_: Iterable[Any]) -> None:
+            forgotten.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(flow.relay.pins, "unpaused", unpaused)
+        resume = asyncio.create_task(flow.relay.resume(("stopped", 0))) if event != "let go" else None
+        if resume is None:
+            flow.relay.release(partition)
+        else:
+            await forgotten.wait()
+        if event == "resumed":
+            goes_on.set()
+            await until(lambda: partition.halted is None)
+        gate.set()
+        await some_turns()
+        goes_on.set()
+        await until(lambda: state.ledger.notes(SIDE) and state.lost is None, what="all else again")
+        assert (await read(flow.destination)).halt(STOPPED) is None
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -81,8 +81,9 @@ async def test_a_broker_that_is_behind(side: str, *, mapped: bool) -> None:
             assert not ledger(destination).halts
 
 
-async def test_seen_by_a_check_beside_the_data_path() -> None:
-    """The same, where not the look at the ids, but one at the log's end meets the other id first."""
+@pytest.mark.parametrize("check", ["the log's end", "a gap"])
+async def test_seen_by_a_check_beside_the_data_path(check: str) -> None:
+    """The same, where not the look at the ids, but one at the log's end, or at a gap, meets the other id first."""
     async with clusters(brokers=2) as (source, destination):
         fill(source)
         destination.add_topic("t")
@@ -92,7 +93,10 @@ async def test_seen_by_a_check_beside_the_data_path() -> None:
             behind.asked(flow.relay.destination)
             behind.told = uuid.uuid4()
             await flow.relay.destination.refresh(["t"])
-            flow.relay.reconfirm(flow.partition())
+            if check == "a gap":
+                flow.relay.look(flow.partition())
+            else:
+                flow.relay.reconfirm(flow.partition())
             await until(lambda: disputed(flow) or flow.partition().halted)
             assert flow.partition().halted is None
             behind.told = None
@@ -150,13 +154,14 @@ async def test_made_anew_and_one_broker_has_not_heard_of_it(side: str) -> None:
             assert await flow.halted() == "recreated"
 
 
-async def test_nothing_begins_anew_by_the_word_of_one() -> None:
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_nothing_begins_anew_by_the_word_of_one(*, mapped: bool) -> None:
     """Nothing was copied yet, so that another topic would be adopted: not one that is no more."""
     async with clusters(brokers=2) as (source, destination):
         source.add_topic("t")
         destination.add_topic("t")
         behind = Behind(source)
-        async with mirroring(source, destination) as flow:
+        async with mirroring(source, destination, mapped=mapped) as flow:
             await until(lambda: flow.partition().queue.acknowledged == 0)
             behind.asked(flow.relay.source)
             behind.told = uuid.uuid4()
