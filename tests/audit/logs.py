@@ -2,9 +2,12 @@
 
 import hashlib
 import itertools
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.kinds import joined
@@ -42,6 +45,25 @@ def units(log: Log, *, by_record: bool = False, start: int = 0) -> list[BatchRow
             found.append(BatchRow(base, last, len(names), 0, 0, 0, 100, True, _digest(names)))
             base = last + 1
     return found
+
+
+def bytecodes_of(call: Callable[[], object]) -> int:
+    """How many instructions of Python a call executes: its cost, the same on any machine."""
+    count = 0
+
+    def tracer(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 @dataclass
@@ -205,7 +227,9 @@ class Logs:
 
     def bounds(self) -> Bounds:
         """Both logs begin at 0."""
-        ends = [sum(map(len, log)) for log in (self.source, self.destination)]
+        ends = [
+            rows[-1].last_offset + 1 if (rows := self._units[is_source, False]) else 0 for is_source in (True, False)
+        ]
         return Bounds(topic="t", partition=0, source=Span(0, ends[0]), destination=Span(0, ends[1]))
 
     def audit(self) -> list[Finding]:

@@ -1,15 +1,17 @@
 """Names what a round has found: its windows' rows, and where the same rows stand elsewhere, become findings."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from mirror.audit.judge.changed.borders import is_overlaid
 from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.rounds.drill import by_content
 from mirror.audit.judge.rounds.looks import Looks
-from mirror.audit.judge.rounds.regions import Window
+from mirror.audit.judge.rounds.regions import Places, Window
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
 from mirror.audit.judge.spans import merged, overlapping
@@ -47,6 +49,7 @@ class Namer:
     unexplained: int = 0
     said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
+    _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
 
     def findings(self, windows: Sequence[Window], elsewhere: Elsewhere) -> list[Finding]:
         """Returns the windows' findings. Searches ``elsewhere`` for what it has not been asked for yet."""
@@ -58,14 +61,15 @@ class Namer:
             cleaned = self.looks.cleaned(key)
             opened = inside.get(id(window))
             local = by_content((key, row) for row in window.pairs.source.values())
+            far = _places_of(window.pairs.destination, elsewhere.source)
             found = named(
                 Scene(
                     key=key,
                     audited=known.audited,
                     source=window.pairs.source,
                     destination=window.pairs.destination,
-                    in_source={**elsewhere.source, **local},
-                    in_tail=_behind_audited(elsewhere.destination, known) if key not in self.ended else {},
+                    in_source={**far, **local},
+                    in_tail=_behind_audited(window, elsewhere, known) if key not in self.ended else {},
                     holes=window.pairs.holes,
                     markers=window.pairs.markers,
                     odd=window.pairs.odd,
@@ -99,7 +103,7 @@ class Namer:
                 self.said[key] += _said(window, explained)
         return findings
 
-    def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, list[RecordDifference]]:
+    def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, Sequence[RecordDifference]]:
         """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""
         wanted = [window for window in windows if self._opens(window)]
         asked = {id(window) for window in wanted}
@@ -118,7 +122,7 @@ class Namer:
             shifts = {window.region.key: window.region.shift for window in wanted if window.region.key in pairs}
             # What cleaners have taken may be very much, and nobody asks what it was.
             opened |= self.looks.records(pairs, shifts, digests=not is_cleaned) if pairs else {}
-        return {id(window): opened.get(window.region.key, []) for window in wanted}
+        return {id(window): _within(window.pairs, opened.get(window.region.key, [])) for window in wanted}
 
     def is_anew(self, window: Window) -> bool:
         """Returns True if most batches of a window say themselves why they stand in other batches: they are compared
@@ -133,19 +137,33 @@ class Namer:
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:
         """Returns the batches of the window that may have been written anew."""
-        return suspects(
-            window.pairs, self.passed.get(window.region.key, {}), codec=self.codec, rebatches=self.rebatches
-        )
+        key = window.region.key
+        if key not in self._passed:
+            self._passed[key] = [*self.passed.get(key, ())]
+        return suspects(window.pairs, self._passed[key], codec=self.codec, rebatches=self.rebatches)
 
 
 def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
     """Returns True if batches that are nowhere else overlap, and have other borders."""
-    ours = {row.content for row in pairs.source.values()} | elsewhere.source.keys()
-    theirs = {row.content for row in pairs.destination.values()} | elsewhere.destination.keys()
+    ours, theirs = ({row.content for row in rows.values()} for rows in (pairs.source, pairs.destination))
     return is_overlaid(
-        [row for row in pairs.source.values() if row.crc_ok and row.content not in theirs],
-        [row for row in pairs.destination.values() if row.crc_ok and row.content not in ours],
+        [row for row in pairs.source.values() if row.crc_ok and not _is_in(row, theirs, elsewhere.destination)],
+        [row for row in pairs.destination.values() if row.crc_ok and not _is_in(row, ours, elsewhere.source)],
     )
+
+
+def _is_in(row: BatchRow, contents: Set[Content], places: Places) -> bool:
+    return row.content in contents or row.content in places
+
+
+def _within(pairs: Pairs, opened: Sequence[RecordDifference]) -> Sequence[RecordDifference]:
+    """Returns those of a partition's differences (in order) that lie in one of these batches, or between them."""
+    rows = pairs.rows
+    if not opened or not rows:
+        return []
+    offset = attrgetter("offset")
+    start, end = min(row.base_offset for row in rows), max(row.span.end for row in rows)
+    return opened[bisect_left(opened, start, key=offset) : bisect_left(opened, end, key=offset)]
 
 
 def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
@@ -159,10 +177,16 @@ def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
 
 
-def _behind_audited(places: Mapping[Content, Sequence[PlacedBatch]], known: Bounds) -> dict[Content, list[PlacedBatch]]:
-    """Returns the places in this partition at the destination that lie after its audited offsets."""
+def _places_of(rows: Mapping[int, BatchRow], places: Places) -> dict[Content, Sequence[PlacedBatch]]:
+    """Returns the places of these rows' contents."""
+    contents = {row.content for row in rows.values()}
+    return {content: places[content] for content in contents if content in places}
+
+
+def _behind_audited(window: Window, elsewhere: Elsewhere, known: Bounds) -> dict[Content, list[PlacedBatch]]:
+    """Returns the places of the window's batches in this partition at the destination, after its audited offsets."""
     tails = {
         content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]
-        for content, some in places.items()
+        for content, some in _places_of(window.pairs.source, elsewhere.destination).items()
     }
     return {content: some for content, some in tails.items() if some}

@@ -9,6 +9,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import (
     Followed,
+    InOrder,
     Region,
     Window,
     before,
@@ -19,7 +20,6 @@ from mirror.audit.judge.rounds.regions import (
     shifts_at,
     unmatched,
     widened,
-    within,
 )
 from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.differences import Pairs
@@ -61,9 +61,10 @@ class WindowReader:
                 for window in some:
                     window.where = self._bounded(window)
                 seen = self.looks.rows([window.where for window in some], by_record=by_record)
+                in_order = {key: InOrder(pairs) for key, pairs in seen.items()}
                 again = []
                 for window in some:
-                    window.pairs = within(seen.get(window.region.key, Pairs()), window.where)
+                    window.pairs = _taken(in_order, window.region.key, window.where)
                     end = reach(window.where, window.pairs, self.end_of(window.region))
                     if end > window.where.end:
                         window.where = window.where._replace(end=end)
@@ -114,9 +115,10 @@ class WindowReader:
             return
         both = [window.where._replace(end=min(window.where.end, self.end_of(window.region))) for window in windows]
         seen = self.looks.rows(both, by_record=True)
+        in_order = {key: InOrder(pairs) for key, pairs in seen.items()}
         for window, where in zip(windows, both, strict=True):
             region = window.region
-            pairs = before(within(seen.get(region.key, Pairs()), where), region.source.end, region.destination.end)
+            pairs = before(_taken(in_order, region.key, where), region.source.end, region.destination.end)
             step = followed(pairs)
             if is_opaque(pairs, step.matched):
                 continue
@@ -199,3 +201,8 @@ class WindowReader:
                     last[tail.key].pairs.add(seen.pairs.get(tail.key, Pairs()))
             for one in seen.broken:
                 self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)
+
+
+def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:
+    """Returns what was seen of a partition in this range."""
+    return seen[key].within(where) if key in seen else Pairs()
