@@ -12,7 +12,7 @@ from typing import Any
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.rounds.differences import Differences
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding, Kind
@@ -81,6 +81,8 @@ class Logs:
     most_rows: int = 0
     passes: int = 0
     searched: int = 0
+    searches: int = 0
+    read_again: int = 0
     _units: dict[tuple[bool, bool], list[BatchRow]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -146,18 +148,29 @@ class Logs:
             passed.append(ChunkComparison(pairs, len(sides[0]) - less, True))
         return passed
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Everywhere."""
-        self.searched += len(digests)
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Everywhere, or there."""
         logs = {KEY: self._units[True, False], **{key: units(log) for key, log in self.others.items()}}
-        wanted = set(digests)
-        return [(key, row) for key, rows in logs.items() for row in rows if row.digest in wanted]
+        return self._located(logs, digests, within)
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
         """Likewise."""
-        self.searched += len(digests)
+        return self._located({KEY: self._units[False, False]}, digests, within)
+
+    def _located(
+        self, logs: Mapping[TopicPartition, list[BatchRow]], digests: Sequence[bytes], within: Within | None
+    ) -> Located:
         wanted = set(digests)
-        return [(KEY, row) for row in self._units[False, False] if row.digest in wanted]
+        self.searches += 1
+        self.searched += len(digests)
+        found: Located = []
+        for key, rows in logs.items():
+            for span in [Span(0, 1 << 62)] if within is None else within.get(key, ()):
+                at = bisect_left(rows, span.start, key=lambda row: row.base_offset)
+                end = bisect_left(rows, span.end, key=lambda row: row.base_offset)
+                self.read_again += end - at
+                found += [(key, row) for row in rows[at:end] if row.digest in wanted]
+        return found
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
         """What one side has alone."""

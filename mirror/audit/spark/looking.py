@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import broken_logs, key_of
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import clipped, less
 from mirror.audit.judge.spans import merged as merged_spans
@@ -347,10 +347,13 @@ class Looking:
 
     # -- elsewhere -----------------------------------------------------------------------------------------------------
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the source has these: searches the topics that differ first, then all others."""
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the source has these: ``within`` some offsets only, or else it searches the topics that differ
+        first, then all others."""
         self.progress.stage("looking for them elsewhere")
-        spans = {known.key: known.source for known in self.frozen.bounds}
+        if within is not None:
+            return self._locate(Side.SOURCE, digests, within)
+        spans = {known.key: [known.source] for known in self.frozen.bounds}
         near = {key: span for key, span in spans.items() if key.topic in self._dirty}
         found = self._locate(Side.SOURCE, digests, near)
         known = {row.digest for _, row in found}
@@ -358,13 +361,14 @@ class Looking:
         far = {key: span for key, span in spans.items() if key not in near}
         return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the destination has these, in the topics that differ."""
-        spans = {known.key: known.destination for known in self.frozen.bounds if known.topic in self._dirty}
-        return self._locate(Side.DESTINATION, digests, spans)
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
+        spans = {known.key: [known.destination] for known in self.frozen.bounds if known.topic in self._dirty}
+        return self._locate(Side.DESTINATION, digests, spans if within is None else within)
 
-    def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
-        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self.slots))
+    def _locate(self, side: Side, digests: Sequence[bytes], spans: Within) -> Located:
+        some = (self._estimate(key, span) for key, several in spans.items() for span in several)
+        tasks = tuple(plan(some, self.slots))
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
         damaged = any((side, key) in self._damaged for key in spans)

@@ -356,3 +356,23 @@ def test_what_stands_behind_damage_is_not_found_elsewhere(monkeypatch: pytest.Mo
     for _ in range(2):
         looking.in_source([b"digest"])
     assert looking.notes == [f"{said}there are too many", f"{said}a log is damaged"]
+
+
+def test_a_search_may_be_of_some_offsets_only(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+    """Nothing else of the log is read, and no other partition."""
+    read: list[tuple[int, int]] = []
+
+    def locate(_: object, tasks: Sequence[Sequence[Range]], __: object) -> Located:
+        read.extend((where.start, where.end) for task in tasks for where in task)
+        return Located([], True)
+
+    monkeypatch.setattr(module, "locate", locate)
+    looking.frozen.bounds = (looking.scope.bounds[KEY],)  # type: ignore[misc]
+    looking.begin({KEY: 0})
+    for search in (looking.in_source, looking.in_destination):
+        search([b"digest"], {KEY: [Span(3, 7), Span(12, 20), Span(20, 20)]})
+        assert read == [(3, 7), (12, 20)]
+        read.clear()
+        search([b"digest"])
+        assert read == [(0, 20)]
+        read.clear()

@@ -5,11 +5,13 @@ from typing import NamedTuple, Protocol
 
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding
-from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
 
 Located = list[tuple[TopicPartition, BatchRow]]
+Within = Mapping[TopicPartition, Sequence[Span]]
+"""Where to search: offsets of a log, of each partition that is meant."""
 
 
 class ChunkComparison(NamedTuple):
@@ -58,11 +60,11 @@ class Looks(Protocol):
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the source has these, in all audited partitions."""
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the source has these: ``within`` some offsets only, or in all audited partitions."""
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the destination has these, in the topics that differ."""
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool

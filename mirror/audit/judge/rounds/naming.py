@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from mirror.audit.judge.changed.borders import is_overlaid
 from mirror.audit.judge.changed.reencoded import suspects
@@ -24,14 +25,26 @@ MOST_OPENED = 100_000
 """Records per round in batches that are opened for no other reason than their borders."""
 
 
+class Round(NamedTuple):
+    """Windows that were read together. ``ended``: their partitions of which both logs were examined to their ends by
+    then."""
+
+    windows: Sequence[Window]
+    ended: Set[TopicPartition]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that they hold."""
+        return sum(len(window.pairs.source) + len(window.pairs.destination) for window in self.windows)
+
+
 @dataclass(slots=True, kw_only=True)
 class Namer:
     """Names what differs in windows.
 
-    ``ended``: partitions of which both logs were examined to their ends. ``mapped``: the destination has offsets of its
-    own. ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``:
-    with which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``:
-    the destination's broker may have put its own times in.
+    ``mapped``: the destination has offsets of its own. ``passed``: offsets of records that the flow says it has passed
+    over, each with what became of it. ``codec``: with which the flow compresses batches anew. ``rebatches``: it makes
+    larger batches of small ones. ``append_times``: the destination's broker may have put its own times in.
 
     ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded.
     ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
@@ -40,7 +53,6 @@ class Namer:
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
-    ended: Set[TopicPartition]
     mapped: bool
     passed: Mapping[TopicPartition, Mapping[int, str]]
     codec: int | None
@@ -51,9 +63,13 @@ class Namer:
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
 
-    def findings(self, windows: Sequence[Window], elsewhere: Elsewhere) -> list[Finding]:
-        """Returns the windows' findings. Searches ``elsewhere`` for what it has not been asked for yet."""
-        elsewhere.search([window.pairs for window in windows if not window.by_record])
+    def findings(self, rounds: Sequence[Round]) -> list[Finding]:
+        """Returns the findings of these rounds. Both clusters are searched once for all that differs in them."""
+        elsewhere = Elsewhere(self.looks)
+        elsewhere.search(window.pairs for one in rounds for window in one.windows if not window.by_record)
+        return [finding for one in rounds for finding in self._findings(one.windows, one.ended, elsewhere)]
+
+    def _findings(self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere) -> list[Finding]:
         inside = self._records_inside(windows, elsewhere)
         findings: list[Finding] = []
         for window in windows:
@@ -69,7 +85,7 @@ class Namer:
                     source=window.pairs.source,
                     destination=window.pairs.destination,
                     in_source={**far, **local},
-                    in_tail=_behind_audited(window, elsewhere, known) if key not in self.ended else {},
+                    in_tail=_behind_audited(window, elsewhere, known) if key not in ended else {},
                     holes=window.pairs.holes,
                     markers=window.pairs.markers,
                     odd=window.pairs.odd,
@@ -81,7 +97,7 @@ class Namer:
                     mapped=self.mapped,
                     shift=window.region.shift,
                     by_record=window.by_record,
-                    ended=key in self.ended,
+                    ended=key in ended,
                     passed=self.passed.get(key, {}),
                     codec=self.codec,
                     rebatches=self.rebatches,

@@ -94,6 +94,45 @@ def test_faults_in_thousands_of_places_are_each_named() -> None:
     ]
 
 
+def test_what_is_lost_again_and_again_is_searched_for_once() -> None:
+    """Each fault shifts what is behind it, so each is a round of its own. Both logs are read once for all of them."""
+    source = plain(3_000, 2)
+    left = [batch for at, batch in enumerate(source) if at % 100 != 50]
+    logs = Logs(source, left, width=20)
+    found = logs.audit()
+    assert told(found) == [(Kind.MISSING, Span(2 * at, 2 * at + 2), None) for at in range(50, 3_000, 100)]
+    assert logs.read_again <= len(source) + len(left)
+
+
+def test_a_shift_larger_than_a_window_is_searched_for_behind_it_in_its_own_partition() -> None:
+    """Only the rest of the region is read for that. All else is read once, when what differs is named."""
+    source, far = plain(20_000, 3), {TopicPartition("u", 0): [(f"u {at}",) for at in range(40_000)]}
+    logs = Logs(source, [*source[:1_000], ("a", "new", "one"), *source[9_000:]], width=300, others=far)
+    found = logs.audit()
+    assert [one.kind for one in found] == [Kind.VALUE_CHANGED, Kind.MISSING]
+    rest, everything = 19_000 + 11_001, 20_000 + 12_001 + 40_000
+    assert logs.read_again <= rest + everything
+
+
+def test_what_waits_to_be_named_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same findings; but no more than some batches wait, and what nothing explains is known in time."""
+    source = plain(3_000, 2)
+    left = [batch for at, batch in enumerate(source) if at % 100 != 50]
+    usual = Logs(source, left, width=20)
+    expected = usual.audit()
+    monkeypatch.setattr(differences, "MOST_WAITING", 5)
+    few = Logs(source, left, width=20)
+    assert few.audit() == expected
+    assert few.searches >= 30 / 5 > usual.searches
+    monkeypatch.setattr(differences, "MOST_UNEXPLAINED", 10)
+    found = []
+    for waiting in (1, 1_000):
+        monkeypatch.setattr(differences, "MOST_WAITING", waiting)
+        found.append(Logs(source, left, width=20).audit())
+    assert Kind.WHOLESALE in {one.kind for one in found[0]}
+    assert found[0] == found[1]
+
+
 def test_too_much_that_nothing_explains_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differences, "ROUND_BATCHES", 2_000)
     monkeypatch.setattr(differences, "MOST_UNEXPLAINED", 5_000)
