@@ -77,6 +77,7 @@ class Logs:
     others: Mapping[TopicPartition, Log] = field(default_factory=dict)
     cleaners: Set[Side] = frozenset()
     torn: Set[Side] = frozenset()
+    looked: int = 0
     rows_read: int = 0
     most_rows: int = 0
     passes: int = 0
@@ -111,6 +112,7 @@ class Logs:
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """What differs, row by row."""
+        self.looked += 1
         found = Pairs()
         spans = sorted((where.start, where.end) for where in ranges)
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), "ranges overlap"

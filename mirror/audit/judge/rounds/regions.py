@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from mirror.audit.judge.kinds import Content, PlacedBatch
@@ -210,12 +210,27 @@ def _cut(holes: Iterable[Hole], end: int) -> list[Hole]:
 
 
 def reach(where: Range, pairs: Pairs, most: int) -> int:
-    """Returns the offset at which the batches that begin in a window end. The other side must be read up to there, too.
+    """Returns the offset at which the batches that begin in a window end, and those of the other side that begin before
+    that, and so on. Both sides must be read up to there.
 
-    ``most``: the end of what both logs have. Damaged batches do not count, because their last offset may be wrong.
+    Not counted are damaged batches, because their last offset may be wrong, and those that the shift at the window's
+    end explains: where batches of one side end nowhere where those of the other do, there would be no end to it.
+
+    Args:
+        where: the window.
+        pairs: what was read of it, or of more.
+        most: the end of what both logs have.
     """
-    ends = (row.span.end for row in pairs.rows if row.base_offset < where.end and row.crc_ok)
-    return max(where.end, min(max(ends, default=where.end), most))
+    end, shift = where.end, followed(pairs).shift
+    sides = ((pairs.source, pairs.destination, shift), (pairs.destination, pairs.source, -shift))
+    rows = ((base, row, others.get(base + by)) for some, others, by in sides for base, row in some.items())
+    for base, row, other in sorted(rows, key=itemgetter(0)):
+        if base >= end:
+            break
+        is_explained = shift and other is not None and other.content == row.content
+        if row.crc_ok and not is_explained:
+            end = max(end, min(row.span.end, most))
+    return end
 
 
 # -- the shift in force ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.audit.judge.rounds import differences, runs
+from mirror.audit.judge.rounds import differences, reading, runs
 from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.regions import Region
 from mirror.audit.model.findings import Finding, Kind
@@ -112,6 +112,32 @@ def test_a_shift_larger_than_a_window_is_searched_for_behind_it_in_its_own_parti
     assert [one.kind for one in found] == [Kind.VALUE_CHANGED, Kind.MISSING]
     rest, everything = 19_000 + 11_001, 20_000 + 12_001 + 40_000
     assert logs.read_again <= rest + everything
+
+
+@pytest.mark.parametrize("lost", [0, 700])
+def test_batches_that_end_nowhere_together_are_looked_at_a_few_times(lost: int) -> None:
+    """Behind a fault, no batch of one side ends where one of the other does: each look would show one more that
+    reaches over the end of the window, up to the end of the log. What the shift explains counts for nothing."""
+    source = plain(2_000, 3)
+    logs = Logs(source, [*source[:500], ("x", "y"), *source[500 + lost :]], width=150)
+    found = logs.audit()
+    assert [one.kind for one in found] == ([Kind.EXTRA, Kind.MISSING] if lost else [Kind.EXTRA])
+    assert logs.looked < 20
+    assert logs.rows_read < (8 * len(source) if lost else 500)
+
+
+def test_a_window_is_not_made_larger_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch ends with one of the other side, and none has a counterpart. Each is told once."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 100)
+    monkeypatch.setattr(differences, "ROUND_BATCHES", 50)
+    source = plain(2_000, 3)
+    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])]
+    logs = Logs(source, there, width=30)
+    found = logs.audit()
+    assert {one.kind for one in found} <= {Kind.VALUE_CHANGED, Kind.MISSING, Kind.EXTRA}
+    named = sorted(offset for one in found if one.source for offset in range(*one.source))
+    assert named == list(range(6_000))
+    assert logs.most_rows < 1_000
 
 
 def test_what_waits_to_be_named_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
