@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -235,6 +235,10 @@ class Logs:
                 if ours.get(at) != theirs.get(at)
             ]
         }
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Nobody writes."""
+        return False
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """The sides with a cleaner."""

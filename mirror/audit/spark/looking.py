@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -78,6 +78,7 @@ class Looking:
         self._damaged: Mapping[tuple[Side, TopicPartition], Sequence[Span]] = {}
         self._first: Mapping[TopicPartition, int] = {}
         self._kept: LaterRecords | None = None
+        self._kept_to: Mapping[Side, Mapping[TopicPartition, int]] = {}
 
     @property
     def frozen(self) -> Frozen:
@@ -280,10 +281,23 @@ class Looking:
         finally:
             later.forget()
 
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Returns True if these logs go on since their later records were read, which are let go then: a cleaner may
+        have taken a record for one that was written since."""
+        if self._kept is None:
+            return False
+        ends = asyncio.run(self.scope.ends_now([*keys]))
+        if all(end == self._kept_to[side].get(key) for side, some in ends.items() for key, end in some.items()):
+            return False
+        self.end()
+        return True
+
     def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
         keys = list(keys)
         # A cleaner may have taken what was audited because of a record that was written since.
         ends = asyncio.run(self.scope.ends_now(keys))
+        if not shifts:
+            self._kept_to = ends
         source, destination = (
             self._records_of(
                 side,

@@ -1,5 +1,6 @@
 """The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -91,6 +92,35 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
         assert spans == [(10, reach[0]), (5, reach[1])]
         assert copied.pop() == {KEY: Limits(copied=reach[1], audited=10)}
         spans.clear()
+
+
+def test_what_is_kept_is_let_go_if_a_log_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Nothing is kept yet: it will be read as the logs are then.
+    2. They end where they did when it was read: nothing was written that a cleaner may have taken a record for.
+    3. One of them goes on, at either side: it is read anew. Mutation: it is kept.
+    """
+    kept: list[Any] = []
+
+    def read(*_: object) -> Any:
+        kept.append(Mock())
+        return kept[-1]
+
+    monkeypatch.setattr(LaterRecords, "read", read)
+    now = {Side.SOURCE: {KEY: 100}, Side.DESTINATION: {KEY: 90}}
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
+    monkeypatch.setattr(looking.scope, "ends_now", AsyncMock(side_effect=lambda _: copy.deepcopy(now)))
+    looking.scope.frozen = replace(looking.frozen, compacted={Side.SOURCE: frozenset({"t"})})
+    looking.begin({KEY: 10})
+    assert not looking.renew([KEY])
+    for side in Side:
+        with looking._later([KEY], {KEY: 0}):
+            assert not looking.renew([KEY])
+        assert not kept[-1].forget.called
+        now[side] = {KEY: now[side][KEY] + 1}
+        assert looking.renew([KEY])
+        assert kept[-1].forget.called
+        assert not looking.renew([KEY])
 
 
 def bounds(source: Span, destination: Span) -> Bounds:

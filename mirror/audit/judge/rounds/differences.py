@@ -77,6 +77,7 @@ class Differences:
         self._namer = Namer(
             looks=looks,
             bounds=bounds,
+            again=self._reader.again,
             mapped=mapped,
             passed={} if passed is None else passed,
             codec=codec,
@@ -244,7 +245,8 @@ class Differences:
     def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
         region, step = window.region, where.shift - window.region.shift
         begun, end = min(window.pairs.starts, default=where.start), window.where.end
-        window.pairs = before(window.pairs, where.start, where.start + step)
+        window.cut = where.start, where.start + step
+        window.pairs = before(window.pairs, *window.cut)
         window.where = window.where._replace(end=max(where.start, where.start + step))
         whole = replace(
             region,

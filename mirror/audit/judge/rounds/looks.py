@@ -1,6 +1,6 @@
 """The interface through which the rounds read both clusters."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from mirror.audit.model.differences import Pairs, RecordDifference
@@ -70,6 +70,10 @@ class Looks(Protocol):
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         """Returns the records that differ within these batches, at these shifts; with their ``digests`` if wanted."""
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Returns True if these logs go on since it was read what may excuse a record of theirs. Then ``records`` reads
+        that anew: a cleaner may have taken one for another that was written since."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """Returns the sides on which a log cleaner works on this partition."""

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from mirror.audit.errors import AuditError
 from mirror.audit.judge.changed.borders import is_overlaid
 from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
@@ -23,6 +24,8 @@ from mirror.audit.model.rows import BatchRow, Hole
 
 MOST_OPENED = 100_000
 """Records per round in batches that are opened for no other reason than their borders."""
+MOST_LOOKS = 3
+"""How often a place that a log cleaner works on is looked at again, while it goes on changing there."""
 
 
 class Round(NamedTuple):
@@ -42,7 +45,8 @@ class Round(NamedTuple):
 class Namer:
     """Names what differs in windows.
 
-    ``mapped``: the destination has offsets of its own. ``passed``: offsets of records that the flow says it has passed
+    ``again``: reads windows of one round once more, and returns those in which other rows differ by now. ``mapped``:
+    the destination has offsets of its own. ``passed``: offsets of records that the flow says it has passed
     over, each with what became of it. ``codec``: with which the flow compresses batches anew. ``rebatches``: it makes
     larger batches of small ones. ``append_times``: the destination's broker may have put its own times in.
 
@@ -53,6 +57,7 @@ class Namer:
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
+    again: Callable[[Sequence[Window]], list[Window]]
     mapped: bool
     passed: Mapping[TopicPartition, Mapping[int, str]]
     codec: int | None
@@ -70,15 +75,66 @@ class Namer:
         return [finding for one in rounds for finding in self._findings(one.windows, one.ended, elsewhere)]
 
     def _findings(self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere) -> list[Finding]:
-        inside = self._records_inside(windows, elsewhere)
         findings: list[Finding] = []
+        for window, found in zip(windows, self._settled(windows, ended, elsewhere), strict=True):
+            key = window.region.key
+            explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
+            others = [one for one in found if one.kind not in _EXPLAINED]
+            # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
+            # run counts as one.
+            self.unexplained += sum(one.batches or one.records for one in others)
+            self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
+            self.holes[key] += window.pairs.holes if others and not self.mapped else []
+            few = folded(explained)
+            findings += [*few, *others]
+            if len(few) < len(explained):
+                self.said[key] += _said(window, explained)
+        return findings
+
+    def _settled(
+        self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
+    ) -> list[list[Finding]]:
+        """Returns the findings of each window. Where a log cleaner works, batches and their records are read one after
+        the other, and it may have worked in between. So what it does not explain is looked at once more.
+
+        Raises:
+            AuditError: a cleaner has worked there at each look.
+        """
+        named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
+        for look in range(MOST_LOOKS):
+            doubtful = [one for one in windows if self._is_doubtful(one, named[id(one)])]
+            if not doubtful:
+                break
+            is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
+            changed = self.again(doubtful)
+            if not changed and not is_renewed:
+                break
+            elsewhere.search(one.pairs for one in changed)
+            some = doubtful if is_renewed else changed
+            named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
+        else:
+            where = doubtful[0].where
+            raise AuditError(
+                f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} and "
+                f"{where.end}, each time that it was looked at",
+                "run the audit again, while the topic's cleaner is idle",
+            )
+        return [named[id(one)] for one in windows]
+
+    def _is_doubtful(self, window: Window, found: Iterable[Finding]) -> bool:
+        cleaned = bool(self.looks.cleaned(window.region.key)) and not window.by_record
+        return cleaned and any(one.kind not in _EXPLAINED for one in found)
+
+    def _named(
+        self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
+    ) -> Iterator[list[Finding]]:
+        inside = self._records_inside(windows, elsewhere)
         for window in windows:
             key, known = window.region.key, self.bounds[window.region.key]
-            cleaned = self.looks.cleaned(key)
             opened = inside.get(id(window))
             local = by_content((key, row) for row in window.pairs.source.values())
             far = _places_of(window.pairs.destination, elsewhere.source)
-            found = named(
+            yield named(
                 Scene(
                     key=key,
                     audited=known.audited,
@@ -91,7 +147,7 @@ class Namer:
                     odd=window.pairs.odd,
                     equal=window.pairs.equal,
                     looked=[Span(window.where.start, window.where.end)],
-                    cleaned=cleaned,
+                    cleaned=self.looks.cleaned(key),
                     opened=None if opened is None else [one for one in opened if not one.mistimed],
                     mistimed=[one.offset for one in opened or () if one.mistimed],
                     mapped=self.mapped,
@@ -106,18 +162,6 @@ class Namer:
                     cut_off_at=known.destination.end - window.region.shift,
                 )
             )
-            explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
-            others = [one for one in found if one.kind not in _EXPLAINED]
-            # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
-            # run counts as one.
-            self.unexplained += sum(one.batches or one.records for one in others)
-            self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
-            self.holes[key] += window.pairs.holes if others and not self.mapped else []
-            few = folded(explained)
-            findings += [*few, *others]
-            if len(few) < len(explained):
-                self.said[key] += _said(window, explained)
-        return findings
 
     def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, Sequence[RecordDifference]]:
         """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""

@@ -52,7 +52,7 @@ class WindowReader:
     broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
-    def read(self, windows: list[Window], *, certain: bool = True) -> None:
+    def read(self, windows: Sequence[Window], *, certain: bool = True) -> None:
         """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks.
 
         Raises:
@@ -95,6 +95,22 @@ class WindowReader:
                     end = min(end, known)
                     window.pairs, window.where = before(pairs, end, end), window.where._replace(end=end)
             some = again
+
+    def again(self, windows: Sequence[Window]) -> list[Window]:
+        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now.
+
+        Raises:
+            AuditError: nothing differs any more in one of their chunks.
+        """
+        seen = {id(window): window.pairs for window in windows}
+        known = {*self.ended}, {**self.broken}
+        self.read([window for window in windows if window.cut is None])
+        self.read([window for window in windows if window.cut is not None], certain=False)
+        self.ended, self.broken = known  # what later rounds have found out about the logs' ends
+        for window in windows:
+            if window.cut is not None:
+                window.pairs = before(window.pairs, *window.cut)
+        return [window for window in windows if window.pairs != seen[id(window)]]
 
     def pin(self, windows: Sequence[Window]) -> None:
         """Finds out where the destination has the borders of old formats in these windows, if not where they are due:

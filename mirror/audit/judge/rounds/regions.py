@@ -124,6 +124,7 @@ class Window:
 
     ``rest``: the chunks after them. ``where``: the offsets to examine. ``pairs``: the rows that were found there, which
     are records if ``by_record``. ``opened_from``: the first offset at which batches differ, if they were opened.
+    ``cut``: where the rows end at source and destination, if another shift is in force from there on.
     """
 
     region: Region
@@ -133,6 +134,7 @@ class Window:
     pairs: Pairs
     by_record: bool = False
     opened_from: int = 0
+    cut: tuple[int, int] | None = None
 
     @classmethod
     def first_of(cls, region: Region, room: int) -> "Window | None":

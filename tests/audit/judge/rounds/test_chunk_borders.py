@@ -1,7 +1,7 @@
 """The same two logs give the same verdict, wherever the borders of the chunks of the first look are."""
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pytest
@@ -140,6 +140,9 @@ class BytesOfLogs:
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         return {}
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        return False
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         return self.cleaners

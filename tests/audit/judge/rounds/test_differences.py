@@ -140,6 +140,19 @@ def test_a_window_is_not_made_larger_for_ever(monkeypatch: pytest.MonkeyPatch) -
     assert logs.most_rows < 1_000
 
 
+@pytest.mark.parametrize("end", [300, 400, 380])
+def test_another_look_sees_what_the_first_one_did(end: int) -> None:
+    """Where cleaners work, what is lost is looked at again: up to where another shift is in force, and to the ends of
+    both logs. Mutation: the second look has what lies behind that, too."""
+    source = plain(400, 3)
+    there = [*source[:100], *source[101:200], *source[201:end]]
+    expected = Logs(source, there, width=30).audit()
+    logs = Logs(source, there, width=30, cleaners={Side.DESTINATION})
+    found = logs.audit()
+    assert found == expected
+    assert logs.looked > 3
+
+
 def test_what_waits_to_be_named_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same findings; but no more than some batches wait, and what nothing explains is known in time."""
     source = plain(3_000, 2)
