@@ -371,7 +371,9 @@ class _Audit:
         """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
-        self.looking.begin({key: some[0].where.start for key, some in chunks.items()}, broken)
+        self.looking.begin(
+            {key: some[0].where.start for key, some in chunks.items()}, broken, cover.damaged(compared.coverage)
+        )
         differences = Differences(
             self.looking,
             bounds,

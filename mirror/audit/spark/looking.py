@@ -76,6 +76,7 @@ class Looking:
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
         self._damaged: Mapping[tuple[Side, TopicPartition], Sequence[Span]] = {}
+        self._told: Collection[TopicPartition] = ()
         self._first: Mapping[TopicPartition, int] = {}
         self._kept: LaterRecords | None = None
         self._kept_to: Mapping[Side, Mapping[TopicPartition, int]] = {}
@@ -85,15 +86,23 @@ class Looking:
         """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
-    def begin(self, dirty: Mapping[TopicPartition, int], broken: Iterable[Finding] = ()) -> None:
+    def begin(
+        self,
+        dirty: Mapping[TopicPartition, int],
+        broken: Iterable[Finding] = (),
+        damaged: Collection[TopicPartition] = (),
+    ) -> None:
         """Starts over, and forgets what was examined before.
 
         Args:
             dirty: the partitions that differ, with the first offset at which they do.
             broken: findings for the logs that could not be read to the end of a range.
+            damaged: partitions with batches whose checksum was wrong when both sides were compared: of each, there will
+                be a finding.
         """
         self.end()
         self._damaged = _spans_of(broken)
+        self._told = {*damaged, *(key for _, key in self._damaged)}
         self._dirty = frozenset(key.topic for key in dirty)
         self._first = dirty
         self._looked = {}
@@ -310,7 +319,8 @@ class Looking:
         limits = {
             key: Limits(
                 self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})),
-                self.scope.bounds[key].audited.start,
+                # Without a finding, what cannot be read there was damaged since: it may hold anything.
+                self.scope.bounds[key].audited.start if key in self._told else _NO_END,
             )
             for key in keys
         }

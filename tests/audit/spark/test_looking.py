@@ -90,8 +90,26 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
         looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
         looking._read_later([KEY], {})
         assert spans == [(10, reach[0]), (5, reach[1])]
-        assert copied.pop() == {KEY: Limits(copied=reach[1], audited=10)}
+        assert copied.pop()[KEY].copied == reach[1]
         spans.clear()
+
+
+@pytest.mark.parametrize(("damaged", "audited"), [([KEY], 10), ([OTHER], 1 << 62), ([], 1 << 62)])
+def test_damage_that_nothing_is_told_of_may_hide_a_record(
+    monkeypatch: pytest.MonkeyPatch, damaged: list[TopicPartition], audited: int
+) -> None:
+    """
+    1. Of a batch whose checksum was wrong when both logs were compared, there is a finding. What it held excuses
+       nothing and forbids nothing, from the audited offsets on.
+    2. If none was, one that cannot be opened now has been damaged since: the key of a tombstone may live there.
+    3. Mutation: whatever stands among the audited offsets was told.
+    """
+    limits: list[Mapping[TopicPartition, Limits]] = []
+    monkeypatch.setattr(LaterRecords, "read", lambda _, source, destination, found: limits.append(found))
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), {})
+    looking.begin({KEY: 10}, damaged=damaged)
+    looking._read_later([KEY], {})
+    assert limits == [{KEY: Limits(copied=90, audited=audited)}]
 
 
 def test_what_is_kept_is_let_go_if_a_log_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
