@@ -14,6 +14,7 @@ from mirror.audit.judge.rounds.looks import ChunkComparison, Looks
 from mirror.audit.judge.rounds.naming import Namer, Round
 from mirror.audit.judge.rounds.reading import WindowReader
 from mirror.audit.judge.rounds.regions import (
+    MOST_RECORDS,
     DifferingChunk,
     Region,
     ShiftToTry,
@@ -26,6 +27,7 @@ from mirror.audit.judge.rounds.regions import (
     is_opaque,
     jump_ahead,
     jump_back,
+    most_records,
     overlaps,
     regions,
     skipped,
@@ -206,6 +208,7 @@ class Differences:
                 and not self._looks.cleaned(window.region.key)
                 and not self._namer.is_anew(window)
                 and is_opaque(window.pairs, steps[id(window)].matched)
+                and most_records(window.pairs) <= MOST_RECORDS  # otherwise their finding says that they were not
             ],
             steps,
         )

@@ -13,7 +13,7 @@ from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.rounds.drill import by_content
 from mirror.audit.judge.rounds.looks import Looks
-from mirror.audit.judge.rounds.regions import Places, Window
+from mirror.audit.judge.rounds.regions import MOST_RECORDS, Places, Window, most_records
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
 from mirror.audit.judge.spans import merged, overlapping
@@ -128,51 +128,64 @@ class Namer:
     def _named(
         self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
     ) -> Iterator[list[Finding]]:
-        inside = self._records_inside(windows, elsewhere)
-        for window in windows:
-            key, known = window.region.key, self.bounds[window.region.key]
-            opened = inside.get(id(window))
-            local = by_content((key, row) for row in window.pairs.source.values())
-            far = _places_of(window.pairs.destination, elsewhere.source)
-            yield named(
-                Scene(
-                    key=key,
-                    audited=known.audited,
-                    source=window.pairs.source,
-                    destination=window.pairs.destination,
-                    in_source={**far, **local},
-                    in_tail=_behind_audited(window, elsewhere, known) if key not in ended else {},
-                    holes=window.pairs.holes,
-                    markers=window.pairs.markers,
-                    odd=window.pairs.odd,
-                    equal=window.pairs.equal,
-                    looked=[Span(window.where.start, window.where.end)],
-                    cleaned=self.looks.cleaned(key),
-                    opened=None if opened is None else [one for one in opened if not one.mistimed],
-                    mistimed=[one.offset for one in opened or () if one.mistimed],
-                    mapped=self.mapped,
-                    shift=window.region.shift,
-                    by_record=window.by_record,
-                    ended=key in ended,
-                    passed=self.passed.get(key, {}),
-                    codec=self.codec,
-                    rebatches=self.rebatches,
-                    append_times=self.append_times,
-                    source_end=known.source.end,
-                    cut_off_at=known.destination.end - window.region.shift,
-                )
-            )
+        wanted = self._to_be_opened(windows, elsewhere)
+        for some in _groups(windows):
+            inside = self._records_inside([one for one in some if id(one) in wanted])
+            for window in some:
+                yield self._named_one(window, inside.get(id(window)), ended, elsewhere)
 
-    def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, Sequence[RecordDifference]]:
-        """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""
-        wanted = [window for window in windows if self._opens(window)]
-        asked = {id(window) for window in wanted}
+    def _named_one(
+        self,
+        window: Window,
+        opened: Sequence[RecordDifference] | None,
+        ended: Set[TopicPartition],
+        elsewhere: Elsewhere,
+    ) -> list[Finding]:
+        key, known = window.region.key, self.bounds[window.region.key]
+        local = by_content((key, row) for row in window.pairs.source.values())
+        far = _places_of(window.pairs.destination, elsewhere.source)
+        return named(
+            Scene(
+                key=key,
+                audited=known.audited,
+                source=window.pairs.source,
+                destination=window.pairs.destination,
+                in_source={**far, **local},
+                in_tail=_behind_audited(window, elsewhere, known) if key not in ended else {},
+                holes=window.pairs.holes,
+                markers=window.pairs.markers,
+                odd=window.pairs.odd,
+                equal=window.pairs.equal,
+                looked=[Span(window.where.start, window.where.end)],
+                cleaned=self.looks.cleaned(key),
+                opened=None if opened is None else [one for one in opened if not one.mistimed],
+                mistimed=[one.offset for one in opened or () if one.mistimed],
+                mapped=self.mapped,
+                shift=window.region.shift,
+                by_record=window.by_record,
+                ended=key in ended,
+                passed=self.passed.get(key, {}),
+                codec=self.codec,
+                rebatches=self.rebatches,
+                append_times=self.append_times,
+                source_end=known.source.end,
+                cut_off_at=known.destination.end - window.region.shift,
+            )
+        )
+
+    def _to_be_opened(self, windows: Sequence[Window], elsewhere: Elsewhere) -> set[int]:
+        """Returns the ids of the windows whose batches have to be opened."""
+        wanted = {id(window) for window in windows if self._opens(window)}
         room = MOST_OPENED
         for window in windows:
-            if id(window) not in asked and not window.by_record and _is_overlaid(window.pairs, elsewhere):
+            if id(window) not in wanted and not window.by_record and _is_overlaid(window.pairs, elsewhere):
                 room -= sum(row.records for row in window.pairs.rows)
                 if room >= 0:
-                    wanted.append(window)
+                    wanted.add(id(window))
+        return wanted
+
+    def _records_inside(self, wanted: Sequence[Window]) -> dict[int, Sequence[RecordDifference]]:
+        """Returns the records that differ in these windows, by the windows' ids."""
         opened: dict[TopicPartition, list[RecordDifference]] = {}
         for is_cleaned in (True, False):
             pairs: dict[TopicPartition, Pairs] = defaultdict(Pairs)
@@ -224,6 +237,22 @@ def _within(pairs: Pairs, opened: Sequence[RecordDifference]) -> Sequence[Record
     offset = attrgetter("offset")
     start, end = min(row.base_offset for row in rows), max(row.span.end for row in rows)
     return opened[bisect_left(opened, start, key=offset) : bisect_left(opened, end, key=offset)]
+
+
+def _groups(windows: Iterable[Window]) -> Iterator[list[Window]]:
+    """Yields the windows in groups whose records are compared together. However few the batches are, their records may
+    be very many: a group has ``MOST_RECORDS``, or is one window."""
+    group: list[Window] = []
+    room = MOST_RECORDS
+    for window in windows:
+        records = most_records(window.pairs)
+        if group and records > room:
+            yield group
+            group, room = [], MOST_RECORDS
+        group.append(window)
+        room -= records
+    if group:
+        yield group
 
 
 def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:

@@ -290,6 +290,15 @@ def unmatched(pairs: Pairs) -> int:
     return sum(((ours - theirs) + (theirs - ours)).values())
 
 
+MOST_RECORDS = 1_000_000
+"""Records in batches that are opened together: what differs of them is held at a time."""
+
+
+def most_records(pairs: Pairs) -> int:
+    """Returns the number of records of the side that has more of them."""
+    return max(sum(row.records for row in rows.values()) for rows in (pairs.source, pairs.destination))
+
+
 MOST_OPAQUE = 0.5
 LEAST_OPAQUE = 8
 """A window is opaque if each side has at least so many rows, of which less than ``MOST_OPAQUE`` have a counterpart: the
