@@ -33,7 +33,7 @@ from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import jvm
 from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
-from mirror.audit.spark.compare import Compared, compare, locate
+from mirror.audit.spark.compare import MOST_ALIKE, Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.audit.spark.progress import JobProgress, watched
 
@@ -396,7 +396,9 @@ class Looking:
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
         damaged = any((side, key) in self._damaged for key in spans)
-        for why in [*([] if located.all else ["there are too many"]), *(["a log is damaged"] if damaged else [])]:
+        alike = f"of batches with the same payload, the first {MOST_ALIKE} in a partition only"
+        reasons = ((not located.all, "there are too many"), (located.alike, alike), (damaged, "a log is damaged"))
+        for why in (why for is_so, why in reasons if is_so):
             note = f"not every place was looked at where the {side.value} may have what differs: {why}"
             if note not in self.notes:
                 self.notes.append(note)

@@ -19,9 +19,10 @@ from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Range, ReadingEstimate, from_json, to_json
 from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark import compare as compared
 from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords, Limits
-from mirror.audit.spark.compare import Compared, Located
+from mirror.audit.spark.compare import ROW, Compared, Located, taken
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.options import BATCHES
 from mirror.audit.spark.progress import JobProgress
@@ -404,6 +405,34 @@ def test_what_stands_behind_damage_is_not_found_elsewhere(monkeypatch: pytest.Mo
     for _ in range(2):
         looking.in_source([b"digest"])
     assert looking.notes == [f"{said}there are too many", f"{said}a log is damaged"]
+
+
+def test_a_payload_that_stands_everywhere_is_not_searched_for_in_silence(
+    monkeypatch: pytest.MonkeyPatch, looking: Looking
+) -> None:
+    """
+    1. Of one that a partition has again and again, the first places are taken. It is said that there are more.
+    2. So it is if there are more places in all than are taken. Mutation: both in silence.
+    """
+    monkeypatch.setattr(compared, "MOST_ALIKE", 2)
+    monkeypatch.setattr(compared, "MOST_LOCATED", 3)
+    rows = [
+        {"topic": "t", "partition": 0, **dict(zip(ROW, row(base)[1:], strict=True)), "base_offset": base, "nth": nth}
+        for base, nth in ((0, 1), (5, 2), (10, 3), (15, 1), (20, 1))
+    ]
+    places = [(KEY, row(base)) for base in (0, 5, 15)]
+    assert taken(rows[:2]) == Located(places[:2], True)
+    assert taken(rows[:3]) == Located(places[:2], True, alike=True)
+    assert taken(rows[:4]) == Located(places, False, alike=True)
+    assert taken([*rows[:2], *rows[3:]]) == Located(places, False)
+    monkeypatch.setattr(module, "locate", lambda *_: Located([], True, alike=True))
+    looking.frozen.bounds = (looking.scope.bounds[KEY],)  # type: ignore[misc]
+    looking.begin({KEY: 0})
+    looking.in_destination([b"digest"])
+    assert looking.notes == [
+        "not every place was looked at where the destination may have what differs: of batches with the same payload, "
+        "the first 100 in a partition only"
+    ]
 
 
 def test_a_search_may_be_of_some_offsets_only(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
