@@ -154,6 +154,8 @@ def run(
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
         offsets=request.offsets,
+        fill=request.fill,
+        topic_ids={Side.SOURCE: frozen.source_topic_ids, Side.DESTINATION: frozen.destination_topic_ids},
         accepted=request.accept,
         append_times=request.append_times,
         renamed={topic: there for topic in topics if (there := request.destination_of(topic)) != topic},
