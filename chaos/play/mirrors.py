@@ -108,6 +108,7 @@ class MirrorProcess:
         self.copied = 0
         """Batches copied since the last start, by its own count."""
         self.skipped: list[tuple[Name, int, int]] = []
+        self._listens = False
         self.starts = 0
         self.wanted = False
         self.start()
@@ -134,6 +135,7 @@ class MirrorProcess:
         self.wanted = True
         command = [sys.executable, "-m", "mirror", "run", "-c", str(self.config)]
         self.halts = {}
+        self._listens = False
         self.copied = 0
         self._process = self._processes.spawn(command, self.log)
         self.starts += 1
@@ -224,7 +226,7 @@ class MirrorProcess:
             ChaosError: it did not end.
         """
         assert self._process is not None
-        self.look()  # an end by itself, before this, has to be noticed
+        self.await_answering()
         self.wanted = False
         if not self.running:
             return self._process.poll()
@@ -241,6 +243,15 @@ class MirrorProcess:
         self._await_gone(everyone)
         self.conduct.stopped(code, halts=len(self.halts), healthy=healthy)
         return code
+
+    def await_answering(self) -> None:
+        """Wait until it listens, or has ended: while it starts, SIGTERM just ends the interpreter."""
+
+        def answers() -> bool:
+            self.look()  # an end by itself has to be noticed
+            return self._listens or not self.running
+
+        until(answers, lambda: f"mirror run to listen; {self.told()}")
 
     def look(self) -> None:
         """Read its output since the last look, and check that it lives."""
@@ -275,6 +286,7 @@ class MirrorProcess:
                 self.halts.pop(name, None)
         if self.conduct.event(event):
             self.record.note(WORKER_KILLED if event["detail"] == BY_SIGKILL else WORKER_ENDED)
+        self._listens |= event["event"] == "listening"
         if "Connection refused" in str(event.get("detail")):
             self.record.note(REFUSED)
         if progress := events.progress(event):

@@ -154,6 +154,8 @@ def run(
         elapsed_s=time.monotonic() - began_at,
         isolation_level=request.isolation_level,
         offsets=request.offsets,
+        fill=request.fill,
+        topic_ids={Side.SOURCE: frozen.source_topic_ids, Side.DESTINATION: frozen.destination_topic_ids},
         accepted=request.accept,
         append_times=request.append_times,
         renamed={topic: there for topic in topics if (there := request.destination_of(topic)) != topic},
@@ -371,7 +373,9 @@ class _Audit:
         """Returns what differs, each fault once, and what that says about the ends of the logs."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
-        self.looking.begin({key: some[0].where.start for key, some in chunks.items()}, broken)
+        self.looking.begin(
+            {key: some[0].where.start for key, some in chunks.items()}, broken, cover.damaged(compared.coverage)
+        )
         differences = Differences(
             self.looking,
             bounds,

@@ -2,14 +2,17 @@
 
 import hashlib
 import itertools
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.kinds import joined
 from mirror.audit.judge.rounds.differences import Differences
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import DifferingChunk, of_bounds, regions
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding, Kind
@@ -44,6 +47,25 @@ def units(log: Log, *, by_record: bool = False, start: int = 0) -> list[BatchRow
     return found
 
 
+def bytecodes_of(call: Callable[[], object]) -> int:
+    """How many instructions of Python a call executes: its cost, the same on any machine."""
+    count = 0
+
+    def tracer(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
 @dataclass
 class Logs:
     """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. ``torn``: the sides whose
@@ -55,10 +77,13 @@ class Logs:
     others: Mapping[TopicPartition, Log] = field(default_factory=dict)
     cleaners: Set[Side] = frozenset()
     torn: Set[Side] = frozenset()
+    looked: int = 0
     rows_read: int = 0
     most_rows: int = 0
     passes: int = 0
     searched: int = 0
+    searches: int = 0
+    read_again: int = 0
     _units: dict[tuple[bool, bool], list[BatchRow]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +112,7 @@ class Logs:
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
         """What differs, row by row."""
+        self.looked += 1
         found = Pairs()
         spans = sorted((where.start, where.end) for where in ranges)
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), "ranges overlap"
@@ -124,18 +150,29 @@ class Logs:
             passed.append(ChunkComparison(pairs, len(sides[0]) - less, True))
         return passed
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Everywhere."""
-        self.searched += len(digests)
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Everywhere, or there."""
         logs = {KEY: self._units[True, False], **{key: units(log) for key, log in self.others.items()}}
-        wanted = set(digests)
-        return [(key, row) for key, rows in logs.items() for row in rows if row.digest in wanted]
+        return self._located(logs, digests, within)
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
         """Likewise."""
-        self.searched += len(digests)
+        return self._located({KEY: self._units[False, False]}, digests, within)
+
+    def _located(
+        self, logs: Mapping[TopicPartition, list[BatchRow]], digests: Sequence[bytes], within: Within | None
+    ) -> Located:
         wanted = set(digests)
-        return [(KEY, row) for row in self._units[False, False] if row.digest in wanted]
+        self.searches += 1
+        self.searched += len(digests)
+        found: Located = []
+        for key, rows in logs.items():
+            for span in [Span(0, 1 << 62)] if within is None else within.get(key, ()):
+                at = bisect_left(rows, span.start, key=lambda row: row.base_offset)
+                end = bisect_left(rows, span.end, key=lambda row: row.base_offset)
+                self.read_again += end - at
+                found += [(key, row) for row in rows[at:end] if row.digest in wanted]
+        return found
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
         """What one side has alone."""
@@ -199,13 +236,19 @@ class Logs:
             ]
         }
 
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Nobody writes."""
+        return False
+
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """The sides with a cleaner."""
         return self.cleaners
 
     def bounds(self) -> Bounds:
         """Both logs begin at 0."""
-        ends = [sum(map(len, log)) for log in (self.source, self.destination)]
+        ends = [
+            rows[-1].last_offset + 1 if (rows := self._units[is_source, False]) else 0 for is_source in (True, False)
+        ]
         return Bounds(topic="t", partition=0, source=Span(0, ends[0]), destination=Span(0, ends[1]))
 
     def audit(self) -> list[Finding]:

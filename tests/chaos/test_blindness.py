@@ -139,7 +139,8 @@ class World:
             return True
 
         def process(argv: object, log: Path) -> Any:
-            text = [line if isinstance(line, str) else json.dumps(line) for line in said]
+            lines = [{"event": "listening"}, *said]
+            text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
             log.write_text("".join(f"{line}\n" for line in text))
             return SimpleNamespace(pid=4_000_000, poll=lambda: ended, signal=stopped, wait=lambda _: ended)
 

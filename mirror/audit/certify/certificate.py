@@ -13,11 +13,13 @@ from mirror import DISTRIBUTION
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import SigningKey
 from mirror.audit.judge.changed.reencoded import counted
-from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.places import Adopted, Side, TopicPartition
 from mirror.audit.model.result import AuditResult, Cleaned, Coverage
+from mirror.offsetmap.fields import id_shown
 
 FORMAT = "mirror-audit-certificate"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Since 2, it has the ids of topics, ``fill``, and what was adopted."""
 
 
 def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]:
@@ -46,6 +48,9 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
                 "topic": topic,
                 "partition": partition,
                 "destination_topic": result.renamed.get(topic, topic),
+                "topic_id": _topic_id(result, Side.SOURCE, topic),
+                "destination_topic_id": _topic_id(result, Side.DESTINATION, result.renamed.get(topic, topic)),
+                "adopted": _adopted(result.adopted.get(TopicPartition(topic, partition))),
                 "start": found[Side.SOURCE].audited.start,
                 "end": found[Side.SOURCE].audited.end,
                 "cleaned": result.cleaned.get(TopicPartition(topic, partition), Cleaned(0, 0))._asdict(),
@@ -66,6 +71,7 @@ def outcome(result: AuditResult) -> dict[str, Any]:
         "identity": "payload",
         "offsets": result.offsets,
         "isolation_level": result.isolation_level,
+        "fill": result.fill,
         "digest": result.digest,
         "source": {"alias": result.source_alias, "cluster_id": result.source_cluster_id},
         "destination": {"alias": result.destination_alias, "cluster_id": result.destination_cluster_id},
@@ -76,6 +82,15 @@ def outcome(result: AuditResult) -> dict[str, Any]:
         },
         "append_times": result.stamped,
     }
+
+
+def _topic_id(result: AuditResult, side: Side, topic: str) -> str:
+    """Returns a topic's id as Kafka's own tools print it; empty, if its cluster has none."""
+    return id_shown(result.topic_ids.get(side, {}).get(topic))
+
+
+def _adopted(before: Adopted | None) -> dict[str, int] | None:
+    return None if before is None else {"end": before.end, "leader_epoch": before.leader_epoch}
 
 
 def _side(row: Coverage, digest: str) -> dict[str, Any]:

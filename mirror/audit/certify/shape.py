@@ -43,13 +43,24 @@ class CountShape(_Strict):
     records: Count
 
 
+class AdoptedShape(_Strict):
+    """What the destination had before the flow: everything before ``end``, of no later leader epoch (-1: not known)."""
+
+    end: Count
+    leader_epoch: Annotated[int, Field(ge=-1, lt=1 << 31)]
+
+
 class PartitionShape(_Strict):
-    """One partition. ``topic``: by its name at the source. ``cleaned``: what log cleaners have changed; the records are
-    those that the destination no longer has. ``cut``: a batch reaches over the audited offsets, and counts whole."""
+    """One partition. ``topic``: by its name at the source. ``topic_id`` and ``destination_topic_id``: empty where a
+    cluster has no ids. ``cleaned``: what log cleaners have changed; the records are those that the destination no
+    longer has. ``cut``: a batch reaches over the audited offsets, and counts whole."""
 
     topic: Text
     partition: Count
     destination_topic: Text
+    topic_id: Text = ""
+    destination_topic_id: Text = ""
+    adopted: AdoptedShape | None = None
     start: Count
     end: Count
     cleaned: CountShape = CountShape(batches=0, records=0)
@@ -89,6 +100,7 @@ class CertificateShape(_Strict):
     identity: Literal["payload"]
     offsets: Text
     isolation_level: Text
+    fill: Text | None = None
     digest: Literal["xxh3_128", "sha256"]
     source: ClusterShape
     destination: ClusterShape
@@ -100,6 +112,15 @@ class CertificateShape(_Strict):
     undecided_offsets: Count
     partitions: list[PartitionShape]
     files: dict[Text, Hex]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it says all that its version does. Version 1 did not have these."""
+        told = self.fill is not None and all(each.model_fields_set >= _SINCE_2 for each in self.partitions)
+        return told or self.format_version < 2
+
+
+_SINCE_2 = {"topic_id", "destination_topic_id", "adopted"}
 
 
 def parsed(text: bytes) -> Any:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 256 << 20
 """A larger file is no certificate: this would be a million ranges."""
+KNOWN = tuple(range(1, FORMAT_VERSION + 1))
+"""Format versions that can be verified."""
 MOST_NAMED = 10
 """Topics with another name at the destination that are listed."""
 _TAKE_AGAIN = "take it from the audit again"
@@ -57,6 +59,8 @@ def verified(path: Path, key: "Ed25519PublicKey | None") -> Verified:
 
 def _verified(made: dict[str, Any], shape: CertificateShape, folder: Path, key: "Ed25519PublicKey | None") -> Verified:
     problems = [*_verdict_problems(shape), *_partition_problems(shape)]
+    if not shape.is_whole:
+        problems.append(f"it does not say all that format version {shape.format_version} does")
     if shape.files.keys() != _HAS_FILES:
         problems.append(f"it must have the digests of {', '.join(sorted(_HAS_FILES))}")
     names = sorted(_HAS_FILES & shape.files.keys())
@@ -76,6 +80,7 @@ def _verified(made: dict[str, Any], shape: CertificateShape, folder: Path, key: 
             f"{len(shape.partitions):,} partitions, {records:,} records of {here.alias}; both sides have the same "
             f"root ({shape.digest}) in {same:,} of them",
             *_renamed_told(shape),
+            *_adopted_told(shape),
             f"files: {len(names) - len(changed)} of {len(_HAS_FILES)} as the audit wrote them",
             _signature_told(signature, key),
         ],
@@ -138,6 +143,12 @@ def _renamed_told(shape: CertificateShape) -> list[str]:
     return [f"other names at {shape.destination.alias}: {', '.join(renamed[:MOST_NAMED])}{more}"]
 
 
+def _adopted_told(shape: CertificateShape) -> list[str]:
+    adopted = sum(each.adopted is not None for each in shape.partitions)
+    many = f"{adopted:,} partition{'' if adopted == 1 else 's'}"
+    return [f"adopted: {shape.destination.alias} had the beginning of {many} before the flow"] if adopted else []
+
+
 def _signature_told(signature: Any, key: "Ed25519PublicKey | None") -> str:
     if key is not None:
         return f"signature: looked at with key {fingerprint(key)}"
@@ -161,9 +172,10 @@ def _read(file: Path) -> dict[str, Any]:
         raise AuditError(f"{file} is not JSON as an audit writes it: {error}", _TAKE_AGAIN) from error
     if not isinstance(made, dict) or made.get("format") != FORMAT:
         raise AuditError(f"{file} is no certificate of an audit", f"name {CERTIFICATE} of a folder of --out")
-    if made.get("format_version") != FORMAT_VERSION:
+    if made.get("format_version") not in KNOWN:
         raise AuditError(
-            f"{file} has format version {ascii(made.get('format_version'))[:100]}; this mirror knows {FORMAT_VERSION}",
+            f"{file} has format version {ascii(made.get('format_version'))[:100]}; this mirror knows "
+            f"{', '.join(map(str, KNOWN))}",
             "verify it with the version that made it, or a later one",
         )
     return made

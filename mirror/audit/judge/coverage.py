@@ -324,6 +324,16 @@ def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dic
     return {key: Cleaned(count, records[key]) for key, count in sorted(batches.items())}
 
 
+def damaged(coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]) -> set[TopicPartition]:
+    """Returns the partitions in which a batch of either side has a wrong checksum."""
+    return {
+        TopicPartition(topic, partition)
+        for read in coverage.values()
+        for (topic, partition, _, _), part in read.items()
+        if part.damaged
+    }
+
+
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
     """Returns findings for batches of the flow at the destination that its offset map does not have: one for each, up
     to a number, and one for the others of a range."""

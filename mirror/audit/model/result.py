@@ -115,7 +115,8 @@ class AuditResult:
     log cleaners have changed, by partition at the source; the notes say where. ``skipped`` and ``notes`` hold what is
     not a difference but worth knowing. ``accepted``: kinds of findings that the configuration accepts by name.
     ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: what the destination
-    had before the flow.
+    had before the flow. ``fill``: whose markers fill holes, as the flow has it. ``topic_ids``: by side and by the
+    topic's name there, where the cluster has ids.
     """
 
     flow: str
@@ -135,6 +136,8 @@ class AuditResult:
     elapsed_s: float = 0.0
     isolation_level: str = "read_committed"
     offsets: str = "exact"
+    fill: str = "markers"
+    topic_ids: Mapping[Side, Mapping[str, str]] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
     append_times: bool = False
     """True if the configuration allows times of the append at the destination."""

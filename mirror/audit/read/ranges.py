@@ -120,6 +120,7 @@ class RangeCoverage:
     deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
     becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
     formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
+    ``damaged``: batches and messages whose checksum is wrong, or that cannot be opened.
     ``stamped``: batches of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the
     range does so; all of its records count. ``content``: what identifies all batches
     (``Chunks.content``), in hex; empty where rows are not chunks.
@@ -149,6 +150,7 @@ class RangeCoverage:
     log_start: int | None = None
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
+    damaged: int = 0
     stamped: int = 0
     begins_before: bool = False
     ends_behind: bool = False

@@ -115,7 +115,7 @@ class Reader:
         coverage.unmapped, coverage.unlisted, coverage.stamped = selector.unmapped, selector.unlisted, found.stamped
         coverage.begins_before, coverage.ends_behind = found.begins_before, found.ends_behind
         coverage.broken, coverage.unreadable = found.broken, found.unreadable
-        coverage.log_start = found.log_start
+        coverage.log_start, coverage.damaged = found.log_start, found.damaged
         if not found.broken:
             coverage.next_offset = wanted.end
             coverage.offsets = selector.offsets if split is None else found.offsets
@@ -195,6 +195,7 @@ class Reader:
             coverage.due, coverage.ended = sorted(witness.due), sorted(witness.ended)
             coverage.unexplained = list(witness.unexplained.items())
             if block is not None:
+                coverage.damaged += int((~block.crc_ok).sum())
                 yield block
             if piece.broken:
                 return

@@ -173,10 +173,12 @@ def _take_coverage(
 
 
 class Located(NamedTuple):
-    """The places of payloads. ``all``: False if there were more than ``MOST_LOCATED``."""
+    """The places of payloads. ``all``: False if there were more than ``MOST_LOCATED``. ``alike``: True if one partition
+    has a payload more than ``MOST_ALIKE`` times."""
 
     places: list[tuple[TopicPartition, BatchRow]]
     all: bool
+    alike: bool = False
 
 
 def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> Located:
@@ -188,7 +190,19 @@ def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -
     few = F.broadcast(spark.createDataFrame(wanted, "digest binary"))
     rows = read_side(spark, side).where(F.col("part") == BATCH).join(few, "digest", "left_semi")
     nth = F.row_number().over(Window.partitionBy("topic", "partition", "digest").orderBy("base_offset"))
-    rows = rows.withColumn("nth", nth).where(F.col("nth") <= MOST_ALIKE)
-    table = rows.select("topic", "partition", "base_offset", *ROW).limit(MOST_LOCATED + 1).toArrow()
-    places = [(TopicPartition(row["topic"], row["partition"]), to_batch_row(row)) for row in dicts(table)]
-    return Located(places[:MOST_LOCATED], len(places) <= MOST_LOCATED)
+    rows = rows.withColumn("nth", nth).where(F.col("nth") <= MOST_ALIKE + 1)
+    table = rows.select("topic", "partition", "base_offset", *ROW, "nth").limit(MOST_LOCATED + 1).toArrow()
+    return taken(dicts(table))
+
+
+def taken(rows: Iterable[dict[str, Any]]) -> Located:
+    """Returns the places of these rows. Each has its number among those of its payload in its partition (``nth``), up
+    to one more than are taken."""
+    places: list[tuple[TopicPartition, BatchRow]] = []
+    left_out = 0
+    for row in rows:
+        if row["nth"] > MOST_ALIKE:
+            left_out += 1
+        else:
+            places.append((TopicPartition(row["topic"], row["partition"]), to_batch_row(row)))
+    return Located(places[:MOST_LOCATED], len(places) + left_out <= MOST_LOCATED, left_out > 0)

@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
 from mirror.parent import death_signal
@@ -127,6 +128,9 @@ def end(started: Started, *, at_once: bool = False) -> None:
     gateway = SparkContext._gateway
     SparkContext._gateway = None
     SparkContext._jvm = None
+    # Where ``stop`` failed or was not called, the next session would be the one that is gone.
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is not None:
         with suppress(Exception):  # py4j may raise anything if the JVM is gone already
             gateway.shutdown()

@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.coverage import broken_logs, key_of
 from mirror.audit.judge.mapped import placed
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import within
 from mirror.audit.judge.spans import clipped, less
 from mirror.audit.judge.spans import merged as merged_spans
@@ -33,7 +33,7 @@ from mirror.audit.read.holes import Rules
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.spark import jvm
 from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
-from mirror.audit.spark.compare import Compared, compare, locate
+from mirror.audit.spark.compare import MOST_ALIKE, Compared, compare, locate
 from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.audit.spark.progress import JobProgress, watched
 
@@ -76,23 +76,33 @@ class Looking:
         self._dirty: frozenset[str] = frozenset()
         self._looked: dict[TopicPartition, Range] = {}
         self._damaged: Mapping[tuple[Side, TopicPartition], Sequence[Span]] = {}
+        self._told: Collection[TopicPartition] = ()
         self._first: Mapping[TopicPartition, int] = {}
         self._kept: LaterRecords | None = None
+        self._kept_to: Mapping[Side, Mapping[TopicPartition, int]] = {}
 
     @property
     def frozen(self) -> Frozen:
         """The frozen bounds, as they are by now."""
         return self.scope.frozen
 
-    def begin(self, dirty: Mapping[TopicPartition, int], broken: Iterable[Finding] = ()) -> None:
+    def begin(
+        self,
+        dirty: Mapping[TopicPartition, int],
+        broken: Iterable[Finding] = (),
+        damaged: Collection[TopicPartition] = (),
+    ) -> None:
         """Starts over, and forgets what was examined before.
 
         Args:
             dirty: the partitions that differ, with the first offset at which they do.
             broken: findings for the logs that could not be read to the end of a range.
+            damaged: partitions with batches whose checksum was wrong when both sides were compared: of each, there will
+                be a finding.
         """
         self.end()
         self._damaged = _spans_of(broken)
+        self._told = {*damaged, *(key for _, key in self._damaged)}
         self._dirty = frozenset(key.topic for key in dirty)
         self._first = dirty
         self._looked = {}
@@ -280,10 +290,23 @@ class Looking:
         finally:
             later.forget()
 
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Returns True if these logs go on since their later records were read, which are let go then: a cleaner may
+        have taken a record for one that was written since."""
+        if self._kept is None:
+            return False
+        ends = asyncio.run(self.scope.ends_now([*keys]))
+        if all(end == self._kept_to[side].get(key) for side, some in ends.items() for key, end in some.items()):
+            return False
+        self.end()
+        return True
+
     def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
         keys = list(keys)
         # A cleaner may have taken what was audited because of a record that was written since.
         ends = asyncio.run(self.scope.ends_now(keys))
+        if not shifts:
+            self._kept_to = ends
         source, destination = (
             self._records_of(
                 side,
@@ -296,7 +319,8 @@ class Looking:
         limits = {
             key: Limits(
                 self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})),
-                self.scope.bounds[key].audited.start,
+                # Without a finding, what cannot be read there was damaged since: it may hold anything.
+                self.scope.bounds[key].audited.start if key in self._told else _NO_END,
             )
             for key in keys
         }
@@ -347,10 +371,13 @@ class Looking:
 
     # -- elsewhere -----------------------------------------------------------------------------------------------------
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the source has these: searches the topics that differ first, then all others."""
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the source has these: ``within`` some offsets only, or else it searches the topics that differ
+        first, then all others."""
         self.progress.stage("looking for them elsewhere")
-        spans = {known.key: known.source for known in self.frozen.bounds}
+        if within is not None:
+            return self._locate(Side.SOURCE, digests, within)
+        spans = {known.key: [known.source] for known in self.frozen.bounds}
         near = {key: span for key, span in spans.items() if key.topic in self._dirty}
         found = self._locate(Side.SOURCE, digests, near)
         known = {row.digest for _, row in found}
@@ -358,17 +385,20 @@ class Looking:
         far = {key: span for key, span in spans.items() if key not in near}
         return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the destination has these, in the topics that differ."""
-        spans = {known.key: known.destination for known in self.frozen.bounds if known.topic in self._dirty}
-        return self._locate(Side.DESTINATION, digests, spans)
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
+        spans = {known.key: [known.destination] for known in self.frozen.bounds if known.topic in self._dirty}
+        return self._locate(Side.DESTINATION, digests, spans if within is None else within)
 
-    def _locate(self, side: Side, digests: Sequence[bytes], spans: Mapping[TopicPartition, Span]) -> Located:
-        tasks = tuple(plan((self._estimate(key, span) for key, span in spans.items()), self.slots))
+    def _locate(self, side: Side, digests: Sequence[bytes], spans: Within) -> Located:
+        some = (self._estimate(key, span) for key, several in spans.items() for span in several)
+        tasks = tuple(plan(some, self.slots))
         located = self._spark(lambda: locate(self.spark, self._options(side, tasks, BATCHES), digests))
         self._still_there(())
         damaged = any((side, key) in self._damaged for key in spans)
-        for why in [*([] if located.all else ["there are too many"]), *(["a log is damaged"] if damaged else [])]:
+        alike = f"of batches with the same payload, the first {MOST_ALIKE} in a partition only"
+        reasons = ((not located.all, "there are too many"), (located.alike, alike), (damaged, "a log is damaged"))
+        for why in (why for is_so, why in reasons if is_so):
             note = f"not every place was looked at where the {side.value} may have what differs: {why}"
             if note not in self.notes:
                 self.notes.append(note)

@@ -40,6 +40,9 @@ MOST_SOCKET_FOLDER = 60
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """The CPU limit of this container: microseconds in each period (cgroup v2). A host has no such file."""
 
+ENVIRONMENT = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
+"""What a session sets for PySpark. It is as it was before once the session is over."""
+
 
 def cores() -> int:
     """Returns the number of processors that this process may use. A container's limit counts, which nothing else here
@@ -98,6 +101,7 @@ class LocalSession:
         self._folders: list[Path] = []
         self._spark: SparkSession | None = None
         self._started: jvm.Started = []
+        self._environment: dict[str, str | None] = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -122,7 +126,9 @@ class LocalSession:
         try:
             sockets = folder if len(os.fsencode(folder)) <= MOST_SOCKET_FOLDER else self._temporary("/tmp")
             (folder / "log4j2.properties").write_text(LOG4J)
-            os.environ["PYSPARK_PYTHON"] = self.python
+            python = self.python
+            self._environment = {name: os.environ.get(name) for name in ENVIRONMENT}
+            os.environ["PYSPARK_PYTHON"] = python
             os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
             with _stderr_to(log), _own_interrupt(), jvm.watched_start() as self._started:
                 self._spark = self._create(folder, sockets)
@@ -162,6 +168,14 @@ class LocalSession:
         finally:
             jvm.end(self._started, at_once=at_once or spark is None)
             self._remove()
+            self._restore()
+
+    def _restore(self) -> None:
+        while self._environment:
+            name, value = self._environment.popitem()
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
     def _remove(self) -> None:
         while self._folders:

@@ -52,7 +52,7 @@ class MappedAppender(Appender):
         """Looks for the flow's newest batch before the offset to which the first row's timestamp led: batches with
         earlier timestamps may nevertheless have later source offsets."""
         upto, start = self._unread_to, await log.start()
-        reach, left = 1, MOST_BACK_BYTES
+        reach, left, is_older = 1, MOST_BACK_BYTES, False
         while upto > start and left > 0 and self._newest < 0:
             at, size = max(start, upto - reach), 0
             try:
@@ -63,11 +63,19 @@ class MappedAppender(Appender):
                         self._found.clear()
                         self._found.append(Found(place, header, batch[HEADER_SIZE:]))
             except StoredInOldFormat:
-                break  # older than every batch of the flow
+                is_older = True  # than every batch of the flow
+                break
             if self._found:
                 self._newest = self._found[0].source_end
             left -= size
             upto, reach = at, max(1, min(reach * STRIDE, reach * AT_ONCE_BYTES // max(1, size), MOST_STRIDE))
+        if self._newest < 0 and upto > start and not is_older:
+            LOG.warning(
+                "not_all_was_looked_at",
+                detail=f"{self.name}: none of the flow's batches stands in the last {MOST_BACK_BYTES >> 20} MiB that "
+                f"others have written; offsets {start} to {upto - 1} were not looked at, and rows that stand there are "
+                "appended once more",
+            )
         self._unread_to = start
         while self._found and self._found[0].source_end <= piece.base:
             self._found.popleft()

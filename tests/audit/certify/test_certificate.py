@@ -23,14 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
 
 from mirror.audit import export
 from mirror.audit.certify import verifying
-from mirror.audit.certify.certificate import canonical
+from mirror.audit.certify.certificate import canonical, signed
 from mirror.audit.certify.contents import root
 from mirror.audit.certify.keys import SigningKey, fingerprint, read_public
 from mirror.audit.certify.verifying import Verified, verified
 from mirror.audit.errors import AuditError
 from mirror.audit.folder import CERTIFICATE, FILES, PAGE, SUMMARY, prepare
 from mirror.audit.model.findings import Kind
-from mirror.audit.model.places import Span
+from mirror.audit.model.places import Adopted, Side, Span, TopicPartition
 from mirror.audit.model.result import AuditResult, RangeContent, Verdict
 from mirror.cli import main
 from tests.audit.test_report import cleaned, finding, result
@@ -261,7 +261,9 @@ def test_keys_that_cannot_be_used(tmp_path: Path, keys: tuple[Path, Path]) -> No
         ('{"format": "other"}', "no certificate"),
         ('{"format": "mirror-audit-certificate"}', "format version None"),
         ('{"format": "mirror-audit-certificate", "format_version": 1}', "no whole certificate"),
-        ('{"format": "mirror-audit-certificate", "format_version": 2}', "format version 2"),
+        ('{"format": "mirror-audit-certificate", "format_version": 2}', "no whole certificate"),
+        ('{"format": "mirror-audit-certificate", "format_version": 3}', "format version 3; this mirror knows 1, 2"),
+        ('{"format": "mirror-audit-certificate", "format_version": true}', "no whole certificate"),
     ],
 )
 def test_files_that_are_no_certificate(tmp_path: Path, content: str, problem: str) -> None:
@@ -389,3 +391,54 @@ def test_topics_with_another_name_at_the_destination_have_both(tmp_path: Path) -
     found = verified(folder, None)
     assert found.problems == []
     assert "other names at b: [red]t is east.t" in found.told
+
+
+IDS = "0123456789abcdef" * 2, "f" * 32
+
+
+def adopted_copy() -> AuditResult:
+    """Of a flow that leads back into one of its partitions, whose topic has an id at the destination only."""
+    before = {TopicPartition("[red]t", 1): Adopted(30, 4)}
+    topic_ids = {Side.SOURCE: {"[red]t": IDS[0]}, Side.DESTINATION: {"other": IDS[0], "[red]t": IDS[1]}}
+    return replace(result(), fill="transaction", topic_ids=topic_ids, adopted=before)
+
+
+def test_what_was_compared_is_said_by_id_and_by_what_filled_it(tmp_path: Path) -> None:
+    """Topics, as Kafka's tools show their ids, whose markers fill holes, and what was there before the flow."""
+    folder = written(tmp_path, adopted_copy())
+    made = json.loads((folder / CERTIFICATE).read_text())
+    assert (made["format_version"], made["fill"]) == (2, "transaction")
+    assert [(one["topic_id"], one["destination_topic_id"], one["adopted"]) for one in made["partitions"]] == [
+        ("ASNFZ4mrze8BI0VniavN7w", "_____________________w", None),
+        ("ASNFZ4mrze8BI0VniavN7w", "_____________________w", {"end": 30, "leader_epoch": 4}),
+    ]
+    found = verified(folder, None)
+    assert found.problems == []
+    assert "adopted: b had the beginning of 1 partition before the flow" in found.told
+    plain = written(tmp_path)
+    assert [one["topic_id"] for one in json.loads((plain / CERTIFICATE).read_text())["partitions"]] == ["", ""]
+    assert "adopted" not in told(verified(plain, None))
+
+
+def test_an_older_certificate_is_still_verified(tmp_path: Path, keys: tuple[Path, Path]) -> None:
+    """One of version 1 says nothing of these. In one of version 2, all of them have to be."""
+
+    def older(made: Made) -> None:
+        made.update(format_version=1)
+        del made["fill"]
+        for one in made["partitions"]:
+            del one["topic_id"], one["destination_topic_id"], one["adopted"]
+
+    folder = changed(written(tmp_path), older)
+    made = json.loads((folder / CERTIFICATE).read_text())
+    (folder / CERTIFICATE).write_text(json.dumps(signed(made, SigningKey.read(keys[0]))))
+    found = verified(folder, read_public(keys[1]))
+    assert (found.verdict, found.problems) == (Verdict.IDENTICAL, [])
+    for change in (
+        lambda made: made.pop("fill"),
+        lambda made: made["partitions"][1].pop("topic_id"),
+        lambda made: made["partitions"][0].pop("destination_topic_id"),
+        lambda made: made["partitions"][1].pop("adopted"),
+    ):
+        (problem,) = verified(changed(written(tmp_path), change), None).problems
+        assert problem == "it does not say all that format version 2 does"

@@ -6,7 +6,7 @@ from mirror.audit.judge.consequences import told_once
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Span
 from mirror.audit.model.rows import Hole, What
-from tests.audit.judge.test_fills import bytecodes_of
+from tests.audit.logs import bytecodes_of
 
 EQUAL = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 100))
 SHORT = Bounds(topic="t", partition=0, source=Span(0, 100), destination=Span(0, 95))

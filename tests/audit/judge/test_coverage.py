@@ -23,6 +23,7 @@ from mirror.audit.judge.coverage import (
     check_side,
     cleaned_of,
     coverage_of,
+    damaged,
 )
 from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import APART, Finding, Kind
@@ -219,7 +220,8 @@ def test_where_something_differs_in_earnest_runs_may_be_left_out() -> None:
 def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain: bool) -> None:
     """Of those that certainly differ: a chunk that damage cuts may be the same up to there."""
     row = BatchRow(0, 9, 3, 0, 0, 0, 300, True, b"")
-    compared = Mock(differing={KEY: Pairs({0: row, 10: row._replace(base_offset=10)})})
+    differing = {KEY: Pairs({0: row, 10: row._replace(base_offset=10)})}
+    compared = Mock(differing=differing, coverage={side: {} for side in Side})
     scope = Mock(bounds={KEY: BOUNDS}, ranges={KEY: [Range("t", 0, 0, 25, True, 10)]})
     audit = Mock(scope=scope, frozen=Mock(mapped={}))
     looked = Mock(broken=[], ended=set(), said={})
@@ -232,6 +234,23 @@ def test_the_job_asks_for_each_chunk(monkeypatch: pytest.MonkeyPatch, *, certain
             _Audit._differences(audit, compared, broken)
     else:
         _Audit._differences(audit, compared, broken)
+
+
+@pytest.mark.parametrize("side", Side)
+def test_whoever_looks_closer_knows_which_partitions_are_damaged(side: Side) -> None:
+    """On either side: of each there will be a finding."""
+    parts = {
+        ("t", 0, 0, 10): RangeCoverage(),
+        ("t", 1, 0, 10): RangeCoverage(damaged=2),
+        ("u", 1, 0, 9): RangeCoverage(),
+    }
+    whole = {key: RangeCoverage() for key in parts}
+    coverage = {each: parts if each is side else whole for each in Side}
+    assert damaged(coverage) == {TopicPartition("t", 1)}
+    audit = Mock()
+    audit.scope.bounds, audit.scope.ranges = {KEY: BOUNDS}, {KEY: []}
+    _Audit._differences(audit, Mock(differing={}, coverage=coverage), [])
+    assert audit.looking.begin.call_args.args == ({}, [], {TopicPartition("t", 1)})
 
 
 def contents(source: str, destination: str) -> dict[Side, dict[CoverageKey, RangeCoverage]]:

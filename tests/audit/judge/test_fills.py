@@ -1,9 +1,6 @@
 """Holes against markers: what is overfilled, unfilled or foreign, and what is only moved with the batches around it."""
 
-import sys
-from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -15,6 +12,7 @@ from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow, Hole, What
 from tests.audit.judge.test_kinds import classify, row
+from tests.audit.logs import bytecodes_of
 
 KEY = TopicPartition("t", 0)
 Told = tuple[Kind, Span | None, Span | None]
@@ -180,25 +178,6 @@ def test_of_what_was_not_looked_at_nothing_is_said() -> None:
         (Kind.UNFILLED, Span(7, 8), None),
         (Kind.OVERFILLED, None, Span(22, 25)),
     ]
-
-
-def bytecodes_of(call: Callable[[], object]) -> int:
-    """How many instructions of Python a call executes: its cost, the same on any machine."""
-    count = 0
-
-    def tracer(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return tracer
-
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def test_many_holes_cost_no_more_each_than_few() -> None:

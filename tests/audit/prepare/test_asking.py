@@ -1,10 +1,12 @@
 """What scripted brokers answer before anything is read, and while it is: bounds, estimates, filler, and starts."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mirror.audit import job
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.mapped import MappedPartition
 from mirror.audit.model.findings import Kind
@@ -71,6 +73,16 @@ async def test_bounds() -> None:
         assert [(one.kind, one.topic, one.partition, one.destination) for one in found.findings] == [
             (Kind.ABSENT, "absent", None, None), (Kind.EXTRA, "t", 4, Span(0, 10)),
         ]  # fmt: skip
+
+
+async def test_the_result_says_what_was_asked_and_of_which_topics() -> None:
+    """Both are in the certificate. There is nothing to read, so nothing but brokers is needed."""
+    async with FakeCluster("west") as west, FakeCluster("east") as east:
+        ids = [str(fake.add_topic("t").topic_id).replace("-", "") for fake in (west, east)]
+        asked = replace(request(west, east, "t"), fill="transaction")
+        result = await asyncio.to_thread(job.run, asked)
+    assert result.fill == "transaction"
+    assert result.topic_ids == {Side.SOURCE: {"t": ids[0]}, Side.DESTINATION: {"t": ids[1]}}
 
 
 async def test_what_was_copied_meanwhile_is_not_extra() -> None:

@@ -98,6 +98,24 @@ async def test_a_copy_that_has_moved() -> None:
         assert fake.seen("Fetch")[0].request.topics[0].partitions[0].fetch_offset == 12
 
 
+@pytest.mark.parametrize("how", ["as it is", "moved", "mapped"])
+async def test_damaged_batches_are_counted(how: str) -> None:
+    """Those that the range owns. Another writer's batch in a mapped topic is none of them."""
+    log = batches(4, start=7)
+    log[2] = log[2][:-1] + b"?"
+    strange = raw_batch(b"strange", base_offset=27, leader_epoch=0)
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *log, strange[:-1] + b"?")
+        copied = CopiedRange("t", 7, 32, (), (Run(0, 7, 20),)) if how == "mapped" else None
+        start, end = (7, 27) if how == "as it is" else (0, 20)
+        wanted = Range("t", 0, start, end, True, 1_000, copied, 7 * (how == "moved"))
+        found, coverage = await read(fake, wanted, rules=THERE)
+        assert found == [*range(start, end, 5)]
+        assert coverage.damaged == 1
+        assert RangeCoverage.from_json(coverage.to_json()) == coverage
+
+
 @pytest.mark.parametrize("listed", [100, 0])
 async def test_a_mapped_copy(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """Another writer's batch stands among its own, and one of its own that the map does not have."""

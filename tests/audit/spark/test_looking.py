@@ -1,5 +1,6 @@
 """The records that may excuse what a log cleaner changed are read once, and are not used for what has moved."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,10 @@ from mirror.audit.prepare.bounds import Frozen
 from mirror.audit.prepare.moving import Scope
 from mirror.audit.prepare.plan import Range, ReadingEstimate, from_json, to_json
 from mirror.audit.read.ranges import RangeCoverage
+from mirror.audit.spark import compare as compared
 from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords, Limits
-from mirror.audit.spark.compare import Compared, Located
+from mirror.audit.spark.compare import ROW, Compared, Located, taken
 from mirror.audit.spark.looking import Looking
 from mirror.audit.spark.options import BATCHES
 from mirror.audit.spark.progress import JobProgress
@@ -89,8 +91,55 @@ def test_read_to_where_the_logs_end_by_now(monkeypatch: pytest.MonkeyPatch) -> N
         looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
         looking._read_later([KEY], {})
         assert spans == [(10, reach[0]), (5, reach[1])]
-        assert copied.pop() == {KEY: Limits(copied=reach[1], audited=10)}
+        assert copied.pop()[KEY].copied == reach[1]
         spans.clear()
+
+
+@pytest.mark.parametrize(("damaged", "audited"), [([KEY], 10), ([OTHER], 1 << 62), ([], 1 << 62)])
+def test_damage_that_nothing_is_told_of_may_hide_a_record(
+    monkeypatch: pytest.MonkeyPatch, damaged: list[TopicPartition], audited: int
+) -> None:
+    """
+    1. Of a batch whose checksum was wrong when both logs were compared, there is a finding. What it held excuses
+       nothing and forbids nothing, from the audited offsets on.
+    2. If none was, one that cannot be opened now has been damaged since: the key of a tombstone may live there.
+    3. Mutation: whatever stands among the audited offsets was told.
+    """
+    limits: list[Mapping[TopicPartition, Limits]] = []
+    monkeypatch.setattr(LaterRecords, "read", lambda _, source, destination, found: limits.append(found))
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), {})
+    looking.begin({KEY: 10}, damaged=damaged)
+    looking._read_later([KEY], {})
+    assert limits == [{KEY: Limits(copied=90, audited=audited)}]
+
+
+def test_what_is_kept_is_let_go_if_a_log_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Nothing is kept yet: it will be read as the logs are then.
+    2. They end where they did when it was read: nothing was written that a cleaner may have taken a record for.
+    3. One of them goes on, at either side: it is read anew. Mutation: it is kept.
+    """
+    kept: list[Any] = []
+
+    def read(*_: object) -> Any:
+        kept.append(Mock())
+        return kept[-1]
+
+    monkeypatch.setattr(LaterRecords, "read", read)
+    now = {Side.SOURCE: {KEY: 100}, Side.DESTINATION: {KEY: 90}}
+    looking = reading_later(monkeypatch, bounds(Span(10, 100), Span(5, 90)), now)
+    monkeypatch.setattr(looking.scope, "ends_now", AsyncMock(side_effect=lambda _: copy.deepcopy(now)))
+    looking.scope.frozen = replace(looking.frozen, compacted={Side.SOURCE: frozenset({"t"})})
+    looking.begin({KEY: 10})
+    assert not looking.renew([KEY])
+    for side in Side:
+        with looking._later([KEY], {KEY: 0}):
+            assert not looking.renew([KEY])
+        assert not kept[-1].forget.called
+        now[side] = {KEY: now[side][KEY] + 1}
+        assert looking.renew([KEY])
+        assert kept[-1].forget.called
+        assert not looking.renew([KEY])
 
 
 def bounds(source: Span, destination: Span) -> Bounds:
@@ -356,3 +405,51 @@ def test_what_stands_behind_damage_is_not_found_elsewhere(monkeypatch: pytest.Mo
     for _ in range(2):
         looking.in_source([b"digest"])
     assert looking.notes == [f"{said}there are too many", f"{said}a log is damaged"]
+
+
+def test_a_payload_that_stands_everywhere_is_not_searched_for_in_silence(
+    monkeypatch: pytest.MonkeyPatch, looking: Looking
+) -> None:
+    """
+    1. Of one that a partition has again and again, the first places are taken. It is said that there are more.
+    2. So it is if there are more places in all than are taken. Mutation: both in silence.
+    """
+    monkeypatch.setattr(compared, "MOST_ALIKE", 2)
+    monkeypatch.setattr(compared, "MOST_LOCATED", 3)
+    rows = [
+        {"topic": "t", "partition": 0, **dict(zip(ROW, row(base)[1:], strict=True)), "base_offset": base, "nth": nth}
+        for base, nth in ((0, 1), (5, 2), (10, 3), (15, 1), (20, 1))
+    ]
+    places = [(KEY, row(base)) for base in (0, 5, 15)]
+    assert taken(rows[:2]) == Located(places[:2], True)
+    assert taken(rows[:3]) == Located(places[:2], True, alike=True)
+    assert taken(rows[:4]) == Located(places, False, alike=True)
+    assert taken([*rows[:2], *rows[3:]]) == Located(places, False)
+    monkeypatch.setattr(module, "locate", lambda *_: Located([], True, alike=True))
+    looking.frozen.bounds = (looking.scope.bounds[KEY],)  # type: ignore[misc]
+    looking.begin({KEY: 0})
+    looking.in_destination([b"digest"])
+    assert looking.notes == [
+        "not every place was looked at where the destination may have what differs: of batches with the same payload, "
+        "the first 100 in a partition only"
+    ]
+
+
+def test_a_search_may_be_of_some_offsets_only(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:
+    """Nothing else of the log is read, and no other partition."""
+    read: list[tuple[int, int]] = []
+
+    def locate(_: object, tasks: Sequence[Sequence[Range]], __: object) -> Located:
+        read.extend((where.start, where.end) for task in tasks for where in task)
+        return Located([], True)
+
+    monkeypatch.setattr(module, "locate", locate)
+    looking.frozen.bounds = (looking.scope.bounds[KEY],)  # type: ignore[misc]
+    looking.begin({KEY: 0})
+    for search in (looking.in_source, looking.in_destination):
+        search([b"digest"], {KEY: [Span(3, 7), Span(12, 20), Span(20, 20)]})
+        assert read == [(3, 7), (12, 20)]
+        read.clear()
+        search([b"digest"])
+        assert read == [(0, 20)]
+        read.clear()

@@ -15,9 +15,11 @@ from mirror.audit.model.request import AuditRequest
 from mirror.audit.model.result import AuditResult, Cleaned, Verdict
 from mirror.audit.prepare import plan
 from mirror.audit.prepare.plan import Range
+from mirror.audit.read.rows import digester
+from mirror.audit.spark import compare
 from mirror.audit.spark.by_record import LaterRecords, Limits, record_differences
 from mirror.audit.spark.options import RECORDS, SourceOptions
-from mirror.records.header import LOG_APPEND_TIME
+from mirror.records.header import HEADER_SIZE, LOG_APPEND_TIME
 from tests.audit.clusters import edited, faked
 from tests.fakes.broker import FakeCluster
 from tests.records.builders import Record, kafka_batch
@@ -267,3 +269,24 @@ def test_what_stands_in_front_of_a_tombstone_must_be_known(spark: SparkSession, 
         later = LaterRecords.read(spark, whole, torn, {TopicPartition(TORN, 0): Limits(copied=60, audited=audited)})
         found = [row.asDict() for row in later.destination.where("key is null").collect()]
         assert [row["d_first"] for row in found] == ([] if excused else [50])
+
+
+def test_of_a_payload_that_stands_everywhere_the_first_places_are_taken(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each partition. That there are more is said: mutation, they are left out in silence."""
+    monkeypatch.setattr(compare, "MOST_ALIKE", 3)
+    some = batch(0)
+    with clusters() as (west, _):
+        west.add_topic("again", partitions=2)
+        west.store("again", 0, *(one for at in range(6) for one in behind(some, by=5 * at)))
+        west.store("again", 1, *(one for at in range(3) for one in behind(some, by=5 * at)))
+        side = SourceOptions(
+            endpoint=faked(west), cluster_id=west.cluster_id, topic_ids={}, digest="xxh3_128",
+            tasks=((Range("again", 0, 0, 30, True, 10), Range("again", 1, 0, 15, True, 10)),),
+        )  # fmt: skip
+        found = compare.locate(spark, side, [digester("xxh3_128")(memoryview(some)[HEADER_SIZE:])])
+    assert sorted((key.partition, row.base_offset) for key, row in found.places) == [
+        (partition, offset) for partition in (0, 1) for offset in (0, 5, 10)
+    ]
+    assert (found.all, found.alike) == (True, True)

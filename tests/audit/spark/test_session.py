@@ -1,5 +1,7 @@
 """Spark started and ended by the audit itself: quiet, gone without a trace, and gone when the audit is killed."""
 
+import contextlib
+import operator
 import os
 import shutil
 import signal
@@ -10,6 +12,8 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import psutil
+import pyspark
+import pyspark.sql
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
@@ -293,15 +297,62 @@ def test_what_was_raised_cannot_be_asked_for_any_more(monkeypatch: pytest.Monkey
         raise error
 
 
+PYSPARK = ("SparkContext._gateway", "SparkContext._jvm", "SparkContext._active_spark_context",
+           "sql.SparkSession._instantiatedSession", "sql.SparkSession._activeSession")  # fmt: skip
+"""What PySpark keeps of the one session that a process may have."""
+
+
 def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm, "END_S", 0.1)
-    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    for name in PYSPARK:
+        monkeypatch.setattr(f"pyspark.{name}", None)
     deaf = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
     started: jvm.Started = [deaf]
     jvm.end(started)
     assert started == []
     assert deaf.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("how", ["stopped", "its JVM is gone", "at once"])
+@pytest.mark.parametrize("python", [None, "/usr/bin/python-of-others"])
+def test_nothing_of_a_session_stays_in_the_process(
+    monkeypatch: pytest.MonkeyPatch, how: str, python: str | None
+) -> None:
+    """
+    1. A session begins. It sets what PySpark takes from the environment, and PySpark keeps it as the one that there is.
+    2. It ends: however it does, the environment is as it was, and another session can begin. Mutation: the next one
+       is the one that is gone.
+    """
+    usual = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": None, "SPARK_LOCAL_IP": None}
+    for name, value in usual.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    for name in PYSPARK:
+        monkeypatch.setattr(f"pyspark.{name}", None)
+    spark = Mock()
+    spark.stop.side_effect = ConnectionRefusedError() if how == "its JVM is gone" else None
+
+    def create(self: session.LocalSession, *_: object) -> Mock:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        for name in PYSPARK[2:]:
+            monkeypatch.setattr(f"pyspark.{name}", spark)
+        return spark
+
+    monkeypatch.setattr("mirror.audit.spark.java.check", lambda: None)
+    monkeypatch.setattr(session.LocalSession, "_create", create)
+    monkeypatch.setattr(session, "_stderr_to", lambda _: contextlib.nullcontext())
+    made = session.LocalSession().start()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    made.stop(at_once=how == "at once")
+    assert {name: os.environ.get(name) for name in usual} == usual
+    assert [kept_by_pyspark(name) for name in PYSPARK] == [None] * len(PYSPARK)
+
+
+def kept_by_pyspark(name: str) -> object:
+    """What PySpark has there."""
+    kept: object = operator.attrgetter(name)(pyspark)
+    return kept
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,6 +201,7 @@ def test_workers_that_outlive_their_supervisor(
 ) -> None:
     """Two workers of one partition: the fault struck, and the mirror was wrong."""
     monkeypatch.setattr(kernel, "await_gone", lambda pids: False)
+    say(mirror, {"event": "listening"})
     getattr(mirror, how)()
     assert mirror.conduct.problems[0] == "workers of mirror run outlived it: [4000000]"
     assert mirror.record.since(0)[MIRROR_KILLED.name] == int(how == "kill")
@@ -209,6 +211,38 @@ def test_a_mirror_that_is_killed_twice(mirror: MirrorProcess) -> None:
     for _ in range(2):
         mirror.kill()
     assert mirror.conduct.problems == []
+
+
+def test_a_mirror_that_is_still_starting_is_waited_for(processes: FakeProcesses) -> None:
+    """
+    1. One that was started a moment ago is told to stop, as where a stage killed it last. Until it listens,
+       SIGTERM just ends the interpreter. It drains, and nothing is wrong.
+    2. So is one that is started again: what it said before its last start does not count.
+    3. One that ends by itself meanwhile has done so, and is not waited for. Mutation: it is told at once.
+    """
+    answered: list[bool] = []
+
+    def stopped(number: int) -> bool:
+        answered.append(mirror.log.read_text().endswith('"listening"}\n'))
+        processes.code = 0 if answered[-1] else -number
+        return True
+
+    def listens() -> None:
+        with mirror.log.open("a") as file:
+            file.write('{"event": "listening"}\n')
+
+    processes.signal = stopped  # type: ignore[method-assign]
+    mirror = MirrorProcess(processes.folder / "m.yaml", processes=processes)  # type: ignore[arg-type]
+    mirror.log.touch()
+    for _ in range(2):
+        threading.Timer(0.3, listens).start()
+        assert mirror.stop(healthy=True) == 0
+        say(mirror, {"event": "started again"})
+        mirror.start()
+    assert answered == [True, True]
+    threading.Timer(0.3, setattr, [processes, "code", -11]).start()
+    mirror.stop()
+    assert mirror.conduct.problems == ["mirror run ended by itself, with exit code -11: nobody ordered it"]
 
 
 HALTED = {"event": "halted", "worker": 1, "topic": "t", "partition": 0, "reason": "corrupt"}

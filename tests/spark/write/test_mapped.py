@@ -90,8 +90,11 @@ async def test_later_rows_are_appended() -> None:
 
 
 @pytest.mark.parametrize(("most", "found"), [(3_000, False), (10_000, True)])
-async def test_others_may_have_written_too_much(monkeypatch: pytest.MonkeyPatch, most: int, found: bool) -> None:
-    """Not more than so many bytes are looked at, and no more at a time than would be too much."""
+async def test_others_may_have_written_too_much(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, found: bool
+) -> None:
+    """Not more than so many bytes are looked at, and no more at a time than would be too much. It is said what was not:
+    rows that stand there may be written once more. Mutation: not a word."""
     monkeypatch.setattr(mapped, "MOST_BACK_BYTES", most)
     monkeypatch.setattr(mapped, "AT_ONCE_BYTES", 1_000)
     rows = falling(5)
@@ -107,3 +110,7 @@ async def test_others_may_have_written_too_much(monkeypatch: pytest.MonkeyPatch,
                 await write(destination, rows)
         else:
             assert (await write(destination, rows[:1])).appended == 1
+    said = [one.getMessage() for one in caplog.records if "not_all_was_looked_at" in one.getMessage()]
+    assert len(said) == (not found)
+    assert all("t-0: none of the flow's batches stands in the last " in one for one in said)
+    assert all("offsets 0 to " in one and "rows that stand there are appended once more" in one for one in said)

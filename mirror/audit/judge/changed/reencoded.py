@@ -9,6 +9,7 @@ A record that fits into no batch at the destination may have been passed over. T
 ones, and that is not believed blindly: each is a finding of its own, and there must be a marker in its place.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
@@ -36,12 +37,11 @@ class Reencoded(NamedTuple):
 
 
 def suspects(
-    pairs: Pairs, passed: Iterable[int] = (), *, codec: int | None = None, rebatches: bool = False
+    pairs: Pairs, passed: Sequence[int] = (), *, codec: int | None = None, rebatches: bool = False
 ) -> list[BatchRow]:
     """Returns the batches of the source that may have been written anew, judged by headers alone, in order; also those
     with a record at one of the offsets ``passed``, which are in order. ``codec``, ``rebatches``: see ``settled``."""
     spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
-    lost = [Span(offset, offset + 1) for offset in passed]
     return [
         row
         for base in sorted(pairs.source)
@@ -49,7 +49,7 @@ def suspects(
         and (
             _cause(row, there := list(overlapping(spans, row.span)), codec)
             or (rebatches and there)
-            or next(overlapping(lost, row.span), None) is not None
+            or bisect_left(passed, row.base_offset) < bisect_left(passed, row.span.end)
         )
     ]
 

@@ -1,8 +1,9 @@
 """Turns chunks that differ into findings, in rounds: each examines a window of each region and follows its shift.
 
 No Spark in here: ``Looks`` does the reading. At any time, memory holds the windows of one round, the findings, and the
-chunks that still differ (about a thousand rows per GB). Each round searches elsewhere for batches that nothing
-explains. When there are too many of these, the rest is counted but not examined (``wholesale``).
+chunks that still differ (about a thousand rows per GB). What no shift explains waits until it is named together with
+that of later rounds: for each batch of it, both clusters are searched, and read for that. When there is too much that
+nothing explains, the rest is counted but not examined (``wholesale``).
 """
 
 from collections import defaultdict, deque
@@ -10,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mirror.audit.judge.rounds.looks import ChunkComparison, Looks
-from mirror.audit.judge.rounds.naming import Namer
+from mirror.audit.judge.rounds.naming import Namer, Round
 from mirror.audit.judge.rounds.reading import WindowReader
 from mirror.audit.judge.rounds.regions import (
+    MOST_RECORDS,
     DifferingChunk,
     Region,
     ShiftToTry,
@@ -25,13 +27,14 @@ from mirror.audit.judge.rounds.regions import (
     is_opaque,
     jump_ahead,
     jump_back,
+    most_records,
     overlaps,
     regions,
     skipped,
     united,
 )
 from mirror.audit.judge.rounds.runs import MovedRun, less, moved_finding, resegmented, wholesale
-from mirror.audit.judge.rounds.searching import Elsewhere
+from mirror.audit.judge.rounds.searching import behind_windows
 from mirror.audit.model.findings import Finding
 from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.audit.model.rows import Hole
@@ -39,6 +42,8 @@ from mirror.audit.prepare.plan import Range
 
 ROUND_BATCHES = 200_000
 """Differing batches per round, all partitions together: about 100 MB."""
+MOST_WAITING = 50_000
+"""Rows of rounds that wait to be named, beside those of the last one."""
 MOST_UNEXPLAINED = 100_000
 """After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
 
@@ -74,13 +79,14 @@ class Differences:
         self._namer = Namer(
             looks=looks,
             bounds=bounds,
-            ended=self._reader.ended,
+            again=self._reader.again,
             mapped=mapped,
             passed={} if passed is None else passed,
             codec=codec,
             rebatches=rebatches,
             append_times=append_times,
         )
+        self._waiting: list[Round] = []
         self._queues: dict[TopicPartition, deque[Region]] = defaultdict(deque)
         self._moved: dict[TopicPartition, list[MovedRun]] = defaultdict(list)
         self._opened: dict[TopicPartition, list[MovedRun]] = defaultdict(list)
@@ -99,9 +105,12 @@ class Differences:
             self._reader.read(windows)
             windows = self._apart(windows)
             self._reader.pin(windows)
-            elsewhere = self._follow(windows)
+            self._follow(windows)
             self._keep_opened(windows)
-            findings += self._namer.findings(windows, elsewhere)
+            self._waiting.append(Round(windows, {one.region.key for one in windows} & self._reader.ended))
+            if sum(one.rows for one in self._waiting) >= min(MOST_WAITING, self._room):
+                findings += self._named()
+        findings += self._named()
         for _, queue in sorted(self._queues.items()):
             findings += wholesale(queue, MOST_UNEXPLAINED)
         for key, moved in self._moved.items():
@@ -129,12 +138,22 @@ class Differences:
         """Findings for logs that are damaged behind the other log's end, with the destination's offsets as they are."""
         return [one for found in self._reader.broken.values() for one in found]
 
+    @property
+    def _room(self) -> int:
+        """How many more batches without explanation are examined."""
+        return MOST_UNEXPLAINED - self._namer.unexplained
+
+    def _named(self) -> list[Finding]:
+        """Names what waits for it."""
+        waiting, self._waiting = self._waiting, []
+        return self._namer.findings(waiting)
+
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def _windows(self) -> list[Window]:
         """Returns the next windows. Regions of one partition share a round only if they cannot overlap."""
         found: list[Window] = []
-        if self._namer.unexplained >= MOST_UNEXPLAINED:
+        if self._room <= 0:
             return found
         room = ROUND_BATCHES
         for queue in self._queues.values():
@@ -174,7 +193,7 @@ class Differences:
 
     # -- shifts --------------------------------------------------------------------------------------------------------
 
-    def _follow(self, windows: Sequence[Window]) -> Elsewhere:
+    def _follow(self, windows: Sequence[Window]) -> None:
         """Compares what follows the windows at the shift with which they end, and cuts them where that shift begins.
 
         The shift comes first from rows that match within a window. A shift may be larger than a window; it is then
@@ -189,6 +208,7 @@ class Differences:
                 and not self._looks.cleaned(window.region.key)
                 and not self._namer.is_anew(window)
                 and is_opaque(window.pairs, steps[id(window)].matched)
+                and most_records(window.pairs) <= MOST_RECORDS  # otherwise their finding says that they were not
             ],
             steps,
         )
@@ -199,14 +219,12 @@ class Differences:
             if step.shift or window.by_record != window.region.by_record:
                 trials.append((window, ShiftToTry(step.shift, step.start if step.shift else window.where.end)))
         left = self._adopted(trials, left)
-        elsewhere = Elsewhere(self._looks)
-        elsewhere.search([window.pairs for window in left if not window.by_record])
+        in_source, in_destination = behind_windows(self._looks, [one for one in left if not one.by_record])
         for jump in (jump_ahead, jump_back):
-            jumps = ((window, jump(window, elsewhere.source, elsewhere.destination)) for window in left)
+            jumps = ((window, jump(window, in_source, in_destination)) for window in left)
             left = self._adopted([(window, found) for window, found in jumps if found], left)
         for window in left:
             self._go_on(window)
-        return elsewhere
 
     def _adopted(self, trials: Sequence[tuple[Window, ShiftToTry]], windows: Sequence[Window]) -> list[Window]:
         """Tries these shifts. Returns the windows for which no shift made fewer offsets after them differ."""
@@ -230,7 +248,8 @@ class Differences:
     def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
         region, step = window.region, where.shift - window.region.shift
         begun, end = min(window.pairs.starts, default=where.start), window.where.end
-        window.pairs = before(window.pairs, where.start, where.start + step)
+        window.cut = where.start, where.start + step
+        window.pairs = before(window.pairs, *window.cut)
         window.where = window.where._replace(end=max(where.start, where.start + step))
         whole = replace(
             region,

@@ -1,15 +1,17 @@
 """The interface through which the rounds read both clusters."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding
-from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
 
 Located = list[tuple[TopicPartition, BatchRow]]
+Within = Mapping[TopicPartition, Sequence[Span]]
+"""Where to search: offsets of a log, of each partition that is meant."""
 
 
 class ChunkComparison(NamedTuple):
@@ -58,16 +60,20 @@ class Looks(Protocol):
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the source has these, in all audited partitions."""
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the source has these: ``within`` some offsets only, or in all audited partitions."""
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
-        """Returns where the destination has these, in the topics that differ."""
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
+        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         """Returns the records that differ within these batches, at these shifts; with their ``digests`` if wanted."""
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        """Returns True if these logs go on since it was read what may excuse a record of theirs. Then ``records`` reads
+        that anew: a cleaner may have taken one for another that was written since."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """Returns the sides on which a log cleaner works on this partition."""

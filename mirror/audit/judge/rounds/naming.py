@@ -1,15 +1,19 @@
 """Names what a round has found: its windows' rows, and where the same rows stand elsewhere, become findings."""
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
 
+from mirror.audit.errors import AuditError
 from mirror.audit.judge.changed.borders import is_overlaid
 from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.rounds.drill import by_content
 from mirror.audit.judge.rounds.looks import Looks
-from mirror.audit.judge.rounds.regions import Window
+from mirror.audit.judge.rounds.regions import MOST_RECORDS, Places, Window, most_records
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
 from mirror.audit.judge.spans import merged, overlapping
@@ -20,16 +24,31 @@ from mirror.audit.model.rows import BatchRow, Hole
 
 MOST_OPENED = 100_000
 """Records per round in batches that are opened for no other reason than their borders."""
+MOST_LOOKS = 3
+"""How often a place that a log cleaner works on is looked at again, while it goes on changing there."""
+
+
+class Round(NamedTuple):
+    """Windows that were read together. ``ended``: their partitions of which both logs were examined to their ends by
+    then."""
+
+    windows: Sequence[Window]
+    ended: Set[TopicPartition]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that they hold."""
+        return sum(len(window.pairs.source) + len(window.pairs.destination) for window in self.windows)
 
 
 @dataclass(slots=True, kw_only=True)
 class Namer:
     """Names what differs in windows.
 
-    ``ended``: partitions of which both logs were examined to their ends. ``mapped``: the destination has offsets of its
-    own. ``passed``: offsets of records that the flow says it has passed over, each with what became of it. ``codec``:
-    with which the flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``:
-    the destination's broker may have put its own times in.
+    ``again``: reads windows of one round once more, and returns those in which other rows differ by now. ``mapped``:
+    the destination has offsets of its own. ``passed``: offsets of records that the flow says it has passed
+    over, each with what became of it. ``codec``: with which the flow compresses batches anew. ``rebatches``: it makes
+    larger batches of small ones. ``append_times``: the destination's broker may have put its own times in.
 
     ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded.
     ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
@@ -38,7 +57,7 @@ class Namer:
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
-    ended: Set[TopicPartition]
+    again: Callable[[Sequence[Window]], list[Window]]
     mapped: bool
     passed: Mapping[TopicPartition, Mapping[int, str]]
     codec: int | None
@@ -47,45 +66,18 @@ class Namer:
     unexplained: int = 0
     said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
+    _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
 
-    def findings(self, windows: Sequence[Window], elsewhere: Elsewhere) -> list[Finding]:
-        """Returns the windows' findings. Searches ``elsewhere`` for what it has not been asked for yet."""
-        elsewhere.search([window.pairs for window in windows if not window.by_record])
-        inside = self._records_inside(windows, elsewhere)
+    def findings(self, rounds: Sequence[Round]) -> list[Finding]:
+        """Returns the findings of these rounds. Both clusters are searched once for all that differs in them."""
+        elsewhere = Elsewhere(self.looks)
+        elsewhere.search(window.pairs for one in rounds for window in one.windows if not window.by_record)
+        return [finding for one in rounds for finding in self._findings(one.windows, one.ended, elsewhere)]
+
+    def _findings(self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere) -> list[Finding]:
         findings: list[Finding] = []
-        for window in windows:
-            key, known = window.region.key, self.bounds[window.region.key]
-            cleaned = self.looks.cleaned(key)
-            opened = inside.get(id(window))
-            local = by_content((key, row) for row in window.pairs.source.values())
-            found = named(
-                Scene(
-                    key=key,
-                    audited=known.audited,
-                    source=window.pairs.source,
-                    destination=window.pairs.destination,
-                    in_source={**elsewhere.source, **local},
-                    in_tail=_behind_audited(elsewhere.destination, known) if key not in self.ended else {},
-                    holes=window.pairs.holes,
-                    markers=window.pairs.markers,
-                    odd=window.pairs.odd,
-                    equal=window.pairs.equal,
-                    looked=[Span(window.where.start, window.where.end)],
-                    cleaned=cleaned,
-                    opened=None if opened is None else [one for one in opened if not one.mistimed],
-                    mistimed=[one.offset for one in opened or () if one.mistimed],
-                    mapped=self.mapped,
-                    shift=window.region.shift,
-                    by_record=window.by_record,
-                    ended=key in self.ended,
-                    passed=self.passed.get(key, {}),
-                    codec=self.codec,
-                    rebatches=self.rebatches,
-                    append_times=self.append_times,
-                    source_end=known.source.end,
-                    cut_off_at=known.destination.end - window.region.shift,
-                )
-            )
+        for window, found in zip(windows, self._settled(windows, ended, elsewhere), strict=True):
+            key = window.region.key
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
             others = [one for one in found if one.kind not in _EXPLAINED]
             # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
@@ -99,16 +91,101 @@ class Namer:
                 self.said[key] += _said(window, explained)
         return findings
 
-    def _records_inside(self, windows: Sequence[Window], elsewhere: Elsewhere) -> dict[int, list[RecordDifference]]:
-        """Returns the records that differ in the windows whose batches have to be opened, by the windows' ids."""
-        wanted = [window for window in windows if self._opens(window)]
-        asked = {id(window) for window in wanted}
+    def _settled(
+        self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
+    ) -> list[list[Finding]]:
+        """Returns the findings of each window. Where a log cleaner works, batches and their records are read one after
+        the other, and it may have worked in between. So what it does not explain is looked at once more.
+
+        Raises:
+            AuditError: a cleaner has worked there at each look.
+        """
+        named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
+        for look in range(MOST_LOOKS):
+            doubtful = [one for one in windows if self._is_doubtful(one, named[id(one)])]
+            if not doubtful:
+                break
+            is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
+            changed = self.again(doubtful)
+            if not changed and not is_renewed:
+                break
+            elsewhere.search(one.pairs for one in changed)
+            some = doubtful if is_renewed else changed
+            named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
+        else:
+            where = doubtful[0].where
+            raise AuditError(
+                f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} and "
+                f"{where.end}, each time that it was looked at",
+                "run the audit again, while the topic's cleaner is idle",
+            )
+        return [named[id(one)] for one in windows]
+
+    def _is_doubtful(self, window: Window, found: Iterable[Finding]) -> bool:
+        cleaned = bool(self.looks.cleaned(window.region.key)) and not window.by_record
+        return cleaned and any(one.kind not in _EXPLAINED for one in found)
+
+    def _named(
+        self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
+    ) -> Iterator[list[Finding]]:
+        wanted = self._to_be_opened(windows, elsewhere)
+        for some in _groups(windows):
+            inside = self._records_inside([one for one in some if id(one) in wanted])
+            for window in some:
+                yield self._named_one(window, inside.get(id(window)), ended, elsewhere)
+
+    def _named_one(
+        self,
+        window: Window,
+        opened: Sequence[RecordDifference] | None,
+        ended: Set[TopicPartition],
+        elsewhere: Elsewhere,
+    ) -> list[Finding]:
+        key, known = window.region.key, self.bounds[window.region.key]
+        local = by_content((key, row) for row in window.pairs.source.values())
+        far = _places_of(window.pairs.destination, elsewhere.source)
+        return named(
+            Scene(
+                key=key,
+                audited=known.audited,
+                source=window.pairs.source,
+                destination=window.pairs.destination,
+                in_source={**far, **local},
+                in_tail=_behind_audited(window, elsewhere, known) if key not in ended else {},
+                holes=window.pairs.holes,
+                markers=window.pairs.markers,
+                odd=window.pairs.odd,
+                equal=window.pairs.equal,
+                looked=[Span(window.where.start, window.where.end)],
+                cleaned=self.looks.cleaned(key),
+                opened=None if opened is None else [one for one in opened if not one.mistimed],
+                mistimed=[one.offset for one in opened or () if one.mistimed],
+                mapped=self.mapped,
+                shift=window.region.shift,
+                by_record=window.by_record,
+                ended=key in ended,
+                passed=self.passed.get(key, {}),
+                codec=self.codec,
+                rebatches=self.rebatches,
+                append_times=self.append_times,
+                source_end=known.source.end,
+                cut_off_at=known.destination.end - window.region.shift,
+            )
+        )
+
+    def _to_be_opened(self, windows: Sequence[Window], elsewhere: Elsewhere) -> set[int]:
+        """Returns the ids of the windows whose batches have to be opened."""
+        wanted = {id(window) for window in windows if self._opens(window)}
         room = MOST_OPENED
         for window in windows:
-            if id(window) not in asked and not window.by_record and _is_overlaid(window.pairs, elsewhere):
+            if id(window) not in wanted and not window.by_record and _is_overlaid(window.pairs, elsewhere):
                 room -= sum(row.records for row in window.pairs.rows)
                 if room >= 0:
-                    wanted.append(window)
+                    wanted.add(id(window))
+        return wanted
+
+    def _records_inside(self, wanted: Sequence[Window]) -> dict[int, Sequence[RecordDifference]]:
+        """Returns the records that differ in these windows, by the windows' ids."""
         opened: dict[TopicPartition, list[RecordDifference]] = {}
         for is_cleaned in (True, False):
             pairs: dict[TopicPartition, Pairs] = defaultdict(Pairs)
@@ -118,7 +195,7 @@ class Namer:
             shifts = {window.region.key: window.region.shift for window in wanted if window.region.key in pairs}
             # What cleaners have taken may be very much, and nobody asks what it was.
             opened |= self.looks.records(pairs, shifts, digests=not is_cleaned) if pairs else {}
-        return {id(window): opened.get(window.region.key, []) for window in wanted}
+        return {id(window): _within(window.pairs, opened.get(window.region.key, [])) for window in wanted}
 
     def is_anew(self, window: Window) -> bool:
         """Returns True if most batches of a window say themselves why they stand in other batches: they are compared
@@ -133,19 +210,49 @@ class Namer:
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:
         """Returns the batches of the window that may have been written anew."""
-        return suspects(
-            window.pairs, self.passed.get(window.region.key, {}), codec=self.codec, rebatches=self.rebatches
-        )
+        key = window.region.key
+        if key not in self._passed:
+            self._passed[key] = [*self.passed.get(key, ())]
+        return suspects(window.pairs, self._passed[key], codec=self.codec, rebatches=self.rebatches)
 
 
 def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
     """Returns True if batches that are nowhere else overlap, and have other borders."""
-    ours = {row.content for row in pairs.source.values()} | elsewhere.source.keys()
-    theirs = {row.content for row in pairs.destination.values()} | elsewhere.destination.keys()
+    ours, theirs = ({row.content for row in rows.values()} for rows in (pairs.source, pairs.destination))
     return is_overlaid(
-        [row for row in pairs.source.values() if row.crc_ok and row.content not in theirs],
-        [row for row in pairs.destination.values() if row.crc_ok and row.content not in ours],
+        [row for row in pairs.source.values() if row.crc_ok and not _is_in(row, theirs, elsewhere.destination)],
+        [row for row in pairs.destination.values() if row.crc_ok and not _is_in(row, ours, elsewhere.source)],
     )
+
+
+def _is_in(row: BatchRow, contents: Set[Content], places: Places) -> bool:
+    return row.content in contents or row.content in places
+
+
+def _within(pairs: Pairs, opened: Sequence[RecordDifference]) -> Sequence[RecordDifference]:
+    """Returns those of a partition's differences (in order) that lie in one of these batches, or between them."""
+    rows = pairs.rows
+    if not opened or not rows:
+        return []
+    offset = attrgetter("offset")
+    start, end = min(row.base_offset for row in rows), max(row.span.end for row in rows)
+    return opened[bisect_left(opened, start, key=offset) : bisect_left(opened, end, key=offset)]
+
+
+def _groups(windows: Iterable[Window]) -> Iterator[list[Window]]:
+    """Yields the windows in groups whose records are compared together. However few the batches are, their records may
+    be very many: a group has ``MOST_RECORDS``, or is one window."""
+    group: list[Window] = []
+    room = MOST_RECORDS
+    for window in windows:
+        records = most_records(window.pairs)
+        if group and records > room:
+            yield group
+            group, room = [], MOST_RECORDS
+        group.append(window)
+        room -= records
+    if group:
+        yield group
 
 
 def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
@@ -159,10 +266,16 @@ def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
 _EXPLAINED = (Kind.MOVED, Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE)
 
 
-def _behind_audited(places: Mapping[Content, Sequence[PlacedBatch]], known: Bounds) -> dict[Content, list[PlacedBatch]]:
-    """Returns the places in this partition at the destination that lie after its audited offsets."""
+def _places_of(rows: Mapping[int, BatchRow], places: Places) -> dict[Content, Sequence[PlacedBatch]]:
+    """Returns the places of these rows' contents."""
+    contents = {row.content for row in rows.values()}
+    return {content: places[content] for content in contents if content in places}
+
+
+def _behind_audited(window: Window, elsewhere: Elsewhere, known: Bounds) -> dict[Content, list[PlacedBatch]]:
+    """Returns the places of the window's batches in this partition at the destination, after its audited offsets."""
     tails = {
         content: [place for place in some if place.key == known.key and place.row.base_offset >= known.audited.end]
-        for content, some in places.items()
+        for content, some in _places_of(window.pairs.source, elsewhere.destination).items()
     }
     return {content: some for content, some in tails.items() if some}

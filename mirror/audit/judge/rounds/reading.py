@@ -9,6 +9,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import (
     Followed,
+    InOrder,
     Region,
     Window,
     before,
@@ -19,7 +20,6 @@ from mirror.audit.judge.rounds.regions import (
     shifts_at,
     unmatched,
     widened,
-    within,
 )
 from mirror.audit.judge.spans import merged, overlapping
 from mirror.audit.model.differences import Pairs
@@ -30,6 +30,9 @@ from mirror.audit.prepare.plan import Range
 MOST_TAIL = 64 << 20
 """A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
 a larger tail is not examined at all."""
+
+MOST_ROWS = 200_000
+"""A window of more rows is not made larger for batches that reach over its end: they are judged by what is in it."""
 
 
 @dataclass(slots=True)
@@ -49,26 +52,14 @@ class WindowReader:
     broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
-    def read(self, windows: list[Window], *, certain: bool = True) -> None:
+    def read(self, windows: Sequence[Window], *, certain: bool = True) -> None:
         """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks.
 
         Raises:
             AuditError: nothing differs there any more, because a log changed meanwhile.
         """
         for by_record in (False, True):
-            some = [window for window in windows if window.region.by_record == by_record]
-            while some:
-                for window in some:
-                    window.where = self._bounded(window)
-                seen = self.looks.rows([window.where for window in some], by_record=by_record)
-                again = []
-                for window in some:
-                    window.pairs = within(seen.get(window.region.key, Pairs()), window.where)
-                    end = reach(window.where, window.pairs, self.end_of(window.region))
-                    if end > window.where.end:
-                        window.where = window.where._replace(end=end)
-                        again.append(window)
-                some = again
+            self._read([window for window in windows if window.region.by_record == by_record], by_record=by_record)
         for window in windows if certain else ():
             self._check(window)
         for window in windows:
@@ -76,6 +67,50 @@ class WindowReader:
         self._add_tails(windows)
         for window in windows:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
+
+    def _read(self, windows: Sequence[Window], *, by_record: bool) -> None:
+        """Reads the windows, and once more with what is behind those in which a batch reaches further. There, ever more
+        is read at a time: it may be thousands of batches that reach over each other's ends."""
+        for window in windows:
+            window.where = self._bounded(window)
+        ends = {id(window): window.where.end for window in windows}
+        following = _following(windows)
+        some = list(windows)
+        while some:
+            seen = self.looks.rows([window.where for window in some], by_record=by_record)
+            in_order = {key: InOrder(pairs) for key, pairs in seen.items()}
+            again = []
+            for window in some:
+                pairs, known, most = (
+                    _taken(in_order, window.region.key, window.where),
+                    window.where.end,
+                    ends[id(window)],
+                )
+                end = reach(window.where._replace(end=most), pairs, self.end_of(window.region))
+                if end > known and len(pairs.rows) < MOST_ROWS:
+                    ahead = min(end + 2 * (known - most), max(end, following[id(window)]))
+                    window.where = window.where._replace(end=min(ahead, self.end_of(window.region)))
+                    again.append(window)
+                else:
+                    end = min(end, known)
+                    window.pairs, window.where = before(pairs, end, end), window.where._replace(end=end)
+            some = again
+
+    def again(self, windows: Sequence[Window]) -> list[Window]:
+        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now.
+
+        Raises:
+            AuditError: nothing differs any more in one of their chunks.
+        """
+        seen = {id(window): window.pairs for window in windows}
+        known = {*self.ended}, {**self.broken}
+        self.read([window for window in windows if window.cut is None])
+        self.read([window for window in windows if window.cut is not None], certain=False)
+        self.ended, self.broken = known  # what later rounds have found out about the logs' ends
+        for window in windows:
+            if window.cut is not None:
+                window.pairs = before(window.pairs, *window.cut)
+        return [window for window in windows if window.pairs != seen[id(window)]]
 
     def pin(self, windows: Sequence[Window]) -> None:
         """Finds out where the destination has the borders of old formats in these windows, if not where they are due:
@@ -114,9 +149,10 @@ class WindowReader:
             return
         both = [window.where._replace(end=min(window.where.end, self.end_of(window.region))) for window in windows]
         seen = self.looks.rows(both, by_record=True)
+        in_order = {key: InOrder(pairs) for key, pairs in seen.items()}
         for window, where in zip(windows, both, strict=True):
             region = window.region
-            pairs = before(within(seen.get(region.key, Pairs()), where), region.source.end, region.destination.end)
+            pairs = before(_taken(in_order, region.key, where), region.source.end, region.destination.end)
             step = followed(pairs)
             if is_opaque(pairs, step.matched):
                 continue
@@ -199,3 +235,17 @@ class WindowReader:
                     last[tail.key].pairs.add(seen.pairs.get(tail.key, Pairs()))
             for one in seen.broken:
                 self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)
+
+
+def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:
+    """Returns what was seen of a partition in this range."""
+    return seen[key].within(where) if key in seen else Pairs()
+
+
+def _following(windows: Iterable[Window]) -> dict[int, int]:
+    """Returns where the next window of each one's partition begins, by the ids of the windows."""
+    found, starts = dict[int, int](), dict[TopicPartition, int]()
+    for window in sorted(windows, key=lambda one: one.where.start, reverse=True):
+        found[id(window)] = starts.get(window.region.key, 1 << 63)
+        starts[window.region.key] = window.where.start
+    return found

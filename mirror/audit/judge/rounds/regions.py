@@ -6,9 +6,11 @@ compared with that shift subtracted from the destination's offsets. What is equa
 is a region again. A shift that is larger than a window is found by searching for the window's batches elsewhere.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from mirror.audit.judge.kinds import Content, PlacedBatch
@@ -122,6 +124,7 @@ class Window:
 
     ``rest``: the chunks after them. ``where``: the offsets to examine. ``pairs``: the rows that were found there, which
     are records if ``by_record``. ``opened_from``: the first offset at which batches differ, if they were opened.
+    ``cut``: where the rows end at source and destination, if another shift is in force from there on.
     """
 
     region: Region
@@ -131,6 +134,7 @@ class Window:
     pairs: Pairs
     by_record: bool = False
     opened_from: int = 0
+    cut: tuple[int, int] | None = None
 
     @classmethod
     def first_of(cls, region: Region, room: int) -> "Window | None":
@@ -158,20 +162,34 @@ class Window:
         return sum(chunk.batches for chunk in self.chunks)
 
 
+_BEFORE_ALL = -(1 << 63)
+
+
+class InOrder:
+    """A partition's differences, of which ranges are taken: many of them in about linear time."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._rows = [(sorted(rows), rows) for rows in (pairs.source, pairs.destination)]
+        self._holes = (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+
+    def within(self, where: Range) -> Pairs:
+        """Returns what begins in this range."""
+        start = _BEFORE_ALL if where.first else where.start
+        ours, theirs = (
+            {base: rows[base] for base in bases[bisect_left(bases, start) : bisect_left(bases, where.end)]}
+            for bases, rows in self._rows
+        )
+        return Pairs(ours, theirs, *(_beginning(holes, start, where.end) for holes in self._holes))
+
+
+def _beginning(holes: Sequence[Hole], start: int, end: int) -> list[Hole]:
+    begins = attrgetter("start")
+    return [*holes[bisect_left(holes, start, key=begins) : bisect_left(holes, end, key=begins)]]
+
+
 def within(pairs: Pairs, where: Range) -> Pairs:
     """Returns what begins in this range."""
-
-    def has(base: int) -> bool:
-        return base < where.end and (where.first or base >= where.start)
-
-    return Pairs(
-        {base: row for base, row in pairs.source.items() if has(base)},
-        {base: row for base, row in pairs.destination.items() if has(base)},
-        *(
-            [hole for hole in holes if has(hole.start)]
-            for holes in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
-        ),
-    )
+    return InOrder(pairs).within(where)
 
 
 def before(pairs: Pairs, source: int, destination: int) -> Pairs:
@@ -194,12 +212,27 @@ def _cut(holes: Iterable[Hole], end: int) -> list[Hole]:
 
 
 def reach(where: Range, pairs: Pairs, most: int) -> int:
-    """Returns the offset at which the batches that begin in a window end. The other side must be read up to there, too.
+    """Returns the offset at which the batches that begin in a window end, and those of the other side that begin before
+    that, and so on. Both sides must be read up to there.
 
-    ``most``: the end of what both logs have. Damaged batches do not count, because their last offset may be wrong.
+    Not counted are damaged batches, because their last offset may be wrong, and those that the shift at the window's
+    end explains: where batches of one side end nowhere where those of the other do, there would be no end to it.
+
+    Args:
+        where: the window.
+        pairs: what was read of it, or of more.
+        most: the end of what both logs have.
     """
-    ends = (row.span.end for row in pairs.rows if row.base_offset < where.end and row.crc_ok)
-    return max(where.end, min(max(ends, default=where.end), most))
+    end, shift = where.end, followed(pairs).shift
+    sides = ((pairs.source, pairs.destination, shift), (pairs.destination, pairs.source, -shift))
+    rows = ((base, row, others.get(base + by)) for some, others, by in sides for base, row in some.items())
+    for base, row, other in sorted(rows, key=itemgetter(0)):
+        if base >= end:
+            break
+        is_explained = shift and other is not None and other.content == row.content
+        if row.crc_ok and not is_explained:
+            end = max(end, min(row.span.end, most))
+    return end
 
 
 # -- the shift in force ------------------------------------------------------------------------------------------------
@@ -255,6 +288,15 @@ def unmatched(pairs: Pairs) -> int:
     """Returns how many rows of both sides have no counterpart, wherever."""
     ours, theirs = (Counter(row.content for row in rows.values()) for rows in (pairs.source, pairs.destination))
     return sum(((ours - theirs) + (theirs - ours)).values())
+
+
+MOST_RECORDS = 1_000_000
+"""Records in batches that are opened together: what differs of them is held at a time."""
+
+
+def most_records(pairs: Pairs) -> int:
+    """Returns the number of records of the side that has more of them."""
+    return max(sum(row.records for row in rows.values()) for rows in (pairs.source, pairs.destination))
 
 
 MOST_OPAQUE = 0.5

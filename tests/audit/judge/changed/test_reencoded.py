@@ -246,7 +246,7 @@ def test_a_batch_that_reaches_beyond_one_with_such_a_record() -> None:
 
 def test_batches_of_such_records_are_opened() -> None:
     source = at(row(0, 9), row(15, 15), row(40, 49), row(50, 50))
-    assert [one.base_offset for one in suspects(Pairs(source, at(row(0, 9))), PASSED)] == [15, 40]
+    assert [one.base_offset for one in suspects(Pairs(source, at(row(0, 9))), [*PASSED])] == [15, 40]
 
 
 # On real clusters.

@@ -1,7 +1,7 @@
 """The same two logs give the same verdict, wherever the borders of the chunks of the first look are."""
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +11,7 @@ from mirror.audit.judge.consequences import told_once
 from mirror.audit.judge.rounds import differences, reading, regions
 from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.drill import drill_down
-from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails
+from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import of_bounds
 from mirror.audit.judge.spans import merged
 from mirror.audit.model.differences import Pairs, RecordDifference
@@ -130,16 +130,19 @@ class BytesOfLogs:
     def size(self, where: Range) -> int:
         return where.end - where.start
 
-    def in_source(self, digests: Sequence[bytes]) -> Located:
+    def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
         return []
 
-    def in_destination(self, digests: Sequence[bytes]) -> Located:
+    def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
         return []
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
         return {}
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        return False
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         return self.cleaners

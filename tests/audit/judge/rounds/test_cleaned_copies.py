@@ -5,14 +5,16 @@ A healthy one has notes only, wherever the borders of the first look's chunks ar
 
 import random
 import struct
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
+from mirror.audit.errors import AuditError
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Kind
-from mirror.audit.model.places import Side, TopicPartition
+from mirror.audit.model.places import Side, Span, TopicPartition
+from mirror.audit.prepare.plan import Range
 from mirror.records.identity import MIRROR_BIT
 from tests.audit.judge.rounds.test_chunk_borders import BOTH, KEY, BytesOfLogs, Told
 from tests.records.builders import raw_batch
@@ -79,6 +81,42 @@ class CleanedLogs(BytesOfLogs):
                 at = None if here and there else Side.SOURCE if here else Side.DESTINATION
                 found.append(RecordDifference(offset, at, at is not None and offset in self.copy.excused, 5))
         return {KEY: found}
+
+
+class Busy(CleanedLogs):
+    """A cleaner works at the destination: whenever records are read, its log is as the next of these has it. What it
+    takes for a later record of the key is excused once that record is read: with ``renew``."""
+
+    def __init__(self, source: list[Unit], *later: list[Unit], known: set[int], written_since: bool = False) -> None:
+        super().__init__([], [], source[-1].last + 1, BOTH)
+        self.here, self.later, self.known = source, [*later], known
+        self.written_since = written_since
+        self.renewed = self.looked = 0
+        self.never = False
+        self._become(self.later.pop(0))
+
+    def _become(self, log: list[Unit]) -> None:
+        if self.never:
+            return
+        gone = records_of(self.here).keys() - records_of(log).keys()
+        excused = gone if self.renewed or not self.written_since else gone & self.known
+        self.copy = Copy(self.here, log, {*excused}, cleaned=True)
+        self.source, self.destination = ([unit.raw for unit in some] for some in (self.here, log))
+
+    def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        self.looked += 1
+        return super().rows(ranges, by_record=by_record)
+
+    def records(self, *asked: Any, **options: Any) -> dict[TopicPartition, list[RecordDifference]]:
+        if self.later:
+            self._become(self.later.pop(0))
+        return super().records(*asked, **options)
+
+    def renew(self, keys: Collection[TopicPartition]) -> bool:
+        assert {*keys} == {KEY}
+        self.renewed += 1
+        self._become(self.copy.destination)
+        return self.written_since
 
 
 def records_of(log: Iterable[Unit]) -> Records:
@@ -205,3 +243,47 @@ def test_a_fault_is_told(seed: int) -> None:
 
 def test_most_faults_are_sure() -> None:
     assert sum(damaged(seed).sure for seed in range(60)) > 40
+
+
+WHOLE = {offset: f"value {offset}" for offset in range(10)}
+
+
+def left(*offsets: int) -> list[Unit]:
+    """Of a batch of ten records, with one behind it."""
+    return [Unit(0, 9, {offset: WHOLE[offset] for offset in offsets}), Unit(10, 10, {10: "last"})]
+
+
+def test_a_cleaner_that_works_between_two_looks_is_no_difference() -> None:
+    """
+    1. A batch at the destination has lost two records to a cleaner. Before its records are read, a third: now they are
+       fewer than the batch had.
+    2. It is read once more before anything is told of it. It was the cleaner.
+    3. Mutation: the first look counts, and the value has changed.
+    """
+    logs = Busy(left(*range(10)), left(*range(2, 10)), left(*range(3, 10)), known={0, 1, 2})
+    assert logs.audit(100) == [(Kind.CLEANED, Span(0, 10), Span(0, 10))]
+    assert logs.looked == 2
+
+
+def test_what_a_cleaner_took_for_a_record_that_was_written_since() -> None:
+    """The later records of all keys were read before it was written. They are read once more. Mutation: they are
+    not, and the record is missing."""
+    logs = Busy(left(*range(10)), left(*range(2, 10)), known={0}, written_since=True)
+    assert logs.audit(100) == [(Kind.CLEANED, Span(0, 10), Span(0, 10))]
+    assert logs.renewed == 1
+
+
+def test_what_no_cleaner_took_is_told_after_another_look() -> None:
+    """Whether or not the logs go on."""
+    for written_since in (False, True):
+        logs = Busy(left(*range(10)), left(*range(2, 10)), known=set(), written_since=written_since)
+        logs.never = True
+        logs.copy = logs.copy._replace(excused={0})
+        assert logs.audit(100) == [(Kind.VALUE_CHANGED, Span(0, 10), Span(0, 10))]
+        assert logs.looked == 2 + written_since
+
+
+def test_a_cleaner_that_works_at_each_look_leaves_no_verdict() -> None:
+    logs = Busy(left(*range(10)), *(left(*range(first, 10)) for first in range(1, 9)), known=set())
+    with pytest.raises(AuditError, match="a log cleaner changed t partition 0 between offsets 0 and"):
+        logs.audit(100)

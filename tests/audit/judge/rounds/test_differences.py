@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.audit.judge.rounds import differences, runs
+from mirror.audit.judge.rounds import differences, reading, runs
 from mirror.audit.judge.rounds.differences import Differences
 from mirror.audit.judge.rounds.regions import Region
 from mirror.audit.model.findings import Finding, Kind
@@ -92,6 +92,84 @@ def test_faults_in_thousands_of_places_are_each_named() -> None:
         (Kind.VALUE_CHANGED, Span(2 * index, 2 * index + 2), Span(2 * index, 2 * index + 2))
         for index in range(7, 20_000, 20)
     ]
+
+
+def test_what_is_lost_again_and_again_is_searched_for_once() -> None:
+    """Each fault shifts what is behind it, so each is a round of its own. Both logs are read once for all of them."""
+    source = plain(3_000, 2)
+    left = [batch for at, batch in enumerate(source) if at % 100 != 50]
+    logs = Logs(source, left, width=20)
+    found = logs.audit()
+    assert told(found) == [(Kind.MISSING, Span(2 * at, 2 * at + 2), None) for at in range(50, 3_000, 100)]
+    assert logs.read_again <= len(source) + len(left)
+
+
+def test_a_shift_larger_than_a_window_is_searched_for_behind_it_in_its_own_partition() -> None:
+    """Only the rest of the region is read for that. All else is read once, when what differs is named."""
+    source, far = plain(20_000, 3), {TopicPartition("u", 0): [(f"u {at}",) for at in range(40_000)]}
+    logs = Logs(source, [*source[:1_000], ("a", "new", "one"), *source[9_000:]], width=300, others=far)
+    found = logs.audit()
+    assert [one.kind for one in found] == [Kind.VALUE_CHANGED, Kind.MISSING]
+    rest, everything = 19_000 + 11_001, 20_000 + 12_001 + 40_000
+    assert logs.read_again <= rest + everything
+
+
+@pytest.mark.parametrize("lost", [0, 700])
+def test_batches_that_end_nowhere_together_are_looked_at_a_few_times(lost: int) -> None:
+    """Behind a fault, no batch of one side ends where one of the other does: each look would show one more that
+    reaches over the end of the window, up to the end of the log. What the shift explains counts for nothing."""
+    source = plain(2_000, 3)
+    logs = Logs(source, [*source[:500], ("x", "y"), *source[500 + lost :]], width=150)
+    found = logs.audit()
+    assert [one.kind for one in found] == ([Kind.EXTRA, Kind.MISSING] if lost else [Kind.EXTRA])
+    assert logs.looked < 20
+    assert logs.rows_read < (8 * len(source) if lost else 500)
+
+
+def test_a_window_is_not_made_larger_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch ends with one of the other side, and none has a counterpart. Each is told once."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 100)
+    monkeypatch.setattr(differences, "ROUND_BATCHES", 50)
+    source = plain(2_000, 3)
+    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])]
+    logs = Logs(source, there, width=30)
+    found = logs.audit()
+    assert {one.kind for one in found} <= {Kind.VALUE_CHANGED, Kind.MISSING, Kind.EXTRA}
+    named = sorted(offset for one in found if one.source for offset in range(*one.source))
+    assert named == list(range(6_000))
+    assert logs.most_rows < 1_000
+
+
+@pytest.mark.parametrize("end", [300, 400, 380])
+def test_another_look_sees_what_the_first_one_did(end: int) -> None:
+    """Where cleaners work, what is lost is looked at again: up to where another shift is in force, and to the ends of
+    both logs. Mutation: the second look has what lies behind that, too."""
+    source = plain(400, 3)
+    there = [*source[:100], *source[101:200], *source[201:end]]
+    expected = Logs(source, there, width=30).audit()
+    logs = Logs(source, there, width=30, cleaners={Side.DESTINATION})
+    found = logs.audit()
+    assert found == expected
+    assert logs.looked > 3
+
+
+def test_what_waits_to_be_named_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same findings; but no more than some batches wait, and what nothing explains is known in time."""
+    source = plain(3_000, 2)
+    left = [batch for at, batch in enumerate(source) if at % 100 != 50]
+    usual = Logs(source, left, width=20)
+    expected = usual.audit()
+    monkeypatch.setattr(differences, "MOST_WAITING", 5)
+    few = Logs(source, left, width=20)
+    assert few.audit() == expected
+    assert few.searches >= 30 / 5 > usual.searches
+    monkeypatch.setattr(differences, "MOST_UNEXPLAINED", 10)
+    found = []
+    for waiting in (1, 1_000):
+        monkeypatch.setattr(differences, "MOST_WAITING", waiting)
+        found.append(Logs(source, left, width=20).audit())
+    assert Kind.WHOLESALE in {one.kind for one in found[0]}
+    assert found[0] == found[1]
 
 
 def test_too_much_that_nothing_explains_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,3 +75,16 @@ def test_a_tail_that_could_be_read_before(monkeypatch: pytest.MonkeyPatch, most:
     where = Range("t", 0, 0, 30, True, 10)
     reader._add_tails([Window(of_bounds(logs.bounds()), (DifferingChunk(where, 10),), (), where, Pairs())])
     assert not reader.ended
+
+
+def test_another_look_says_nothing_of_the_ends_of_the_logs() -> None:
+    """A later round has found that it cannot look at them. Mutation: the window that is read again still could."""
+    logs = Logs([*plain(29), ("last",)], [*plain(29), ("not the last",)])
+    reader = WindowReader(logs, {KEY: logs.bounds()})
+    where = Range("t", 0, 20, 30, False, 10)
+    window = Window(of_bounds(logs.bounds()), (DifferingChunk(where, 10),), (), where, Pairs())
+    reader.read([window])
+    assert reader.ended == {KEY}
+    reader.ended.clear()
+    assert reader.again([window]) == []
+    assert not reader.ended
