@@ -10,7 +10,7 @@ from chaos.producers.topics import TopicPlan
 from chaos.producers.writing import BATCH_RECORDS, transaction, transactional, write
 from chaos.scenario import scenario
 from chaos.scenarios.data import FRESH, GROUP, QUIET, SHAPE, identity_of
-from chaos.waiting import until
+from chaos.waiting import Patience, until
 from lab.evidence import WORKER_KILLED
 from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
@@ -102,7 +102,17 @@ def epochs_used_up(stage: Stage) -> None:
     stage.start_mirror()
     stage.flowing()
     for _ in stage.repeat():
-        while _last(stage, topic).producer_id % ROTATIONS < wanted:
+        # All of them take hours in a full run, each a moment: what is waited for is that one more is used up.
+        patience, before = Patience(), -1
+        while (last := _last(stage, topic)).producer_id % ROTATIONS < wanted:
+            used = last.producer_id % ROTATIONS * MAX_EPOCH + last.producer_epoch
+            if used > before:
+                patience, before = Patience(), used
+            elif patience.over:
+                raise ChaosError(
+                    f"no epoch was used up for {patience.waited_s:.0f} s: epoch {last.producer_epoch} of producer id "
+                    f"{last.producer_id}, {last.producer_id % ROTATIONS} of {wanted} used up; {stage.told()}"
+                )
             stage.moment(2 if stage.quick else 60)
             stage.mirror.kill_worker()
             stage.recovered()

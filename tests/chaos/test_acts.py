@@ -62,6 +62,37 @@ def test_sequences_that_do_not_wrap(log: list[Any]) -> None:
         SCENARIOS["data-sequence-wrap"].act(stage)
 
 
+def test_epochs_that_are_not_used_up_are_not_waited_for_without_end(
+    log: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. Each hole uses up one. As long as they do, it goes on: a full run takes hours, and no wait in it does.
+    2. No more do. It ends, and says where they stand. Mutation: it goes on for ever.
+    """
+    now, looks = 0.0, 0
+    monkeypatch.setattr("chaos.waiting.time.monotonic", lambda: now)
+    monkeypatch.setattr(numbers, "until", lambda look, *_: look())
+
+    def last(*_: object, **__: object) -> list[Any]:
+        nonlocal now, looks
+        now, looks = now + 100.0, looks + 1
+        used = looks if looks < 50 or moves else 50
+        found = batch(5, ROTATIONS * 7 + used // 100)
+        found.header.producer_epoch = used % 100
+        return [found]
+
+    monkeypatch.setattr(numbers, "batches", last)
+    stage: Any = FakeStage()
+    stage.quick = False
+    moves = True
+    SCENARIOS["data-epochs-used-up"].act(stage)
+    assert (now, looks) == (20_000.0, 200)
+    moves, now, looks = False, 0.0, 0
+    with pytest.raises(ChaosError, match=r"no epoch was used up for 200 s: epoch 50 of producer id .*, 0 of 2 used up"):
+        SCENARIOS["data-epochs-used-up"].act(stage)
+    assert looks < 60
+
+
 def test_epochs_that_are_used_up_by_one_producer(log: list[Any]) -> None:
     stage: Any = FakeStage()
     log[:] = [batch(5, ROTATIONS + 1)]

@@ -221,6 +221,9 @@ def test_a_mirror_that_is_still_starting_is_waited_for(processes: FakeProcesses)
     3. One that ends by itself meanwhile has done so, and is not waited for. Mutation: it is told at once.
     """
     answered: list[bool] = []
+    processes.signal = lambda number: stopped(number)  # type: ignore[method-assign]
+    mirror = MirrorProcess(processes.folder / "m.yaml", processes=processes)  # type: ignore[arg-type]
+    mirror.log.touch()
 
     def stopped(number: int) -> bool:
         answered.append(mirror.log.read_text().endswith('"listening"}\n'))
@@ -231,9 +234,6 @@ def test_a_mirror_that_is_still_starting_is_waited_for(processes: FakeProcesses)
         with mirror.log.open("a") as file:
             file.write('{"event": "listening"}\n')
 
-    processes.signal = stopped  # type: ignore[method-assign]
-    mirror = MirrorProcess(processes.folder / "m.yaml", processes=processes)  # type: ignore[arg-type]
-    mirror.log.touch()
     for _ in range(2):
         threading.Timer(0.3, listens).start()
         assert mirror.stop(healthy=True) == 0
