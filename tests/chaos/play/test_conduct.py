@@ -222,27 +222,27 @@ def test_a_mirror_that_is_still_starting_is_waited_for(processes: FakeProcesses)
     """
     answered: list[bool] = []
     processes.signal = lambda number: stopped(number)  # type: ignore[method-assign]
-    mirror = MirrorProcess(processes.folder / "m.yaml", processes=processes)  # type: ignore[arg-type]
-    mirror.log.touch()
+    starting = MirrorProcess(processes.folder / "m.yaml", processes=processes)  # type: ignore[arg-type]
+    starting.log.touch()
 
     def stopped(number: int) -> bool:
-        answered.append(mirror.log.read_text().endswith('"listening"}\n'))
+        answered.append(starting.log.read_text().endswith('"listening"}\n'))
         processes.code = 0 if answered[-1] else -number
         return True
 
     def listens() -> None:
-        with mirror.log.open("a") as file:
+        with starting.log.open("a") as file:
             file.write('{"event": "listening"}\n')
 
     for _ in range(2):
         threading.Timer(0.3, listens).start()
-        assert mirror.stop(healthy=True) == 0
-        say(mirror, {"event": "started again"})
-        mirror.start()
+        assert starting.stop(healthy=True) == 0
+        say(starting, {"event": "started again"})
+        starting.start()
     assert answered == [True, True]
     threading.Timer(0.3, setattr, [processes, "code", -11]).start()
-    mirror.stop()
-    assert mirror.conduct.problems == ["mirror run ended by itself, with exit code -11: nobody ordered it"]
+    starting.stop()
+    assert starting.conduct.problems == ["mirror run ended by itself, with exit code -11: nobody ordered it"]
 
 
 HALTED = {"event": "halted", "worker": 1, "topic": "t", "partition": 0, "reason": "corrupt"}
