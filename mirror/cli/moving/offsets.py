@@ -44,7 +44,9 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
         found = asyncio.run(offsets(resolve.flow_sides(flow), groups_of(flow, config, groups)))
     show(shape, found, lambda _: commands.rendered(as_text(found)))
     unread = any(group["state"] in ("failed", "unsupported") for group in found["groups"])
-    unknown = unread or any(row["why"] for row in found["partitions"]) or found["missing"] or found["unlisted"]
+    # A topic that was retired at the source is shown until its copy is deleted, too: for years, where copies are kept.
+    unseen = any(not each["gone"] for each in found["missing"])
+    unknown = unread or any(row["why"] for row in found["partitions"]) or unseen or found["unlisted"]
     absent = set(groups) - {group["group"] for group in found["groups"]}
     if own := sorted(absent - found["absent"].keys()):
         fail(f"the mirror's own group, which is never carried over: {', '.join(own)}", EXIT_FAILED)

@@ -1,5 +1,6 @@
 """Files that are there as a whole or not at all, and that only their owner may read; and who may write them."""
 
+import errno
 import fcntl
 import json
 import os
@@ -7,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of a file system without locks."""
 
 
 class InUse(Exception):
@@ -16,10 +20,11 @@ class InUse(Exception):
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder, as long as the context lasts. The kernel releases it, whatever a command dies of.
+    Where the file system has no locks (some network file systems), it holds none.
 
     Raises:
         InUse: another command holds it.
-        OSError: there can be none.
+        OSError: its file cannot be made.
     """
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -29,6 +34,9 @@ def only_one(folder: Path) -> Iterator[None]:
             raise InUse(
                 f"another cutover is at work in {folder}: wait until it has ended, or name another folder with --out"
             ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         yield
     finally:
         os.close(descriptor)

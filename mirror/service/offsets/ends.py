@@ -82,10 +82,11 @@ class PartitionEnds:
 
 class Missing(NamedTuple):
     """A topic that the flow is to mirror, and that the source does not tell of. ``why``: words for people, with what to
-    do about it."""
+    do about it. ``gone``: the source has no such topic, and no configuration names it; what was copied of it stays."""
 
     topic: str
     why: str
+    gone: bool = False
 
 
 class FlowEnds:
@@ -141,6 +142,7 @@ class FlowEnds:
         await there.check_denied({into[name] for name in names if name in copied})
         found = []
         for name in names:
+            gone = False
             if name in here.denied:
                 why = f"it may not be described: {Right(DESCRIBE, TOPIC, name, here.name).grant}"
             elif name in failed:
@@ -151,13 +153,14 @@ class FlowEnds:
                     "there"
                 )
             elif into[name] in there.topics or into[name] in there.denied:
+                gone = True
                 why = (
                     f"it was copied, and {here.name} does not have it any more: see that it is there; or if it was "
                     f"deleted for good, have the flow exclude it, or delete the copy ({into[name]} at {there.name})"
                 )
             else:
                 continue
-            found.append(Missing(name, why))
+            found.append(Missing(name, why, gone))
         return found
 
     def not_covered(self) -> list[str]:

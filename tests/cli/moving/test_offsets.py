@@ -77,8 +77,10 @@ def test_groups(config: Path, found: dict[str, Any]) -> None:
 def test_what_is_not_known(config: Path, found: dict[str, Any]) -> None:
     found["data"] = shown([row(why="no leader")], [])
     assert call(config).exit_code == 1
-    found["data"] = shown([row()], [], missing=[Missing("gone", "why")])
+    found["data"] = shown([row()], [], missing=[Missing("hidden", "why")])
     assert call(config).exit_code == 1
+    found["data"] = shown([row()], [], missing=[Missing("retired", "why", gone=True)])
+    assert (call(config).exit_code, "not looked at: retired: why" in call(config).stdout) == (0, True)
     found["data"] = shown([row()], [group()], unlisted="broker 2 of west: no answer; see to it")
     assert call(config).exit_code == 1
     assert "\nbroker 2 of west: no answer; see to it\n" in call(config).stdout

@@ -1,6 +1,8 @@
 """Files that are there as a whole or not at all."""
 
+import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,17 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     with only_one(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
         assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.ENOLCK, True), (errno.EOPNOTSUPP, True), (errno.EIO, False)])
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, goes_on: bool
+) -> None:
+    """A cutover is not held up by that: who starts two of them there is not told."""
+
+    def flock(*_: object) -> None:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with nullcontext() if goes_on else pytest.raises(OSError, match="no locks"), only_one(tmp_path):
+        pass

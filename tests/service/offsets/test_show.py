@@ -70,7 +70,7 @@ def test_partitions() -> None:
         assert line.endswith(told) or told in line
     assert "topics of the source that the flow does not have: other" in as_text(data)
     assert "\nnot looked at: gone: it may not be described" in as_text(data)
-    assert data["missing"] == [{"topic": "gone", "why": "it may not be described"}]
+    assert data["missing"] == [{"topic": "gone", "why": "it may not be described", "gone": False}]
     assert "no topic of the source" in as_text(shown([], []))
 
 
