@@ -6,7 +6,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import AlterPartitionReassignmentsRequest, CreateTopicsRequest, ElectLeadersRequest
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    CreateTopicsRequest,
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
@@ -98,6 +103,13 @@ async def led_by(cluster: Cluster, topic: str, node_id: int) -> PartitionLog:
     return log
 
 
+async def size_at(cluster: Cluster, topic: str, node_id: int) -> int:
+    """The bytes of the replica of partition 0 on this broker."""
+    wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=[0])
+    answer = await cluster.call(DescribeLogDirsRequest(topics=[wanted]), node_id=node_id)
+    return int(sum(one.partition_size for row in answer.results for each in row.topics for one in each.partitions))
+
+
 async def test_a_former_leader_may_have_appended(three: SandboxCluster, topic_name: str) -> None:
     """
     1. One follower has a batch, and the other one stands still. The first comes to lead: NOT_LEADER_OR_FOLLOWER with a
@@ -113,9 +125,9 @@ async def test_a_former_leader_may_have_appended(three: SandboxCluster, topic_na
         try:
             wanted = produce(topic_name, batch(sequence=1), 50_000)
             waits = asyncio.create_task(other.call(wanted, version=8, timeout_s=60.0))
-            while await former.true_end() != 2:  # noqa: ASYNC110 - a log has no event
+            size = len(batch()) + len(batch(sequence=1))
+            while {await size_at(cluster, topic_name, node_id) for node_id in (1, 2)} != {size}:  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(1.0)  # the follower has it
             log = await led_by(cluster, topic_name, 2)
             (row,) = (await waits).responses[0].partition_responses
             assert (row.error_code, row.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
