@@ -1,7 +1,8 @@
 """A partition to lead, on a real broker: a source that begins anywhere, and a new topic."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.records.builders import Record, kafka_batch
 from tests.relay.stage.flows import Log
 
 SETTLE_S = 1.0
+SOON_S = 30.0
 OLD = 1_700_000_000_000
 SYNCED = ("cleanup.policy", "retention.ms")
 
@@ -137,6 +139,14 @@ async def leading(sandbox: SandboxCluster, topic: str, start: int, **configs: st
     create(sandbox, topic, 1, replicas=1, **configs)
     async with opened(sandbox) as cluster:
         yield Leading(sandbox, cluster, topic, Source(start))
+
+
+async def await_configs(sandbox: SandboxCluster, topic: str, wanted: Mapping[str, str | None]) -> None:
+    """Waits until the topic has these values: the controller has answered before the broker has heard of them."""
+    deadline = time.monotonic() + SOON_S
+    while (found := configs_of(sandbox, topic)) != wanted and time.monotonic() < deadline:  # noqa: ASYNC110 - a broker has no event
+        await asyncio.sleep(0.05)
+    assert found == wanted
 
 
 def configs_of(sandbox: SandboxCluster, topic: str) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from mirror.relay.topics.syncing import FOR_EVER
 from mirror.sandbox import SandboxCluster
 from tests.fakes.state import MemoryState
 from tests.net.stage.real import create, opened
-from tests.relay.leading.leads import SYNCED, Leading, Source, configs_of, leading
+from tests.relay.leading.leads import SYNCED, Leading, Source, await_configs, configs_of, leading
 from tests.relay.stage.flows import Log
 
 pytestmark = pytest.mark.broker
@@ -25,7 +25,7 @@ async def test_compacted(sandbox: SandboxCluster, topic_name: str, policy: str) 
         assert before == {"cleanup.policy": policy, "retention.ms": "777"}
         await at.led()
         assert await at.bounds() == (1_500_000, 1_500_000)
-        assert configs_of(sandbox, topic_name) == before
+        await await_configs(sandbox, topic_name, before)
         await at.append(1_500_000)
         await at.led()
 
@@ -50,7 +50,7 @@ async def test_compacted_and_left_suspended(sandbox: SandboxCluster, topic_name:
             await at.cleanup.finish()
             assert configs_of(sandbox, topic_name) == suspended
         # The source of this one is itself, and is suspended, too: that it compacts is sure, the rest is not.
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
+        await await_configs(sandbox, topic_name, {"cleanup.policy": "compact"})
 
 
 async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, topic_name: str) -> None:
@@ -72,7 +72,7 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, 
             await die()
         assert configs_of(sandbox, topic_name)["retention.ms"] == FOR_EVER
         await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState(rows), Log()).finish()
-        assert configs_of(sandbox, topic_name) == had
+        await await_configs(sandbox, topic_name, had)
         with pytest.raises(Unreachable):
             await die()
         (*_, (key, value)) = rows
@@ -82,7 +82,7 @@ async def test_left_suspended_it_gets_back_what_it_had(sandbox: SandboxCluster, 
         other = value.replace(mine.hex().encode(), bytes(16).hex().encode())
         assert other != value
         await Cleanup(at.cluster, at.cluster, topic_name, SYNCED, MemoryState([(key, other)]), Log()).finish()
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
+        await await_configs(sandbox, topic_name, {"cleanup.policy": "compact"})
 
 
 async def test_let_go_meanwhile(sandbox: SandboxCluster, topic_name: str) -> None:
@@ -122,4 +122,4 @@ async def test_compacted_by_two(sandbox: SandboxCluster, topic_name: str) -> Non
         ]
         await asyncio.gather(*(worker.led() for worker in workers))
         assert [await worker.bounds() for worker in workers] == [(1_000, 1_000), (4_000_000, 4_000_000)]
-        assert configs_of(sandbox, topic_name) == {"cleanup.policy": "compact"}
+        await await_configs(sandbox, topic_name, {"cleanup.policy": "compact"})
