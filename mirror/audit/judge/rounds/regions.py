@@ -170,7 +170,7 @@ class InOrder:
 
     def __init__(self, pairs: Pairs) -> None:
         self._rows = [(sorted(rows), rows) for rows in (pairs.source, pairs.destination)]
-        self._holes = (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+        self._holes = [sorted(holes) for holes in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)]
 
     def within(self, where: Range) -> Pairs:
         """Returns what begins in this range."""
