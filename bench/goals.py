@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from bench.plan import Case, Workload
-from bench.report.results import Cost, Ratio, Results, Row, paired
+from bench.report.results import Cost, Ratio, Results, Row, paired, shown
 
 __all__ = ["MM2_S", "Verdict", "compares", "complaints", "in_turn", "judges", "verdicts"]
 
@@ -212,4 +212,4 @@ def complaints(results: Results) -> list[str]:
 
 
 def _told(verdict: Verdict) -> str:
-    return "not measured" if verdict.found is None else f"{verdict.found:.2f}"
+    return "not measured" if verdict.found is None else shown(verdict.found)

@@ -113,7 +113,7 @@ class _Bench:
                 case, held, source=self._source, destination=self._destination, programs=self._programs,
                 flow=self._plan.flow, say=self._progress.detail,
             )  # fmt: skip
-            late = f", 99 % of records within {row.p99_ms} ms" if row.p99_ms is not None else ""
+            late = f", 99 % of records within {results.shown_ms(row.p99_ms, 1)}" if row.p99_ms is not None else ""
             self._progress.line(
                 f"{case.name}: all active after {row.active_s} s, {row.core_percent} % of a core, peak "
                 f"{row.peak_rss_mb} MB{late}"
@@ -176,7 +176,8 @@ class _Bench:
                     copier, source=self._source, destination=self._destination, programs=self._programs,
                     say=self._progress.detail,
                 )  # fmt: skip
-                self._progress.line(f"latency, {table.TITLES[name]}: median {row.median_ms} ms, 99 % {row.p99_ms} ms")
+                median, most = (results.shown_ms(value, 1) for value in (row.median_ms, row.p99_ms))
+                self._progress.line(f"latency, {table.TITLES[name]}: median {median}, 99 % {most}")
             except BenchError as error:
                 row = Latency(system=name, mb_per_s=latency.MB_PER_S, error=str(error))
                 self._progress.line(f"latency, {table.TITLES[name]}: {_plain(error)}")

@@ -14,7 +14,7 @@ from bench.goals import MM2_S, Verdict, verdicts
 from bench.measure import NOT_COME
 from bench.plan import ROOT
 from bench.report import results
-from bench.report.results import Cost, Results, Row
+from bench.report.results import Cost, Results, Row, shown, shown_ms
 from bench.report.table import TITLES
 
 __all__ = ["BLOCKS", "DOCUMENTS", "written"]
@@ -65,7 +65,7 @@ def _main(found: Results) -> list[str]:
             rows.append(
                 (
                     _SIZES[mirror.size], mirror.codec, str(mirror.partitions), _cpu(floor), f"**{_cpu(mirror)}**",
-                    _figure(times.median if times else None, 1), *(_cpu(maker, 1) for maker in makers),
+                    shown(times.median if times else None, 1), *(_cpu(maker, 1) for maker in makers),
                     _speed(mirror), " / ".join(_peak(one) for one in (mirror, *makers)),
                 )
             )  # fmt: skip
@@ -145,7 +145,7 @@ def _figures(some: list[Verdict]) -> str:
 
 
 def _range(figures: list[float]) -> str:
-    ends = [f"{end(figures):.1f}" for end in (min, max) if figures]
+    ends = [shown(end(figures), 1) for end in (min, max) if figures]
     return " to ".join(dict.fromkeys(ends))
 
 
@@ -179,7 +179,7 @@ def _far(found: Results) -> list[str]:
 def _latency(found: Results) -> list[str]:
     names = {"source": "at the source", **{system: f"behind {TITLES[system]}" for system in ("mirror", "mm2", "mm1")}}
     rows = [
-        (names[one.system], f"{_figure(one.median_ms, 0)} ms", f"{_figure(one.p99_ms, 0)} ms")
+        (names[one.system], shown_ms(one.median_ms), shown_ms(one.p99_ms))
         for one in sorted(found.latency, key=lambda one: list(names).index(one.system))
     ]
     return _table(("consumer", "median", "99 %"), rows)
@@ -190,7 +190,7 @@ def _exactness(found: Results) -> list[str]:
     for one in found.costs:
         if not _is_many(one):
             offsets = f"{one.offsets_per_s:,}" if one.offsets_per_s else ""
-            figures = _figure(one.mb_per_s, 1), offsets, _figure(one.cpu_s_per_gb)
+            figures = shown(one.mb_per_s, 1), offsets, shown(one.cpu_s_per_gb)
             rows.append((one.what, str(one.partitions), *figures))
     return _table(("what", "partitions", "MB/s", "offsets/s", "CPU-s/GB"), rows)
 
@@ -198,8 +198,8 @@ def _exactness(found: Results) -> list[str]:
 def _many(found: Results) -> list[str]:
     rows = [
         (
-            one.what, f"{one.partitions:,}", _figure(one.active_s, 0), _figure(one.core_percent, 1),
-            _figure(one.p99_ms, 0), _figure(one.peak_rss_mb, 0),
+            one.what, f"{one.partitions:,}", shown(one.active_s, 0), shown(one.core_percent, 1),
+            shown(one.p99_ms, 0), shown(one.peak_rss_mb, 0),
         )
         for one in found.costs
         if _is_many(one)
@@ -238,19 +238,15 @@ def _of(system: str, found: Results) -> list[Row]:
 
 
 def _cpu(row: Row | None, digits: int = 2) -> str:
-    return _figure(row.cpu_s_per_gb if row else None, digits)
+    return shown(row.cpu_s_per_gb if row else None, digits)
 
 
 def _peak(row: Row | None) -> str:
-    return _figure(row.peak_rss_mb if row else None, 0)
+    return shown(row.peak_rss_mb if row else None, 0)
 
 
 def _speed(row: Row | None) -> str:
-    return _figure(row.speed if row else None, 0)
-
-
-def _figure(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+    return shown(row.speed if row else None, 0)
 
 
 def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:

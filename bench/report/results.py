@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import statistics
 from collections.abc import Sequence
@@ -13,7 +14,10 @@ from bench.measure import DEFINITION, Measured, median
 from bench.plan import SYSTEMS, Workload
 from bench.report.machine import Machine
 
-__all__ = ["Cost", "Latency", "Ratio", "Results", "Row", "load", "paired", "row", "save"]
+__all__ = ["Cost", "Latency", "Ratio", "Results", "Row", "load", "paired", "row", "save", "shown", "shown_ms"]
+
+_NEVER = "p99_never_came"
+"""In JSON, which has no infinity: True where the time that 99 % needed is infinite. It is null there."""
 
 
 class Ratio(NamedTuple):
@@ -219,11 +223,36 @@ class Results:
                 "machine": dataclasses.asdict(self.machine),
                 "settings": self.settings,
                 "rows": [dataclasses.asdict(row) for row in self.rows],
-                "latency": [dataclasses.asdict(row) for row in self.latency],
-                "costs": [dataclasses.asdict(row) for row in self.costs],
+                "latency": [_finite(dataclasses.asdict(row)) for row in self.latency],
+                "costs": [_finite(dataclasses.asdict(row)) for row in self.costs],
             },
             indent=1,
+            allow_nan=False,
         )
+
+
+def shown(value: float | None, digits: int = 2) -> str:
+    """Returns a figure as people get it; empty if there is none."""
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "no answer"
+
+
+def shown_ms(value: float | None, digits: int = 0) -> str:
+    """Returns a time in ms, with its unit."""
+    unit = " ms" if value is None or math.isfinite(value) else ""
+    return f"{shown(value, digits)}{unit}"
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row as JSON can hold it."""
+    return {**row, "p99_ms": None, _NEVER: True} if row["p99_ms"] == math.inf else row
+
+
+def _of_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the row that ``_finite`` was given."""
+    kept = {name: value for name, value in row.items() if name != _NEVER}
+    return {**kept, "p99_ms": math.inf} if row.get(_NEVER) else kept
 
 
 def row(
@@ -276,8 +305,11 @@ def load(path: Path) -> Results:
         machine=Machine(**data["machine"]),
         settings=data["settings"],
         rows=[_read(row) for row in data["rows"]],
-        latency=[Latency(**row) for row in data["latency"]],
-        costs=[Cost(**{**row, "runs_cpu_s_per_gb": tuple(row.get("runs_cpu_s_per_gb", ()))}) for row in data["costs"]],
+        latency=[Latency(**_of_json(row)) for row in data["latency"]],
+        costs=[
+            Cost(**{**_of_json(row), "runs_cpu_s_per_gb": tuple(row.get("runs_cpu_s_per_gb", ()))})
+            for row in data["costs"]
+        ],
         complete=data["complete"],
         commit=data.get("commit", "unknown"),
         definition=data["definition"],

@@ -5,7 +5,7 @@ from rich.table import Table
 from bench.goals import Verdict
 from bench.goals import verdicts as judged
 from bench.plan import FAR_MS
-from bench.report.results import Cost, Latency, Ratio, Results, Row, paired
+from bench.report.results import Cost, Latency, Ratio, Results, Row, paired, shown
 
 __all__ = ["TITLES", "costs", "goals", "latency", "markdown", "workloads"]
 
@@ -111,12 +111,12 @@ def _cells(results: Results, row: Row, *, first: bool) -> tuple[str, ...]:
     times = paired(row.costs, mirror.costs) if mirror else None
     return (
         *head,
-        _figure(row.cpu_s_per_gb),
+        shown(row.cpu_s_per_gb),
         _times(floor, 1),
         _times(times, 0),
-        _figure(row.speed, 0),
-        _figure(row.peak_rss_mb, 0),
-        "" if row.system == "floor" else _figure(row.start_cpu_s, 1),
+        shown(row.speed, 0),
+        shown(row.peak_rss_mb, 0),
+        "" if row.system == "floor" else shown(row.start_cpu_s, 1),
     )
 
 
@@ -124,7 +124,7 @@ def _latency_cells(row: Latency) -> tuple[str, ...]:
     if row.error is not None:
         return (TITLES[row.system], "failed", "", "", "")
     return (
-        TITLES[row.system], _figure(row.median_ms, 0), _figure(row.p99_ms, 0), _figure(row.max_ms, 0), str(row.samples)
+        TITLES[row.system], shown(row.median_ms, 0), shown(row.p99_ms, 0), shown(row.max_ms, 0), str(row.samples)
     )  # fmt: skip
 
 
@@ -132,22 +132,18 @@ def _cost_cells(row: Cost) -> tuple[str, ...]:
     head = (row.case, row.what, str(row.partitions))
     if row.error is not None:
         return (*head, "failed", "", "", "", "", "", "")
-    figures = (_figure(row.mb_per_s, 1), _figure(row.offsets_per_s, 0), _figure(row.cpu_s_per_gb))
-    many = (_figure(row.active_s, 0), _figure(row.core_percent, 1), _figure(row.p99_ms, 0))
-    return (*head, *figures, *many, _figure(row.peak_rss_mb, 0))
+    figures = (shown(row.mb_per_s, 1), shown(row.offsets_per_s, 0), shown(row.cpu_s_per_gb))
+    many = (shown(row.active_s, 0), shown(row.core_percent, 1), shown(row.p99_ms, 0))
+    return (*head, *figures, *many, shown(row.peak_rss_mb, 0))
 
 
 def _goal_cells(verdict: Verdict) -> tuple[str, ...]:
     spread = f"{verdict.spread[0]:.2f} to {verdict.spread[1]:.2f}" if verdict.spread else ""
-    return (verdict.what, verdict.workload, _figure(verdict.found) or "not measured", spread)
+    return (verdict.what, verdict.workload, shown(verdict.found) or "not measured", spread)
 
 
 def _times(ratio: Ratio | None, digits_from_ten: int) -> str:
     return "" if ratio is None else f"{ratio.median:.{digits_from_ten if ratio.median >= 10 else 2}f}"
-
-
-def _figure(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _size(size: float) -> str:

@@ -111,22 +111,36 @@ def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[
 
 
 def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
-    """Returns the finished rows of the complete run that is continued: those not audited yet are played once more.
+    """Returns the finished rows of the complete run that is continued. Those not audited yet are played once more, and
+    so is what was played while files were changed, unless it did not hold: that is not played until it does.
 
     Raises:
-        ChaosError: there is none, or it is of another commit, or was begun by another command.
+        ChaosError: there is none, or none of its rows is of this commit, or it was begun by another command.
     """
     rows = [row for row in old if not row.again]
-    remedy = "leave CHAOS_CONTINUE out to begin a complete run anew"
+    anew = "leave CHAOS_CONTINUE out to begin a complete run anew"
     if not rows:
-        raise ChaosError("there is no complete run to continue", remedy)
-    if other := [row.commit for row in rows if row.commit != commit]:
-        raise ChaosError(f"the run was begun at commit {other[0]}, and this is {commit}", remedy)
-    if CHANGED in commit or commit == UNKNOWN:
-        raise ChaosError(f"both are of commit {commit}, which does not say whether the files are the same", remedy)
+        raise ChaosError("there is no complete run to continue", anew)
+    begun = rows[0].commit.partition(" to ")[0]
+    if commit == UNKNOWN:
+        raise ChaosError("of which commit these files are is not known", f"see why git fails here; or {anew}")
+    if CHANGED in commit:
+        raise ChaosError(
+            f"the files are of commit {commit}, which does not say whether they are those of the run",
+            f"take the changes back or commit them elsewhere (git stash), so that all is as at {begun}, and "
+            f"CHAOS_CONTINUE=1 goes on; or {anew}",
+        )
+    same = [row for row in rows if row.commit == commit]
+    if not same:
+        known = CHANGED not in begun and begun != UNKNOWN
+        way = f"check out {begun}, and CHAOS_CONTINUE=1 goes on; or leave it out to begin a complete run anew"
+        raise ChaosError(f"the run was begun at commit {begun}, and this is {commit}", way if known else anew)
+    if failed := [row for row in rows if row.commit != commit and row.problems]:
+        told = f"{failed[0].scenario} did not hold at {failed[0].commit}"
+        raise ChaosError(f"{told}, and the rest of the run is of {commit}: it is not played until it holds", anew)
     if rows[0].command != command:
-        raise ChaosError(f"the run was begun by `{rows[0].command}`, not by `{command}`", remedy)
-    return [row for row in rows if row.audit != NOT_RUN or row.problems]
+        raise ChaosError(f"the run was begun by `{rows[0].command}`, not by `{command}`", anew)
+    return [row for row in same if row.audit != NOT_RUN or row.problems]
 
 
 def save(rows: Iterable[Row], path: Path) -> None:

@@ -15,8 +15,8 @@ from bench.cases import latency
 from bench.data.stored import Stored
 from bench.errors import BenchError
 from bench.plan import all_workloads
-from bench.report import chart, table
-from bench.report.results import Cost, load, row, save
+from bench.report import chart, documents, table
+from bench.report.results import Cost, Latency, load, row, save
 from tests.bench import samples
 
 PEAK = "peak memory, 8 or 64 partitions, nearby, without TLS: at most 100 MB"
@@ -209,6 +209,41 @@ def test_what_did_not_come_is_not_in_time(p99_ms: float, kept: bool, tmp_path: P
     found.costs = [Cost(case="trickle-2000p", what="", partitions=2_000, core_percent=1.0, p99_ms=p99_ms)]
     found = load(save(found, tmp_path))
     assert [verdict.kept for verdict in goals.verdicts(found) if "99 %" in verdict.what] == [kept]
+
+
+def test_what_did_not_come_is_valid_json_and_no_answer(tmp_path: Path) -> None:
+    """
+    1. Fewer than 99 % came, of a copier and of a case. Another case has no writer, so there is no such figure.
+    2. JSON has no infinity: strict readers refuse it. What is read back is what was measured.
+    3. Tables, documents and complaints say it in words.
+    """
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    never = float("inf")
+    found = samples.results(only="none of them")
+    found.latency = [Latency(system="mirror", mb_per_s=5.0, samples=99, median_ms=2.0, p99_ms=never, max_ms=11.0)]
+    found.costs = [
+        Cost(case="trickle-2000p", what="some", partitions=2_000, core_percent=1.0, p99_ms=never),
+        Cost(case="idle-2000p", what="none", partitions=2_000, core_percent=1.0),
+    ]
+    text = save(found, tmp_path).read_text()
+    data = json.loads(text, parse_constant=refuse)
+    assert [one["p99_ms"] for one in [*data["latency"], *data["costs"]]] == [None, None, None]
+    assert load(tmp_path / "compare.json") == found
+    shown = table.markdown(found)
+    assert "| mirror | 2 | no answer | 11 | 99 |" in shown
+    assert "no answer" in next(line for line in shown.splitlines() if line.startswith("| trickle-2000p |"))
+    assert "no answer" not in next(line for line in shown.splitlines() if line.startswith("| idle-2000p |"))
+    bound = "2,000 partitions, 100 records per second: 99 % within 100 ms"
+    assert f"missed: {bound}; trickle-2000p: no answer" in goals.complaints(found)
+    for block, line in (
+        ("latency", "| behind mirror | 2 ms | no answer |"),
+        ("missed", f"* {bound}: kept in 0 of 1 workload (no answer)."),
+    ):
+        assert line in documents.written(f"<!-- bench: {block} -->\n<!-- end of bench -->", found)
+    assert "inf" not in shown.replace("infinite", "")
 
 
 def test_a_few_records_are_no_copy() -> None:

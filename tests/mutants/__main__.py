@@ -57,6 +57,14 @@ class Session:
         print(f"{mutation.path}:{mutation.line} {mutation.operator.partition('/')[2]}: {told}", flush=True)
 
 
+def tell(session: Session) -> None:
+    """Prints what became of the mutants. It comes first: the copies' last check takes minutes, and may fail."""
+    print(", ".join(f"{number} {told}" for told, number in session.count.most_common()))
+    for survivor in session.survivors:
+        print(f"not seen: {survivor}")
+    print("last, whether the tests still pass in each copy without any mutant", flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """The exit code: 1 if a mutant survived that is not in the list."""
     try:
@@ -84,10 +92,8 @@ def main(arguments: list[str]) -> int:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    tell(session)
     session.copies.check()
-    print(", ".join(f"{number} {told}" for told, number in session.count.most_common()))
-    for survivor in session.survivors:
-        print(f"not seen: {survivor}")
     return 1 if session.survivors or old else 0
 
 

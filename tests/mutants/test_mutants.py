@@ -1,6 +1,10 @@
 """How mutants are judged, on a project of a few lines. (Cosmic Ray itself is there for ``make mutants`` only.)"""
 
+import sys
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -251,3 +255,32 @@ def test_annotations_in_functions_are_not_evaluated() -> None:
         assert unevaluated(evaluated) == []
         with pytest.raises((TypeError, ZeroDivisionError)):
             exec(evaluated)
+
+
+def test_what_became_of_the_mutants_is_told_before_the_last_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That takes minutes, and may fail, because a test has become flaky or a disk full: the survivors of a session of
+    hours are not lost with it."""
+
+    def check() -> None:
+        raise RuntimeError("they do not pass any more")
+
+    session = SimpleNamespace(
+        copies=SimpleNamespace(check=check), count=Counter(survived=1), survivors=["a.py:1\n    - x\n    + y"],
+        play=lambda _: None,
+    )  # fmt: skip
+    nothing = SimpleNamespace(Mutation=None, changed=None, mutations_of=lambda *_: [])
+    monkeypatch.setitem(sys.modules, "tests.mutants.mutations", nothing)
+    monkeypatch.delitem(sys.modules, "tests.mutants.__main__", raising=False)
+    mutants = import_module("tests.mutants.__main__")
+    fakes = {"FOLDER": tmp_path, "load": list, "stale": lambda *_: [], "copy_to": lambda _: None}
+    for name, value in {**fakes, "Session": lambda *_: session}.items():
+        monkeypatch.setattr(mutants, name, value)
+    with pytest.raises(RuntimeError, match="not pass any more"):
+        mutants.main(["1", "7"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [
+        "1 survived", "not seen: a.py:1", "    - x", "    + y",
+        "last, whether the tests still pass in each copy without any mutant",
+    ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from mirror.audit.errors import AuditError
-from mirror.audit.judge.coverage import broken_logs, key_of
+from mirror.audit.judge.coverage import broken_logs, check_none_lost, key_of
 from mirror.audit.judge.mapped import placed
 from mirror.audit.judge.rounds.looks import ChunkComparison, Located, Tails, Within
 from mirror.audit.judge.rounds.regions import within
@@ -224,9 +224,17 @@ class Looking:
         return self._estimate(where.key, Span(where.start, where.end)).size
 
     def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
-        """Reads and compares both sides of these tasks."""
+        """Reads and compares both sides of these tasks.
+
+        Raises:
+            AuditError: Spark has lost rows.
+        """
         sides = [self._options(side, tasks, rows, units) for side in Side]
-        return self._spark(lambda: compare(self.spark, *sides))
+        compared = self._spark(lambda: compare(self.spark, *sides))
+        for side in Side if units == WHOLE else ():  # of records by themselves, readers count the batches
+            counted = compared.batches[side], compared.bytes[side]
+            check_none_lost(side, compared.coverage[side].values(), counted)
+        return compared
 
     # -- log cleaners --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.audit.errors import AuditError
-from mirror.audit.model.places import Side
+from mirror.audit.model.places import OldRange, Side, TopicPartition
 from mirror.audit.prepare.plan import CopiedRange, Range
 from mirror.audit.read import fetching, reader, selecting
 from mirror.audit.read.holes import Rules
@@ -14,7 +14,7 @@ from mirror.audit.read.leaders import DAMAGED
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import _rows
-from mirror.audit.spark.options import BATCHES, CHUNKS, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.audit.spark.options import BATCH, BATCHES, CHUNKS, COVERAGE, OPENED, RECORDS, WHOLE, SourceOptions
 from mirror.offsetmap.runs import Run
 from mirror.wire.errors import ErrorCode, error_name
 from tests.audit.clusters import faked
@@ -24,6 +24,7 @@ from tests.fakes.faults import Fault
 from tests.records.builders import kafka_batch, raw_batch
 
 THERE = Rules(side=Side.DESTINATION)
+KEY = TopicPartition("t", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -258,3 +259,32 @@ async def test_the_rows_of_a_task(rows: str, units: str, found: dict[str, list[i
             for row in some.to_pylist():
                 seen.setdefault(row["part"], []).append(row["base_offset"])
         assert seen == found
+
+
+@pytest.mark.parametrize("how", ["as it is", "moved", "mapped", "opened"])
+@pytest.mark.parametrize("rows", [BATCHES, CHUNKS])
+async def test_readers_count_the_rows_that_spark_gets(how: str, rows: str) -> None:
+    """Of batches, and of records in their place where the source has old formats: whoever has fewer has lost some."""
+    log = [kafka_batch(base_offset=base) for base in (7, 10, 13, 20, 23)]
+    strange = raw_batch(b"strange", base_offset=26, leader_epoch=0)
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *log, strange)
+        copied = CopiedRange("t", 10, 29, (), (Run(3, 10, 6), Run(9, 20, 6))) if how == "mapped" else None
+        start, end = (10, 25) if how in ("as it is", "opened") else (3, 18)
+        options = SourceOptions(
+            endpoint=faked(fake), cluster_id=fake.cluster_id, topic_ids={}, digest="xxh3_128", tasks=(), rows=rows,
+            rules=THERE, old={KEY: [OldRange(10, 16)]} if how == "opened" else {},
+        )  # fmt: skip
+        counted, told = (0, 0), None
+        wanted = Range("t", 0, start, end, False, 4, copied, 7 if how == "moved" else 0)
+        async for some in _rows(options, (wanted,)):
+            for row in some.to_pylist():
+                if row["part"] == BATCH:
+                    batches = row["count"] if rows == CHUNKS else 1
+                    counted = counted[0] + batches, counted[1] + row["size"]
+                elif row["part"] == COVERAGE:
+                    told = RangeCoverage.from_json(row["note"])
+        assert told is not None
+        assert counted == (told.rows, told.row_bytes)
+        assert counted[0] == (8 if how == "opened" else 4)

@@ -24,7 +24,7 @@ from mirror.audit.spark import looking as module
 from mirror.audit.spark.by_record import LaterRecords, Limits
 from mirror.audit.spark.compare import ROW, Compared, Located, taken
 from mirror.audit.spark.looking import Looking
-from mirror.audit.spark.options import BATCHES
+from mirror.audit.spark.options import BATCHES, OPENED, WHOLE
 from mirror.audit.spark.progress import JobProgress
 from mirror.offsetmap.runs import OffsetMap, Run
 
@@ -334,6 +334,29 @@ def test_what_one_side_cannot_read_is_not_compared(
         looking.begin({KEY: 0}, others)
         with pytest.raises(AuditError, match=f": t partition 0 at offset {there} cannot be read any more: length"):
             looking.rows(wanted, by_record=False)
+
+
+@pytest.mark.parametrize(
+    ("units", "counted", "lost"),
+    [(WHOLE, (3, 300), False), (WHOLE, (2, 300), True), (WHOLE, (3, 200), True), (WHOLE, (6, 600), False),
+     (OPENED, (2, 200), False)],
+)  # fmt: skip
+def test_rows_that_spark_loses_in_a_closer_look(
+    monkeypatch: pytest.MonkeyPatch, looking: Looking, units: str, counted: tuple[int, int], lost: bool
+) -> None:
+    """What differs could be among them: no verdict. Those of an executor that died may come twice, which says nothing
+    else; and records that are compared by themselves are not counted by the readers."""
+    part = RangeCoverage(rows=3, row_bytes=300, next_offset=10)
+    both = Compared(
+        differing={}, coverage={side: {("t", 0, 0, 10): part} for side in Side}, clusters={},
+        batches={Side.SOURCE: 3, Side.DESTINATION: counted[0]}, bytes={Side.SOURCE: 300, Side.DESTINATION: counted[1]},
+    )  # fmt: skip
+    monkeypatch.setattr(module, "compare", lambda *_: both)
+    if not lost:
+        assert looking.compare((), BATCHES, units) is both
+        return
+    with pytest.raises(AuditError, match=r"destination: readers counted 3 batches and 300 bytes, Spark \d and \d00"):
+        looking.compare((), BATCHES, units)
 
 
 def test_ranges_are_cut_where_they_were_before(monkeypatch: pytest.MonkeyPatch, looking: Looking) -> None:

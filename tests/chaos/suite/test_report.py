@@ -97,21 +97,21 @@ def test_a_run_goes_on_with_the_same_code_alone() -> None:
         row("done", **had), row("due", audit="not run", **had), row("lost", audit="not run", problems=["lost"], **had),
         row("other", commit="c0ffee", run="later", again=True),
     ]  # fmt: skip
-    kept = results.continued(rows, command="make chaos", commit="c0ffee")
-    with pytest.raises(ChaosError, match=re.escape("begun at commit decade, and this is c0ffee")):
-        results.continued(
-            [rows[0], row("of another", **had | {"commit": "decade"})], command="make chaos", commit="c0ffee"
-        )
+    of_another = row("of another", **had | {"commit": "decade"})
+    kept = results.continued([*rows, of_another], command="make chaos", commit="c0ffee")
     assert [one.scenario for one in kept] == ["done", "lost"]
-    for each in ("c0ffee+changes", "unknown"):
-        with pytest.raises(ChaosError, match=re.escape(f"both are of commit {each}")):
-            results.continued([row("done", **had | {"commit": each})], command="make chaos", commit=each)
     for command, commit, says in (
-        ("make chaos", "c0ffee+changes", "begun at commit c0ffee, and this is c0ffee"),
+        ("make chaos", "decade", "begun at commit c0ffee, and this is decade"),
+        ("make chaos", "c0ffee+changes", "of commit c0ffee+changes, which does not say"),
+        ("make chaos", "unknown", "of which commit these files are is not known"),
         ("CHAOS_SEED=1 make chaos", "c0ffee", "begun by `make chaos`, not by `CHAOS_SEED=1 make chaos`"),
     ):
         with pytest.raises(ChaosError, match=re.escape(says)):
             results.continued(rows, command=command, commit=commit)
+    begun_changed = [row("done", **had | {"commit": "c0ffee+changes"})]
+    with pytest.raises(ChaosError, match=re.escape("begun at commit c0ffee+changes, and")) as error:
+        results.continued(begun_changed, command="make chaos", commit="c0ffee")
+    assert error.value.remedy == "leave CHAOS_CONTINUE out to begin a complete run anew"
     with pytest.raises(ChaosError, match="no complete run"):
         results.continued(rows[-1:], command="make chaos", commit="c0ffee")
 

@@ -238,12 +238,48 @@ def test_a_try_that_did_not_strike_shows_nothing(broken: set[str], misses: dict[
     assert (rows[NAMES[0]].tries, rows[NAMES[0]].topics, rows[NAMES[0]].audited) == (3, 2, 1)
 
 
-@pytest.mark.parametrize("now", ["abc1234+changes", "def5678", "unknown"])
-def test_a_run_of_other_code_is_not_continued(broken: set[str], plan: Plan, commit: list[str], now: str) -> None:
+@pytest.mark.parametrize(
+    ("now", "remedy"),
+    [
+        ("abc1234+changes", "take the changes back or commit them elsewhere (git stash), so that all is as at abc1234"),
+        ("def5678", "check out abc1234, and CHAOS_CONTINUE=1 goes on; or leave it out to begin a complete run anew"),
+        ("unknown", "see why git fails here"),
+    ],
+)
+def test_a_run_of_other_code_is_not_continued(
+    broken: set[str], plan: Plan, commit: list[str], now: str, remedy: str
+) -> None:
+    """It is said what would have to be done for that."""
     whole = replace(plan, only="")
     run(whole, Told())
     commit.append(now)
-    with pytest.raises(ChaosError, match="commit"):
+    with pytest.raises(ChaosError, match="commit") as error:
+        run(replace(whole, continues=True), Told())
+    assert remedy in str(error.value)
+
+
+def test_what_was_played_with_other_files_is_played_once_more(broken: set[str], plan: Plan, commit: list[str]) -> None:
+    """
+    1. During a complete run, a file is changed, and taken back: from then on, its rows are of both.
+    2. It goes on: what was played before that stays, all else is played once more, and all rows are of one commit.
+    3. One that did not hold with the changed file is not left out: only another complete run may do that.
+    4. Mutations: the run has to be begun anew; or what did not hold is played until it does.
+    """
+    whole, path = replace(plan, only=""), plan.out / "chaos.json"
+    run(whole, Told())
+    rows = results.load(path)
+    for row in rows[3:]:
+        row.commit = "abc1234 to abc1234+changes"
+    results.save(rows, path)
+    told = Told()
+    run(replace(whole, continues=True), told)
+    assert sum("held;" in line for line in told.lines) == len(SCENARIOS) - 3
+    assert {row.commit for row in results.load(path)} == {"abc1234"}
+    assert len({row.run for row in results.load(path)}) == 1
+    rows = results.load(path)
+    rows[5].commit, rows[5].problems = "abc1234 to abc1234+changes", ["a partition halted"]
+    results.save(rows, path)
+    with pytest.raises(ChaosError, match=rf"{rows[5].scenario} did not hold at abc1234 to abc1234\+changes"):
         run(replace(whole, continues=True), Told())
 
 

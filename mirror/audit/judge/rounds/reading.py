@@ -31,6 +31,9 @@ MOST_TAIL = 64 << 20
 """A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
 a larger tail is not examined at all."""
 
+MOST_AHEAD = 4
+"""So many times, a window is read with what the batches at its end reach into. From then on, what has moved there does
+not count: it is followed as a whole."""
 MOST_ROWS = 200_000
 """A window of more rows is not made larger for batches that reach over its end: they are judged by what is in it."""
 
@@ -75,8 +78,9 @@ class WindowReader:
             window.where = self._bounded(window)
         ends = {id(window): window.where.end for window in windows}
         following = _following(windows)
-        some = list(windows)
+        some, looks = list(windows), 0
         while some:
+            looks += 1
             seen = self.looks.rows([window.where for window in some], by_record=by_record)
             in_order = {key: InOrder(pairs) for key, pairs in seen.items()}
             again = []
@@ -86,7 +90,8 @@ class WindowReader:
                     window.where.end,
                     ends[id(window)],
                 )
-                end = reach(window.where._replace(end=most), pairs, self.end_of(window.region))
+                first, moved = window.where._replace(end=most), looks <= MOST_AHEAD
+                end = reach(first, pairs, self.end_of(window.region), moved=moved)
                 if end > known and len(pairs.rows) < MOST_ROWS:
                     ahead = min(end + 2 * (known - most), max(end, following[id(window)]))
                     window.where = window.where._replace(end=min(ahead, self.end_of(window.region)))

@@ -170,7 +170,7 @@ class InOrder:
 
     def __init__(self, pairs: Pairs) -> None:
         self._rows = [(sorted(rows), rows) for rows in (pairs.source, pairs.destination)]
-        self._holes = (pairs.holes, pairs.markers, pairs.odd, pairs.equal)
+        self._holes = [sorted(holes) for holes in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)]
 
     def within(self, where: Range) -> Pairs:
         """Returns what begins in this range."""
@@ -211,19 +211,19 @@ def _cut(holes: Iterable[Hole], end: int) -> list[Hole]:
     return [hole._replace(end=min(hole.end, end)) for hole in holes if hole.start < end]
 
 
-def reach(where: Range, pairs: Pairs, most: int) -> int:
+def reach(where: Range, pairs: Pairs, most: int, *, moved: bool = True) -> int:
     """Returns the offset at which the batches that begin in a window end, and those of the other side that begin before
-    that, and so on. Both sides must be read up to there.
-
-    Not counted are damaged batches, because their last offset may be wrong, and those that the shift at the window's
-    end explains: where batches of one side end nowhere where those of the other do, there would be no end to it.
+    that, and so on. Both sides must be read up to there. Damaged batches do not count, because their last offset may be
+    wrong.
 
     Args:
         where: the window.
         pairs: what was read of it, or of more.
         most: the end of what both logs have.
+        moved: False if batches do not count that the shift at the window's end explains: where those of one side end
+            nowhere where those of the other do, there would be no end to it.
     """
-    end, shift = where.end, followed(pairs).shift
+    end, shift = where.end, 0 if moved else followed(pairs).shift
     sides = ((pairs.source, pairs.destination, shift), (pairs.destination, pairs.source, -shift))
     rows = ((base, row, others.get(base + by)) for some, others, by in sides for base, row in some.items())
     for base, row, other in sorted(rows, key=itemgetter(0)):

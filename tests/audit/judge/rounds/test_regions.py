@@ -106,6 +106,19 @@ def test_windows_end_where_their_batches_do() -> None:
     assert reach(where, Pairs({12: long._replace(base_offset=12)}), 100) == 10
 
 
+def test_what_moved_may_not_count() -> None:
+    """Shifted by two, batches of five reach over each other's ends for ever. What has no counterpart counts."""
+    where = Range("t", 0, 0, 12, True, 10)
+    there = {
+        base + 2: one._replace(base_offset=base + 2, last_offset=base + 6) for base, one in log("abcdefgh").items()
+    }
+    pairs = Pairs(log("abcdefgh"), there)
+    assert reach(where, pairs, 100) == 42
+    assert reach(where, pairs, 100, moved=False) == 12
+    changed = there | {12: row(12, "x")}
+    assert reach(where, Pairs(log("abcdefgh"), changed), 100, moved=False) == 17
+
+
 def test_shifts_that_may_be_in_force_at_a_border() -> None:
     """What was lost before it has moved it; what was lost right behind it has not. Both are to be tried."""
     lost_before = Pairs(log("abcdefg"), log("bcdefg"))
