@@ -57,7 +57,7 @@ class Namer:
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
-    again: Callable[[Sequence[Window]], list[Window]]
+    again: Callable[[Sequence[Window], Set[TopicPartition]], list[Window]]
     mapped: bool
     passed: Mapping[TopicPartition, Mapping[int, str]]
     codec: int | None
@@ -106,7 +106,7 @@ class Namer:
             if not doubtful:
                 break
             is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
-            changed = self.again(doubtful)
+            changed = self.again(doubtful, ended)
             if not changed and not is_renewed:
                 break
             elsewhere.search(one.pairs for one in changed)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
@@ -96,16 +96,21 @@ class WindowReader:
                     window.pairs, window.where = before(pairs, end, end), window.where._replace(end=end)
             some = again
 
-    def again(self, windows: Sequence[Window]) -> list[Window]:
+    def again(self, windows: Sequence[Window], ended: Set[TopicPartition]) -> list[Window]:
         """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now.
+        ``ended``: the partitions of which both logs were examined to their ends by then.
 
         Raises:
-            AuditError: nothing differs any more in one of their chunks.
+            AuditError: nothing differs any more in one of their chunks, or what one log has behind the other's end
+                cannot be read any more.
         """
         seen = {id(window): window.pairs for window in windows}
-        known = {*self.ended}, {**self.broken}
+        known = self.ended, self.broken
+        self.ended, self.broken = {*ended}, {}
         self.read([window for window in windows if window.cut is None])
         self.read([window for window in windows if window.cut is not None], certain=False)
+        for key in sorted(ended - self.ended):
+            raise self._broke(key)
         self.ended, self.broken = known  # what later rounds have found out about the logs' ends
         for window in windows:
             if window.cut is not None:
@@ -235,6 +240,15 @@ class WindowReader:
                     last[tail.key].pairs.add(seen.pairs.get(tail.key, Pairs()))
             for one in seen.broken:
                 self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)
+
+    def _broke(self, key: TopicPartition) -> AuditError:
+        """Returns the error if what one log has behind the other's end could be read before."""
+        why = [one.detail for one in self.broken.get(key, ())]
+        return AuditError(
+            f"{key.topic} partition {key.partition}: what one log has behind the other one's end cannot "
+            f"be read any more: {', '.join(why) or 'it was changed'}",
+            "run the audit again: it finds what it cannot read",
+        )
 
 
 def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:
