@@ -32,7 +32,8 @@ MOST_TAIL = 64 << 20
 a larger tail is not examined at all."""
 
 MOST_ROWS = 200_000
-"""A window of more rows is not made larger for batches that reach over its end: they are judged by what is in it."""
+"""Once a window has so many rows behind its end, it is not made larger for batches that reach further: they are judged
+by what is in it."""
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class WindowReader:
                     ends[id(window)],
                 )
                 end = reach(window.where._replace(end=most), pairs, self.end_of(window.region))
-                if end > known and len(pairs.rows) < MOST_ROWS:
+                if end > known and sum(row.base_offset >= most for row in pairs.rows) < MOST_ROWS:
                     ahead = min(end + 2 * (known - most), max(end, following[id(window)]))
                     window.where = window.where._replace(end=min(ahead, self.end_of(window.region)))
                     again.append(window)

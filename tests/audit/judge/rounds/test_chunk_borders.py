@@ -209,6 +209,16 @@ def test_a_running_mirror_that_makes_larger_batches(width: int) -> None:
     }
 
 
+def test_a_full_window_is_still_read_to_the_end_of_its_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger batches, of which one reaches over the end of a window. Mutation: what is in the window counts as if it
+    were read ahead, and the window's last batch is told without its last originals."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 20)
+    there = [batch(base, 5) for base in range(0, 200, 5)]
+    for width in WIDTHS:
+        found = BytesOfLogs(singles(0, 200), there, 200).audit(width, rebatches=True)
+        assert found == [(Kind.REENCODED, Span(0, 200), Span(0, 200))], width
+
+
 @pytest.mark.parametrize("tail", [0, 30])
 @pytest.mark.parametrize("rebatches", [False, True])
 def test_what_is_longer_than_all_that_lies_between_two_regions(*, rebatches: bool, tail: int) -> None:

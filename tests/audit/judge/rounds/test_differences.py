@@ -127,11 +127,11 @@ def test_batches_that_end_nowhere_together_are_looked_at_a_few_times(lost: int) 
 
 
 def test_a_window_is_not_made_larger_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch ends with one of the other side, and none has a counterpart. Each is told once."""
+    """No batch but the last ends with one of the other side, and none has a counterpart. Each is told once."""
     monkeypatch.setattr(reading, "MOST_ROWS", 100)
     monkeypatch.setattr(differences, "ROUND_BATCHES", 50)
     source = plain(2_000, 3)
-    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])]
+    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:]), ("z",)]
     logs = Logs(source, there, width=30)
     found = logs.audit()
     assert {one.kind for one in found} <= {Kind.VALUE_CHANGED, Kind.MISSING, Kind.EXTRA}
