@@ -53,14 +53,16 @@ class WindowReader:
     broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
-    def read(self, windows: Sequence[Window], *, certain: bool = True) -> None:
-        """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks.
+    def read(self, windows: Sequence[Window], *, certain: bool = True, further: bool = True) -> None:
+        """Reads the windows. ``certain``: something differs in their chunks. ``further``: up to the ends of their last
+        batches.
 
         Raises:
             AuditError: nothing differs there any more, because a log changed meanwhile.
         """
         for by_record in (False, True):
-            self._read([window for window in windows if window.region.by_record == by_record], by_record=by_record)
+            some = [window for window in windows if window.region.by_record == by_record]
+            self._read(some, by_record=by_record, further=further)
         for window in windows if certain else ():
             self._check(window)
         for window in windows:
@@ -69,9 +71,9 @@ class WindowReader:
         for window in windows:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
 
-    def _read(self, windows: Sequence[Window], *, by_record: bool) -> None:
-        """Reads the windows, and once more with what is behind those in which a batch reaches further. There, ever more
-        is read at a time: it may be thousands of batches that reach over each other's ends."""
+    def _read(self, windows: Sequence[Window], *, by_record: bool, further: bool) -> None:
+        """Reads the windows. ``further``: once more with what is behind those in which a batch reaches further. There,
+        ever more is read at a time: it may be thousands of batches that reach over each other's ends."""
         for window in windows:
             window.where = self._bounded(window)
         ends = {id(window): window.where.end for window in windows}
@@ -88,7 +90,7 @@ class WindowReader:
                     ends[id(window)],
                 )
                 end = reach(window.where._replace(end=most), pairs, self.end_of(window.region))
-                if end > known and sum(row.base_offset >= most for row in pairs.rows) < MOST_ROWS:
+                if further and end > known and sum(row.base_offset >= most for row in pairs.rows) < MOST_ROWS:
                     ahead = min(end + 2 * (known - most), max(end, following[id(window)]))
                     window.where = window.where._replace(end=min(ahead, self.end_of(window.region)))
                     again.append(window)
@@ -108,8 +110,8 @@ class WindowReader:
         seen = {id(window): window.pairs for window in windows}
         known = self.ended, self.broken
         self.ended, self.broken = {*ended}, {}
-        self.read([window for window in windows if window.cut is None])
-        self.read([window for window in windows if window.cut is not None], certain=False)
+        self.read([window for window in windows if window.cut is None], further=False)
+        self.read([window for window in windows if window.cut is not None], certain=False, further=False)
         for key in sorted(ended - self.ended):
             raise self._broke(key)
         self.ended, self.broken = known  # what later rounds have found out about the logs' ends

@@ -153,6 +153,24 @@ def test_another_look_sees_what_the_first_one_did(end: int) -> None:
     assert logs.looked > 3
 
 
+@pytest.mark.parametrize(
+    "there",
+    [
+        [*plain(1_000, 3)[:100], *plain(1_000, 3)[250:]],
+        [*plain(1_000, 3)[:100], *[(f"new {at}", "a", "b") for at in range(150)], *plain(1_000, 3)[100:]],
+    ],
+)
+def test_another_look_behind_a_jump(there: list[Batch]) -> None:
+    """More is lost, or added, than a window holds. What the jump passed over is a region of its own. Mutation: the
+    second look has it, too, and it is told twice."""
+    source = plain(1_000, 3)
+    expected = Logs(source, there, width=30).audit()
+    logs = Logs(source, there, width=30, cleaners={Side.DESTINATION})
+    found = logs.audit()
+    assert (found, len(found)) == (expected, 1)
+    assert logs.looked > 3
+
+
 def test_what_waits_to_be_named_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same findings; but no more than some batches wait, and what nothing explains is known in time."""
     source = plain(3_000, 2)

@@ -92,6 +92,20 @@ def test_another_look_says_nothing_of_the_ends_of_the_logs() -> None:
     assert not reader.ended
 
 
+def test_another_look_is_at_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches reach over the end of a window that was not made larger for them any more. Mutation: now it is."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 10)
+    source = plain(100, 3)
+    logs = Logs(source, [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])])
+    reader = WindowReader(logs, {KEY: logs.bounds()})
+    whole, where = of_bounds(logs.bounds()), Range("t", 0, 0, 30, True, 10)
+    rest = (DifferingChunk(where._replace(start=30, end=290, first=False), 90),)
+    window = Window(whole, (DifferingChunk(where, 10),), rest, where, Pairs())
+    reader.read([window])
+    assert 30 < window.where.end < 100
+    assert reader.again([window], set()) == []
+
+
 class TornLater(Logs):
     """The source cannot be read behind the destination's end any more, once it was."""
 
