@@ -125,7 +125,8 @@ class Differences:
 
     @property
     def said(self) -> Mapping[TopicPartition, Sequence[Span]]:
-        """The chunks of which a finding says why they differ, where findings were folded."""
+        """The chunks of which a finding says why they differ, where findings were folded; and those that cleaners have
+        made equal meanwhile."""
         return self._namer.said
 
     @property

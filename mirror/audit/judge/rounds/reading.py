@@ -2,12 +2,13 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import (
+    DifferingChunk,
     Followed,
     InOrder,
     Region,
@@ -100,18 +101,16 @@ class WindowReader:
             some = again
 
     def again(self, windows: Sequence[Window], ended: Set[TopicPartition]) -> list[Window]:
-        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now.
-        ``ended``: the partitions of which both logs were examined to their ends by then.
+        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now, or
+        none any more. ``ended``: the partitions of which both logs were examined to their ends by then.
 
         Raises:
-            AuditError: nothing differs any more in one of their chunks, or what one log has behind the other's end
-                cannot be read any more.
+            AuditError: what one log has behind the other's end cannot be read any more.
         """
         seen = {id(window): window.pairs for window in windows}
         known = self.ended, self.broken
         self.ended, self.broken = {*ended}, {}
-        self.read([window for window in windows if window.cut is None], further=False)
-        self.read([window for window in windows if window.cut is not None], certain=False, further=False)
+        self.read(windows, certain=False, further=False)
         for key in sorted(ended - self.ended):
             raise self._broke(key)
         self.ended, self.broken = known  # what later rounds have found out about the logs' ends
@@ -181,24 +180,17 @@ class WindowReader:
 
     def _check(self, window: Window) -> None:
         """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
-        two reads. A batch differs in the chunk in which it begins, a hole in each that it touches.
+        two reads.
 
         Raises:
             AuditError: nothing differs in such a chunk.
         """
-        pairs = window.pairs
-        bases = sorted({*pairs.source, *pairs.destination})
-        holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
-        for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
-            span = Span(-1 if chunk.first else chunk.start, chunk.end)
-            at = bisect_left(bases, span.start)
-            begins = at < len(bases) and bases[at] < span.end
-            if certain and not begins and next(overlapping(holes, span), None) is None:
-                raise AuditError(
-                    f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
-                    "while it was read",
-                    "run the audit again; if the topic is compacted, while its cleaner is idle",
-                )
+        for chunk in equal_chunks(window.chunks, window.pairs):
+            raise AuditError(
+                f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
+                "while it was read",
+                "run the audit again; if the topic is compacted, while its cleaner is idle",
+            )
 
     def _widen(self, window: Window) -> None:
         """Lets a region end where its last batch does: what stands behind chunks that differ may explain that batch."""
@@ -252,6 +244,19 @@ class WindowReader:
             f"be read any more: {', '.join(why) or 'it was changed'}",
             "run the audit again: it finds what it cannot read",
         )
+
+
+def equal_chunks(chunks: Iterable[DifferingChunk], pairs: Pairs) -> Iterator[Range]:
+    """Yields those of the chunks that are certain to differ, in which nothing does. A batch differs in the chunk in
+    which it begins, a hole in each that it touches."""
+    bases = sorted({*pairs.source, *pairs.destination})
+    holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
+    for chunk in (one.where for one in chunks if one.certain):
+        span = Span(-1 if chunk.first else chunk.start, chunk.end)
+        at = bisect_left(bases, span.start)
+        begins = at < len(bases) and bases[at] < span.end
+        if not begins and next(overlapping(holes, span), None) is None:
+            yield chunk
 
 
 def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:

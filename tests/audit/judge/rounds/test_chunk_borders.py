@@ -43,12 +43,13 @@ def singles(start: int, end: int) -> list[bytes]:
 @dataclass
 class BytesOfLogs:
     """``looks.Looks`` over the bytes of two logs, read by the audit's own code; no record differs in batches that
-    are opened. ``end``: of both logs."""
+    are opened. ``end``: of both logs. ``said``: as of the last audit."""
 
     source: Sequence[bytes]
     destination: Sequence[bytes]
     end: int
     cleaners: Set[Side] = frozenset()
+    said: Sequence[Span] = ()
 
     def _block(self, side: Side, where: Range) -> Block:
         body = memoryview(b"".join(self.source if side is Side.SOURCE else self.destination))
@@ -110,6 +111,7 @@ class BytesOfLogs:
         chunks = drill_down({KEY: differing}, {KEY: [whole]}, [])
         looked = Differences(self, {KEY: known}, rebatches=rebatches)
         found = looked.run(one for some in chunks.values() for one in regions.regions(some, of_bounds(known)))
+        self.said = looked.said.get(KEY, ())
         told = told_once(found, known, looked.holes(KEY)).findings
         return [(one.kind, one.source, one.destination) for one in told]
 
