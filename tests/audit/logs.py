@@ -69,7 +69,7 @@ def bytecodes_of(call: Callable[[], object]) -> int:
 @dataclass
 class Logs:
     """``looks.Looks`` over a log on each side; ``others``: other partitions of the source. ``torn``: the sides whose
-    log cannot be read behind the other one's end. Counts its work."""
+    log cannot be read behind the other one's end. ``said``: as of the last audit. Counts its work."""
 
     source: Log
     destination: Log
@@ -77,6 +77,7 @@ class Logs:
     others: Mapping[TopicPartition, Log] = field(default_factory=dict)
     cleaners: Set[Side] = frozenset()
     torn: Set[Side] = frozenset()
+    said: Sequence[Span] = ()
     looked: int = 0
     rows_read: int = 0
     most_rows: int = 0
@@ -270,5 +271,5 @@ class Logs:
             ]
             looked = Differences(self, {KEY: known})
             found, shift = told_once(looked.run(regions(chunks, of_bounds(known))), known)
-            found, ended = [*found, *looked.broken], looked.ended
+            found, ended, self.said = [*found, *looked.broken], looked.ended, looked.said.get(KEY, ())
         return joined([*found, *outside(known, "a", "b", shift, ended=KEY in ended)])

@@ -226,7 +226,8 @@ def check_chunks(
     Args:
         chunks: those that certainly differ, in order.
         findings: before consequences are folded, with destination offsets as the chunks have them.
-        said: the chunks of which one of those says so that a log cleaner explains, where neighbours became one finding.
+        said: the chunks of which one of those says so that a log cleaner explains, where neighbours became one finding;
+            and those that cleaners have made equal since.
 
     Raises:
         AuditError: of a chunk, nothing is said.

@@ -125,7 +125,8 @@ class Differences:
 
     @property
     def said(self) -> Mapping[TopicPartition, Sequence[Span]]:
-        """The chunks of which a finding says why they differ, where findings were folded."""
+        """The chunks of which a finding says why they differ, where findings were folded; and those that cleaners have
+        made equal meanwhile."""
         return self._namer.said
 
     @property
@@ -248,9 +249,10 @@ class Differences:
     def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
         region, step = window.region, where.shift - window.region.shift
         begun, end = min(window.pairs.starts, default=where.start), window.where.end
-        window.cut = where.start, where.start + step
+        # What a jump passes over is a region of its own.
+        window.cut = min(where.start, end), min(where.start + step, end)
         window.pairs = before(window.pairs, *window.cut)
-        window.where = window.where._replace(end=max(where.start, where.start + step))
+        window.where = window.where._replace(end=max(window.cut))
         whole = replace(
             region,
             source=Span(where.start, region.source.end),

@@ -13,6 +13,7 @@ from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.rounds.drill import by_content
 from mirror.audit.judge.rounds.looks import Looks
+from mirror.audit.judge.rounds.reading import equal_chunks
 from mirror.audit.judge.rounds.regions import MOST_RECORDS, Places, Window, most_records
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
@@ -50,14 +51,15 @@ class Namer:
     over, each with what became of it. ``codec``: with which the flow compresses batches anew. ``rebatches``: it makes
     larger batches of small ones. ``append_times``: the destination's broker may have put its own times in.
 
-    ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded.
+    ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded; and those that
+    cleaners have made equal meanwhile.
     ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
     unexplained differences.
     """
 
     looks: Looks
     bounds: Mapping[TopicPartition, Bounds]
-    again: Callable[[Sequence[Window]], list[Window]]
+    again: Callable[[Sequence[Window], Set[TopicPartition]], list[Window]]
     mapped: bool
     passed: Mapping[TopicPartition, Mapping[int, str]]
     codec: int | None
@@ -100,13 +102,14 @@ class Namer:
         Raises:
             AuditError: a cleaner has worked there at each look.
         """
+        first = [window.pairs for window in windows]
         named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
         for look in range(MOST_LOOKS):
             doubtful = [one for one in windows if self._is_doubtful(one, named[id(one)])]
             if not doubtful:
                 break
             is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
-            changed = self.again(doubtful)
+            changed = self.again(doubtful, ended)
             if not changed and not is_renewed:
                 break
             elsewhere.search(one.pairs for one in changed)
@@ -119,6 +122,11 @@ class Namer:
                 f"{where.end}, each time that it was looked at",
                 "run the audit again, while the topic's cleaner is idle",
             )
+        for window, pairs in zip(windows, first, strict=True):
+            if window.pairs is not pairs:
+                # Cleaners may have made chunks equal: no finding will say how these differ.
+                equal = equal_chunks(window.chunks, window.pairs)
+                self.said[window.region.key] += [Span(chunk.start, chunk.end) for chunk in equal]
         return [named[id(one)] for one in windows]
 
     def _is_doubtful(self, window: Window, found: Iterable[Finding]) -> bool:

@@ -2,12 +2,13 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import (
+    DifferingChunk,
     Followed,
     InOrder,
     Region,
@@ -35,7 +36,8 @@ MOST_AHEAD = 4
 """So many times, a window is read with what the batches at its end reach into. From then on, what has moved there does
 not count: it is followed as a whole."""
 MOST_ROWS = 200_000
-"""A window of more rows is not made larger for batches that reach over its end: they are judged by what is in it."""
+"""Once a window has so many rows behind its end, it is not made larger for batches that reach further: they are judged
+by what is in it."""
 
 
 @dataclass(slots=True)
@@ -55,14 +57,16 @@ class WindowReader:
     broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
-    def read(self, windows: Sequence[Window], *, certain: bool = True) -> None:
-        """Reads the windows, up to the ends of their last batches. ``certain``: something differs in their chunks.
+    def read(self, windows: Sequence[Window], *, certain: bool = True, further: bool = True) -> None:
+        """Reads the windows. ``certain``: something differs in their chunks. ``further``: up to the ends of their last
+        batches.
 
         Raises:
             AuditError: nothing differs there any more, because a log changed meanwhile.
         """
         for by_record in (False, True):
-            self._read([window for window in windows if window.region.by_record == by_record], by_record=by_record)
+            some = [window for window in windows if window.region.by_record == by_record]
+            self._read(some, by_record=by_record, further=further)
         for window in windows if certain else ():
             self._check(window)
         for window in windows:
@@ -71,9 +75,9 @@ class WindowReader:
         for window in windows:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
 
-    def _read(self, windows: Sequence[Window], *, by_record: bool) -> None:
-        """Reads the windows, and once more with what is behind those in which a batch reaches further. There, ever more
-        is read at a time: it may be thousands of batches that reach over each other's ends."""
+    def _read(self, windows: Sequence[Window], *, by_record: bool, further: bool) -> None:
+        """Reads the windows. ``further``: once more with what is behind those in which a batch reaches further. There,
+        ever more is read at a time: it may be thousands of batches that reach over each other's ends."""
         for window in windows:
             window.where = self._bounded(window)
         ends = {id(window): window.where.end for window in windows}
@@ -92,7 +96,7 @@ class WindowReader:
                 )
                 first, moved = window.where._replace(end=most), looks <= MOST_AHEAD
                 end = reach(first, pairs, self.end_of(window.region), moved=moved)
-                if end > known and len(pairs.rows) < MOST_ROWS:
+                if further and end > known and sum(row.base_offset >= most for row in pairs.rows) < MOST_ROWS:
                     ahead = min(end + 2 * (known - most), max(end, following[id(window)]))
                     window.where = window.where._replace(end=min(ahead, self.end_of(window.region)))
                     again.append(window)
@@ -101,16 +105,19 @@ class WindowReader:
                     window.pairs, window.where = before(pairs, end, end), window.where._replace(end=end)
             some = again
 
-    def again(self, windows: Sequence[Window]) -> list[Window]:
-        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now.
+    def again(self, windows: Sequence[Window], ended: Set[TopicPartition]) -> list[Window]:
+        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now, or
+        none any more. ``ended``: the partitions of which both logs were examined to their ends by then.
 
         Raises:
-            AuditError: nothing differs any more in one of their chunks.
+            AuditError: what one log has behind the other's end cannot be read any more.
         """
         seen = {id(window): window.pairs for window in windows}
-        known = {*self.ended}, {**self.broken}
-        self.read([window for window in windows if window.cut is None])
-        self.read([window for window in windows if window.cut is not None], certain=False)
+        known = self.ended, self.broken
+        self.ended, self.broken = {*ended}, {}
+        self.read(windows, certain=False, further=False)
+        for key in sorted(ended - self.ended):
+            raise self._broke(key)
         self.ended, self.broken = known  # what later rounds have found out about the logs' ends
         for window in windows:
             if window.cut is not None:
@@ -178,24 +185,17 @@ class WindowReader:
 
     def _check(self, window: Window) -> None:
         """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
-        two reads. A batch differs in the chunk in which it begins, a hole in each that it touches.
+        two reads.
 
         Raises:
             AuditError: nothing differs in such a chunk.
         """
-        pairs = window.pairs
-        bases = sorted({*pairs.source, *pairs.destination})
-        holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
-        for chunk, certain in ((chunk.where, chunk.certain) for chunk in window.chunks):
-            span = Span(-1 if chunk.first else chunk.start, chunk.end)
-            at = bisect_left(bases, span.start)
-            begins = at < len(bases) and bases[at] < span.end
-            if certain and not begins and next(overlapping(holes, span), None) is None:
-                raise AuditError(
-                    f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
-                    "while it was read",
-                    "run the audit again; if the topic is compacted, while its cleaner is idle",
-                )
+        for chunk in equal_chunks(window.chunks, window.pairs):
+            raise AuditError(
+                f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
+                "while it was read",
+                "run the audit again; if the topic is compacted, while its cleaner is idle",
+            )
 
     def _widen(self, window: Window) -> None:
         """Lets a region end where its last batch does: what stands behind chunks that differ may explain that batch."""
@@ -240,6 +240,28 @@ class WindowReader:
                     last[tail.key].pairs.add(seen.pairs.get(tail.key, Pairs()))
             for one in seen.broken:
                 self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)
+
+    def _broke(self, key: TopicPartition) -> AuditError:
+        """Returns the error if what one log has behind the other's end could be read before."""
+        why = [one.detail for one in self.broken.get(key, ())]
+        return AuditError(
+            f"{key.topic} partition {key.partition}: what one log has behind the other one's end cannot "
+            f"be read any more: {', '.join(why) or 'it was changed'}",
+            "run the audit again: it finds what it cannot read",
+        )
+
+
+def equal_chunks(chunks: Iterable[DifferingChunk], pairs: Pairs) -> Iterator[Range]:
+    """Yields those of the chunks that are certain to differ, in which nothing does. A batch differs in the chunk in
+    which it begins, a hole in each that it touches."""
+    bases = sorted({*pairs.source, *pairs.destination})
+    holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
+    for chunk in (one.where for one in chunks if one.certain):
+        span = Span(-1 if chunk.first else chunk.start, chunk.end)
+        at = bisect_left(bases, span.start)
+        begins = at < len(bases) and bases[at] < span.end
+        if not begins and next(overlapping(holes, span), None) is None:
+            yield chunk
 
 
 def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:

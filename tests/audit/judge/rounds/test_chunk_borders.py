@@ -43,12 +43,13 @@ def singles(start: int, end: int) -> list[bytes]:
 @dataclass
 class BytesOfLogs:
     """``looks.Looks`` over the bytes of two logs, read by the audit's own code; no record differs in batches that
-    are opened. ``end``: of both logs."""
+    are opened. ``end``: of both logs. ``said``: as of the last audit."""
 
     source: Sequence[bytes]
     destination: Sequence[bytes]
     end: int
     cleaners: Set[Side] = frozenset()
+    said: Sequence[Span] = ()
 
     def _block(self, side: Side, where: Range) -> Block:
         body = memoryview(b"".join(self.source if side is Side.SOURCE else self.destination))
@@ -110,6 +111,7 @@ class BytesOfLogs:
         chunks = drill_down({KEY: differing}, {KEY: [whole]}, [])
         looked = Differences(self, {KEY: known}, rebatches=rebatches)
         found = looked.run(one for some in chunks.values() for one in regions.regions(some, of_bounds(known)))
+        self.said = looked.said.get(KEY, ())
         told = told_once(found, known, looked.holes(KEY)).findings
         return [(one.kind, one.source, one.destination) for one in told]
 
@@ -207,6 +209,16 @@ def test_a_running_mirror_that_makes_larger_batches(width: int) -> None:
     assert {kind for kind, _, _ in BytesOfLogs(singles(0, 30), there, 30).audit(width, rebatches=True)} == {
         Kind.REENCODED
     }
+
+
+def test_a_full_window_is_still_read_to_the_end_of_its_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger batches, of which one reaches over the end of a window. Mutation: what is in the window counts as if it
+    were read ahead, and the window's last batch is told without its last originals."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 20)
+    there = [batch(base, 5) for base in range(0, 200, 5)]
+    for width in WIDTHS:
+        found = BytesOfLogs(singles(0, 200), there, 200).audit(width, rebatches=True)
+        assert found == [(Kind.REENCODED, Span(0, 200), Span(0, 200))], width
 
 
 @pytest.mark.parametrize("tail", [0, 30])

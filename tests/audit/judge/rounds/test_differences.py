@@ -1,17 +1,13 @@
 """One fault is one finding, wherever it lies and however much lies behind it; and little is read to find it."""
 
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.audit.judge.rounds import differences, reading, runs
-from mirror.audit.judge.rounds.differences import Differences
-from mirror.audit.judge.rounds.regions import Region
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Side, Span, TopicPartition
-from tests.audit.logs import KEY, Batch, Logs, plain
+from tests.audit.logs import Batch, Logs, plain
 
 Told = tuple[Kind, Span | None, Span | None]
 
@@ -128,11 +124,11 @@ def test_batches_that_end_nowhere_together_are_looked_at_a_few_times(lost: int) 
 
 
 def test_a_window_is_not_made_larger_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch ends with one of the other side, and none has a counterpart. Each is told once."""
+    """No batch but the last ends with one of the other side, and none has a counterpart. Each is told once."""
     monkeypatch.setattr(reading, "MOST_ROWS", 100)
     monkeypatch.setattr(differences, "ROUND_BATCHES", 50)
     source = plain(2_000, 3)
-    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])]
+    there = [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:]), ("z",)]
     logs = Logs(source, there, width=30)
     found = logs.audit()
     assert {one.kind for one in found} <= {Kind.VALUE_CHANGED, Kind.MISSING, Kind.EXTRA}
@@ -151,6 +147,25 @@ def test_another_look_sees_what_the_first_one_did(end: int) -> None:
     logs = Logs(source, there, width=30, cleaners={Side.DESTINATION})
     found = logs.audit()
     assert found == expected
+    assert not logs.said
+    assert logs.looked > 3
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        [*plain(1_000, 3)[:100], *plain(1_000, 3)[250:]],
+        [*plain(1_000, 3)[:100], *[(f"new {at}", "a", "b") for at in range(150)], *plain(1_000, 3)[100:]],
+    ],
+)
+def test_another_look_behind_a_jump(there: list[Batch]) -> None:
+    """More is lost, or added, than a window holds. What the jump passed over is a region of its own. Mutation: the
+    second look has it, too, and it is told twice."""
+    source = plain(1_000, 3)
+    expected = Logs(source, there, width=30).audit()
+    logs = Logs(source, there, width=30, cleaners={Side.DESTINATION})
+    found = logs.audit()
+    assert (found, len(found)) == (expected, 1)
     assert logs.looked > 3
 
 
@@ -206,18 +221,10 @@ def test_what_a_cleaner_changed_everywhere_is_told_in_bounded_room(monkeypatch: 
     """Millions of batches, unchanged ones between them: neighbours are told as one, few are told one by one. Of each
     chunk with one of them it is known that something is told."""
     monkeypatch.setattr(runs, "MOST_APART", 50)
-    said: list[dict[TopicPartition, list[Span]]] = []
-    ran = Differences.run
-
-    def run(self: Differences, found: Iterable[Region]) -> list[Finding]:
-        findings = ran(self, found)
-        said.append({key: [*spans] for key, spans in self.said.items()})
-        return findings
-
-    monkeypatch.setattr(Differences, "run", run)
     source = plain(20_000)
     changed = [("written", "anew")[:1] if index % every == 1 else batch for index, batch in enumerate(source)]
-    found = Logs(source, changed, width=100, cleaners={Side.DESTINATION}).audit()
+    logs = Logs(source, changed, width=100, cleaners={Side.DESTINATION})
+    found = logs.audit()
     assert {finding.kind for finding in found} == {Kind.CLEANED}
     assert sum(finding.batches for finding in found) == 20_000 // every
     spans = [finding.destination for finding in found]
@@ -226,7 +233,7 @@ def test_what_a_cleaner_changed_everywhere_is_told_in_bounded_room(monkeypatch: 
     if every == 2:
         assert len(found) <= 500  # some 50 in each round
         assert all(finding.detail.endswith("; not every batch between these offsets") for finding in found)
-        assert said == [{KEY: [Span(at, at + 100) for at in range(0, 20_000, 100)]}]
+        assert logs.said == [Span(at, at + 100) for at in range(0, 20_000, 100)]
     else:
         assert spans == [Span(at, at + 1) for at in range(1, 20_000, every)]
 

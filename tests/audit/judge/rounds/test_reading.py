@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds import reading
+from mirror.audit.judge.rounds.looks import Tails
 from mirror.audit.judge.rounds.reading import WindowReader
 from mirror.audit.judge.rounds.regions import DifferingChunk, Window, of_bounds
 from mirror.audit.model.differences import Pairs
@@ -86,5 +88,38 @@ def test_another_look_says_nothing_of_the_ends_of_the_logs() -> None:
     reader.read([window])
     assert reader.ended == {KEY}
     reader.ended.clear()
-    assert reader.again([window]) == []
+    assert reader.again([window], {KEY}) == []
     assert not reader.ended
+
+
+def test_another_look_is_at_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches reach over the end of a window that was not made larger for them any more. Mutation: now it is."""
+    monkeypatch.setattr(reading, "MOST_ROWS", 10)
+    source = plain(100, 3)
+    logs = Logs(source, [("x", "y"), *(tuple(f"new {name}" for name in batch) for batch in source[1:])])
+    reader = WindowReader(logs, {KEY: logs.bounds()})
+    whole, where = of_bounds(logs.bounds()), Range("t", 0, 0, 30, True, 10)
+    rest = (DifferingChunk(where._replace(start=30, end=290, first=False), 90),)
+    window = Window(whole, (DifferingChunk(where, 10),), rest, where, Pairs())
+    reader.read([window])
+    assert 30 < window.where.end < 100
+    assert reader.again([window], set()) == []
+
+
+class TornLater(Logs):
+    """The source cannot be read behind the destination's end any more, once it was."""
+
+    def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
+        seen = super().tails(side, ranges, by_record=by_record)
+        self.torn = {Side.SOURCE}
+        return seen
+
+
+def test_what_cannot_be_read_any_more_behind_the_other_log_leaves_no_verdict() -> None:
+    """
+    1. The last batch was changed by a cleaner, and the source has ten more. So they are missing, and looked at again.
+    2. Now they cannot be read. Mutation: both logs were examined to their ends, and nothing is missing.
+    """
+    logs = TornLater(plain(40), [*plain(29), ("cleaned",)], cleaners={Side.DESTINATION})
+    with pytest.raises(AuditError, match=r"t partition 0: what one log has behind .* cannot be read any more: torn"):
+        logs.audit()
