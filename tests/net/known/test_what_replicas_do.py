@@ -36,8 +36,9 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[SandboxCluster]:
-    """Three brokers, whose cleaners do not wait."""
-    properties = {**PATIENT, "log.cleaner.backoff.ms": "100"}
+    """Three brokers, whose cleaners do not wait. One that stands still is in sync for a minute."""
+    slow = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "60000"}
+    properties = {**PATIENT, **slow, "log.cleaner.backoff.ms": "100"}
     with SandboxCluster(name="three", brokers=3, properties=properties, quick=True) as sandbox:
         yield sandbox
 
@@ -126,7 +127,7 @@ async def test_a_former_leader_may_have_appended(three: SandboxCluster, topic_na
             wanted = produce(topic_name, batch(sequence=1), 50_000)
             waits = asyncio.create_task(other.call(wanted, version=8, timeout_s=60.0))
             size = len(batch()) + len(batch(sequence=1))
-            while {await size_at(cluster, topic_name, node_id) for node_id in (1, 2)} != {size}:  # noqa: ASYNC110 - a log has no event
+            while not all([await size_at(cluster, topic_name, node) == size for node in (1, 2)]):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             log = await led_by(cluster, topic_name, 2)
             (row,) = (await waits).responses[0].partition_responses
@@ -139,6 +140,10 @@ async def test_a_former_leader_may_have_appended(three: SandboxCluster, topic_na
         finally:
             three.brokers[2].resume()
             other.close()
+        await cluster.refresh([topic_name])
+        while len(cluster.nodes) < 3:  # the controller had taken it for dead
+            await asyncio.sleep(0.1)
+            await cluster.refresh([topic_name])
 
 
 async def test_a_slow_request_holds_up_its_connection(three: SandboxCluster, topic_name: str) -> None:
