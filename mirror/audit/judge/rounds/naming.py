@@ -97,31 +97,29 @@ class Namer:
         self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
     ) -> list[list[Finding]]:
         """Returns the findings of each window. Where a log cleaner works, batches and their records are read one after
-        the other, and it may have worked in between. So what it does not explain is looked at once more.
+        the other, and it may have worked in between. So what it does not explain is looked at once more, until that is
+        what it was before.
 
         Raises:
-            AuditError: a cleaner has worked there at each look.
+            AuditError: a cleaner has worked there at each look, and there is still something that it does not explain.
         """
         first = [window.pairs for window in windows]
         named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
-        for look in range(MOST_LOOKS):
-            doubtful = [one for one in windows if self._is_doubtful(one, named[id(one)])]
-            if not doubtful:
-                break
-            is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
+        some, looks = windows, 0
+        while doubtful := [one for one in some if self._is_doubtful(one, named[id(one)])]:
+            where = doubtful[0].where
+            if looks == MOST_LOOKS:
+                raise AuditError(
+                    f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} "
+                    f"and {where.end}, each time that it was looked at",
+                    "run the audit again, while the topic's cleaner is idle",
+                )
+            is_renewed = some is windows and self.looks.renew({one.region.key for one in doubtful})
             changed = self.again(doubtful, ended)
-            if not changed and not is_renewed:
-                break
+            looks += bool(changed)
             elsewhere.search(one.pairs for one in changed)
             some = doubtful if is_renewed else changed
             named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
-        else:
-            where = doubtful[0].where
-            raise AuditError(
-                f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} and "
-                f"{where.end}, each time that it was looked at",
-                "run the audit again, while the topic's cleaner is idle",
-            )
         for window, pairs in zip(windows, first, strict=True):
             if window.pairs is not pairs:
                 # Cleaners may have made chunks equal: no finding will say how these differ.
