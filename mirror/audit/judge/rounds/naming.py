@@ -69,9 +69,12 @@ class Namer:
     said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    _stale: set[TopicPartition] = field(default_factory=set)
+    """Partitions with windows that may have been read after what may excuse a record of theirs."""
 
     def findings(self, rounds: Sequence[Round]) -> list[Finding]:
         """Returns the findings of these rounds. Both clusters are searched once for all that differs in them."""
+        self._stale = _unshifted(window for one in rounds for window in one.windows)
         elsewhere = Elsewhere(self.looks)
         elsewhere.search(window.pairs for one in rounds for window in one.windows if not window.by_record)
         return [finding for one in rounds for finding in self._findings(one.windows, one.ended, elsewhere)]
@@ -114,9 +117,10 @@ class Namer:
                     f"and {where.end}, each time that it was looked at",
                     "run the audit again, while the topic's cleaner is idle",
                 )
-            is_renewed = some is windows and self.looks.renew({one.region.key for one in doubtful})
             changed = self.again(doubtful, ended)
             looks += bool(changed)
+            self._stale |= _unshifted(changed)
+            is_renewed = self._renew(_unshifted(doubtful))
             elsewhere.search(one.pairs for one in changed)
             some = doubtful if is_renewed else changed
             named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
@@ -126,6 +130,14 @@ class Namer:
                 equal = equal_chunks(window.chunks, window.pairs)
                 self.said[window.region.key] += [Span(chunk.start, chunk.end) for chunk in equal]
         return [named[id(one)] for one in windows]
+
+    def _renew(self, keys: Set[TopicPartition]) -> bool:
+        """Renews what may excuse a record of these partitions, where it is older than their windows. Returns True if
+        they go on since: then it is read anew for all partitions."""
+        stale = keys & self._stale
+        is_renewed = bool(stale) and self.looks.renew(stale)
+        self._stale = set() if is_renewed else self._stale - stale
+        return is_renewed
 
     def _is_doubtful(self, window: Window, found: Iterable[Finding]) -> bool:
         cleaned = bool(self.looks.cleaned(window.region.key)) and not window.by_record
@@ -220,6 +232,11 @@ class Namer:
         if key not in self._passed:
             self._passed[key] = [*self.passed.get(key, ())]
         return suspects(window.pairs, self._passed[key], codec=self.codec, rebatches=self.rebatches)
+
+
+def _unshifted(windows: Iterable[Window]) -> set[TopicPartition]:
+    """Returns the partitions of windows without a shift. With one, what may excuse a record is read for each look."""
+    return {window.region.key for window in windows if not window.region.shift}
 
 
 def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
