@@ -38,8 +38,12 @@ class Round(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows that they hold."""
-        return sum(len(window.pairs.source) + len(window.pairs.destination) for window in self.windows)
+        """The number of rows and holes that they hold."""
+        return sum(
+            len(some)
+            for one in (window.pairs for window in self.windows)
+            for some in (one.source, one.destination, one.holes, one.markers, one.odd, one.equal)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
