@@ -43,7 +43,7 @@ from mirror.audit.prepare.plan import Range
 ROUND_BATCHES = 200_000
 """Differing batches per round, all partitions together: about 100 MB."""
 MOST_WAITING = 50_000
-"""Rows of rounds that wait to be named, beside those of the last one."""
+"""Rows and holes of rounds that wait to be named, beside those of the last one."""
 MOST_UNEXPLAINED = 100_000
 """After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
 
@@ -107,6 +107,9 @@ class Differences:
             self._reader.pin(windows)
             self._follow(windows)
             self._keep_opened(windows)
+            for window in windows:
+                # However many chunks are behind it: only where they end is asked for from here on.
+                window.rest, window.region = window.rest[-1:], replace(window.region, chunks=())
             self._waiting.append(Round(windows, {one.region.key for one in windows} & self._reader.ended))
             if sum(one.rows for one in self._waiting) >= min(MOST_WAITING, self._room):
                 findings += self._named()

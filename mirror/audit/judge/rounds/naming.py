@@ -38,8 +38,12 @@ class Round(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows that they hold."""
-        return sum(len(window.pairs.source) + len(window.pairs.destination) for window in self.windows)
+        """The number of rows and holes that they hold."""
+        return sum(
+            len(some)
+            for one in (window.pairs for window in self.windows)
+            for some in (one.source, one.destination, one.holes, one.markers, one.odd, one.equal)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,9 +73,12 @@ class Namer:
     said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    _stale: set[TopicPartition] = field(default_factory=set)
+    """Partitions with windows that may have been read after what may excuse a record of theirs."""
 
     def findings(self, rounds: Sequence[Round]) -> list[Finding]:
         """Returns the findings of these rounds. Both clusters are searched once for all that differs in them."""
+        self._stale = _unshifted(window for one in rounds for window in one.windows)
         elsewhere = Elsewhere(self.looks)
         elsewhere.search(window.pairs for one in rounds for window in one.windows if not window.by_record)
         return [finding for one in rounds for finding in self._findings(one.windows, one.ended, elsewhere)]
@@ -97,37 +104,44 @@ class Namer:
         self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
     ) -> list[list[Finding]]:
         """Returns the findings of each window. Where a log cleaner works, batches and their records are read one after
-        the other, and it may have worked in between. So what it does not explain is looked at once more.
+        the other, and it may have worked in between. So what it does not explain is looked at once more, until that is
+        what it was before.
 
         Raises:
-            AuditError: a cleaner has worked there at each look.
+            AuditError: a cleaner has worked there at each look, and there is still something that it does not explain.
         """
         first = [window.pairs for window in windows]
         named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
-        for look in range(MOST_LOOKS):
-            doubtful = [one for one in windows if self._is_doubtful(one, named[id(one)])]
-            if not doubtful:
-                break
-            is_renewed = not look and self.looks.renew({one.region.key for one in doubtful})
+        some, looks = windows, 0
+        while doubtful := [one for one in some if self._is_doubtful(one, named[id(one)])]:
+            where = doubtful[0].where
+            if looks == MOST_LOOKS:
+                raise AuditError(
+                    f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} "
+                    f"and {where.end}, each time that it was looked at",
+                    "run the audit again, while the topic's cleaner is idle",
+                )
             changed = self.again(doubtful, ended)
-            if not changed and not is_renewed:
-                break
+            looks += bool(changed)
+            self._stale |= _unshifted(changed)
+            is_renewed = self._renew(_unshifted(doubtful))
             elsewhere.search(one.pairs for one in changed)
             some = doubtful if is_renewed else changed
             named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
-        else:
-            where = doubtful[0].where
-            raise AuditError(
-                f"a log cleaner changed {where.topic} partition {where.partition} between offsets {where.start} and "
-                f"{where.end}, each time that it was looked at",
-                "run the audit again, while the topic's cleaner is idle",
-            )
         for window, pairs in zip(windows, first, strict=True):
             if window.pairs is not pairs:
                 # Cleaners may have made chunks equal: no finding will say how these differ.
                 equal = equal_chunks(window.chunks, window.pairs)
                 self.said[window.region.key] += [Span(chunk.start, chunk.end) for chunk in equal]
         return [named[id(one)] for one in windows]
+
+    def _renew(self, keys: Set[TopicPartition]) -> bool:
+        """Renews what may excuse a record of these partitions, where it is older than their windows. Returns True if
+        they go on since: then it is read anew for all partitions."""
+        stale = keys & self._stale
+        is_renewed = bool(stale) and self.looks.renew(stale)
+        self._stale = set() if is_renewed else self._stale - stale
+        return is_renewed
 
     def _is_doubtful(self, window: Window, found: Iterable[Finding]) -> bool:
         cleaned = bool(self.looks.cleaned(window.region.key)) and not window.by_record
@@ -222,6 +236,11 @@ class Namer:
         if key not in self._passed:
             self._passed[key] = [*self.passed.get(key, ())]
         return suspects(window.pairs, self._passed[key], codec=self.codec, rebatches=self.rebatches)
+
+
+def _unshifted(windows: Iterable[Window]) -> set[TopicPartition]:
+    """Returns the partitions of windows without a shift. With one, what may excuse a record is read for each look."""
+    return {window.region.key for window in windows if not window.region.shift}
 
 
 def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from mirror.audit.errors import AuditError
+from mirror.audit.judge.rounds import differences
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Kind
 from mirror.audit.model.places import Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 from mirror.records.identity import MIRROR_BIT
 from tests.audit.judge.rounds.test_chunk_borders import BOTH, KEY, BytesOfLogs, Told
+from tests.audit.logs import Logs, plain
 from tests.records.builders import raw_batch
 from tests.simulation.model.broker import ABORT, marker_batch
 
@@ -309,3 +311,67 @@ def test_a_cleaner_that_works_at_each_look_leaves_no_verdict() -> None:
     logs = Busy(left(*range(10)), *(left(*range(first, 10)) for first in range(1, 9)), known=set())
     with pytest.raises(AuditError, match="a log cleaner changed t partition 0 between offsets 0 and"):
         logs.audit(100)
+
+
+@pytest.mark.parametrize("written_since", [False, True])
+def test_a_cleaner_that_rests_before_the_last_look_is_no_difference(*, written_since: bool) -> None:
+    """Three looks saw it work; the last one explains all. Mutations: that one is not asked; or the first one counts if
+    only the later records were read anew, and no batch changed."""
+    same = [left(*range(1, 10))] * written_since
+    logs = Busy(
+        left(*range(10)),
+        *same,
+        *(left(*range(first, 10)) for first in range(1, 5)),
+        known=set(),
+        written_since=written_since,
+    )
+    assert logs.audit(100) == [(Kind.CLEANED, Span(0, 10), Span(0, 10))]
+
+
+def test_what_a_cleaner_changes_at_each_look_is_named() -> None:
+    """Not another place, which no cleaner explains, and which has not changed since. Nor is that looked at again."""
+
+    def log(*, forged: bool, gone: int) -> list[Unit]:
+        singles = [Unit(at, at, {at: f"{at}"}) for at in range(100)]
+        singles[5] = Unit(5, 5, {5: "forged" if forged else "5"})
+        return [*singles, Unit(100, 109, {at: f"{at}" for at in range(100 + gone, 110)})]
+
+    logs = Busy(log(forged=False, gone=0), *(log(forged=True, gone=gone) for gone in range(1, 9)), known=set())
+    with pytest.raises(AuditError, match="a log cleaner changed t partition 0 between offsets 100 and 110"):
+        logs.audit(1)
+
+
+def test_later_records_are_read_anew_once_for_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Many places were lost, each a round of its own, while the logs go on.
+    2. All of them were read before what may excuse them is read anew. Mutation: that is done for each.
+    3. Where a batch was changed since, once more.
+    """
+    monkeypatch.setattr(differences, "ROUND_BATCHES", 1)
+    source = [Unit(at, at, {at: f"{at}"}) for at in range(1_000)]
+    lost = [unit for unit in source if unit.base % 100 != 50]
+    logs = Busy(source, lost, known=set(), written_since=True)
+    logs.never = True
+    logs.copy = logs.copy._replace(excused=set())
+    assert len(logs.audit(1)) == 10
+    assert logs.renewed == 1
+    logs = Busy(left(*range(10)), *(left(*range(first, 10)) for first in range(1, 4)), known=set(), written_since=True)
+    assert logs.audit(100) == [(Kind.CLEANED, Span(0, 10), Span(0, 10))]
+    assert logs.renewed == 2
+
+
+def test_nobody_asks_for_later_records_of_what_was_shifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read for each look there. Mutation: those of all others are let go for that."""
+    monkeypatch.setattr(differences, "MOST_WAITING", 1)
+    asked: list[Collection[TopicPartition]] = []
+
+    class Asked(Logs):
+        def renew(self, keys: Collection[TopicPartition]) -> bool:
+            asked.append(keys)
+            return False
+
+    source = plain(400, 3)
+    there = [*source[:100], *source[101:200], *source[201:]]
+    logs = Asked(source, there, width=30, cleaners={Side.DESTINATION})
+    logs.audit()
+    assert len(asked) == 1

@@ -1,13 +1,17 @@
 """Which batches are opened before they are named, what is asked of them, and what it costs to name many."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import pytest
 
 from mirror.audit.judge.rounds import differences, naming
+from mirror.audit.judge.rounds.regions import Window, of_bounds
+from mirror.audit.model.differences import Pairs
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Side
+from mirror.audit.model.rows import Hole, What
+from mirror.audit.prepare.plan import Range
 from tests.audit.logs import Batch, Logs, bytecodes_of, plain
 
 
@@ -122,3 +126,30 @@ def test_more_records_than_can_be_held_are_not_tried_as_a_stream(monkeypatch: py
     monkeypatch.setattr(differences, "MOST_RECORDS", 20_000)
     found = Asked(source, again, width=20_000).audit()
     assert [one.detail for one in found] == ["the records are in other batches; they were compared one by one"]
+
+
+def test_rounds_that_wait_hold_no_chunks_but_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many chunks differ behind each. Mutation: each keeps all of them."""
+    held: list[int] = []
+    name = naming.Namer.findings
+
+    def findings(self: naming.Namer, rounds: Sequence[naming.Round]) -> list[Finding]:
+        windows = [window for one in rounds for window in one.windows]
+        held.extend(len({*window.rest, *window.region.chunks} - {*window.chunks}) for window in windows)
+        return name(self, rounds)
+
+    monkeypatch.setattr(naming.Namer, "findings", findings)
+    source = plain(3_000, 2)
+    left = [batch for at, batch in enumerate(source) if at % 100 != 50]
+    Logs(source, left, width=20).audit()
+    assert len(held) >= 30
+    assert max(held) == 1
+
+
+def test_what_is_held_of_holes_counts() -> None:
+    """A round of a compacted partition may have nothing else."""
+    holes = [Hole(at, at + 1, What.GAP) for at in range(7)]
+    pairs = Pairs(holes=holes[:1], markers=holes[:2], odd=holes[:3], equal=holes[:4])
+    region = of_bounds(Logs(plain(1), plain(1)).bounds())
+    window = Window(region, (), (), Range("t", 0, 0, 1, True, 10), pairs)
+    assert naming.Round([window], set()).rows == 1 + 2 + 3 + 4
