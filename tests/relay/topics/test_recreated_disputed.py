@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster
+from mirror.relay.locate.position import MISSING_LOOKS
 from mirror.relay.partition.partition import Partition
 from mirror.relay.topics import recreated
 from mirror.relay.watch import idle
@@ -31,6 +32,8 @@ class Behind:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.told: uuid.UUID | None = None
+        self.alone = False
+        """True while the others do not answer."""
         self._usual = cluster._fault_for
         cluster._fault_for = self._fault_for  # type: ignore[method-assign]
         for name in cluster.topics:
@@ -45,12 +48,18 @@ class Behind:
     def _fault_for(self, name: str, node_id: int, request: Any) -> Fault:
         if name == "Metadata" and node_id == 1 and self.told is not None:
             return faults.alter(self._change)
+        if name == "Metadata" and node_id != 1 and self.alone:
+            return faults.disconnect()
         return self._usual(name, node_id, request)
 
     def _change(self, answer: Any) -> None:
         for topic in answer.topics:
             if topic.name == "t":
                 topic.topic_id = self.told
+
+
+def alone(flow: Flow) -> list[str]:
+    return [line["detail"] for line in flow.log.of("position_unknown") if "have not said" in line["detail"]]
 
 
 def disputed(flow: Flow) -> list[str]:
@@ -79,6 +88,46 @@ async def test_a_broker_that_is_behind(side: str, *, mapped: bool) -> None:
             await until(lambda: flow.partition().queue.acknowledged == 66)
             assert not flow.log.of("halted")
             assert not ledger(destination).halts
+
+
+async def test_the_others_do_not_answer() -> None:
+    """The broker that is behind is the only one that answers. The partition waits, until the other one does, too."""
+    async with clusters(brokers=2) as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        behind = Behind(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            behind.asked(flow.relay.source)
+            behind.told, behind.alone = uuid.uuid4(), True
+            await until(lambda: alone(flow) or flow.partition().halted)
+            assert flow.partition().halted is None
+            behind.alone = False
+            await until(lambda: disputed(flow) or flow.partition().halted)
+            behind.told = None
+            source.store("t", 0, *batches(2, first=60))
+            await until(lambda: flow.partition().queue.acknowledged == 66)
+            assert flow.partition().claim.unheard == 0
+            assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("copied", [True, False])
+async def test_the_others_are_away_for_long(*, copied: bool, mapped: bool) -> None:
+    """It is decided by those that answer: not every cluster has all of its brokers back some time."""
+    async with clusters(brokers=2) as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        if copied:
+            source.store("t", 0, *batches(2))
+        behind = Behind(source)
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await until(lambda: flow.partition().queue.acknowledged == 6 * copied)
+            behind.asked(flow.relay.source)
+            behind.told, behind.alone = uuid.uuid4(), True
+            await until(lambda: flow.log.of("halted") or flow.log.of("begun_anew"))
+            assert bool(flow.partition().halted) == copied
+            assert len(alone(flow)) >= MISSING_LOOKS - 1
 
 
 @pytest.mark.parametrize("check", ["the log's end", "a gap"])
