@@ -84,8 +84,9 @@ class Lane(Link):
         self._gather = gatherer()
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
-        self._survey_at = self._held_until = 0.0
-        """When those that wait are surveyed next, and until when the others are held back (``since_boot``)."""
+        self._survey_at = self._held_until = self._least_until = 0.0
+        """When those that wait are surveyed next, and until when the others are held back; likewise without those whose
+        looks have come to nothing (``since_boot``)."""
         self._may_wait = False
         """True if some of those that wait may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
@@ -251,6 +252,8 @@ class Lane(Link):
             self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
         if self._looked_at:  # of some, the look has ended in something else
             self._looked_at = {queue: None for queue in self._looked_at if queue.reconfirming}
+            if not any(queue in self._in_vain for queue in (*self._looked_at, *self._seen)):
+                self._held_until = min(self._held_until, self._least_until)  # they are sent, or gone
         due: list[Queue] = []
         room = self._room
         for queue in self._ready if self._may_wait and room else ():
@@ -296,6 +299,8 @@ class Lane(Link):
             if queue in self._seen:
                 del self._seen[queue]
                 self._in_vain[queue] = self._in_vain.get(queue, 0) + 1
+        if due and not self._looked_at:
+            self._least_until = now + HELD_S
         in_vain = max([self._in_vain.get(queue, 0) for queue in due], default=0)
         if in_vain or (due and not self._looked_at):
             until = now + min(HELD_S * 2**in_vain, MOST_HELD_S)

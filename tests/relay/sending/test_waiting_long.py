@@ -99,12 +99,20 @@ class Scene:
 
     def end_looks(self) -> None:
         """All looks find what was expected."""
-        looking, self._looking = self._looking, []
-        for partition in looking:
-            partition.queue.end_reconfirm()
-            partition.queue.confirm(self.now)
-            partition.queue.offer()
+        for partition in list(self._looking):
+            self._end_look(partition)
         self.lane.pump()
+
+    def end_look(self, partition: Partition) -> None:
+        """So does that at this one's."""
+        self._end_look(partition)
+        self.lane.pump()
+
+    def _end_look(self, partition: Partition) -> None:
+        self._looking.remove(partition)
+        partition.queue.end_reconfirm()
+        partition.queue.confirm(self.now)
+        partition.queue.offer()
 
     def answer(self) -> None:
         """The oldest request is answered."""
@@ -319,9 +327,40 @@ def test_a_look_that_hangs_holds_up_others_for_a_moment_only(monkeypatch: pytest
     scene = Scene(monkeypatch, 10, 400, lambda index: index == 9)
     scene.throttle()
     assert (scene.looks, bool(scene.lane._under_way)) == (1, False)
-    scene.now += sink.HELD_S
+    scene.now += sink.HELD_S / 2
+    scene.lane.pump()
+    assert not scene.lane._under_way
+    scene.now += sink.HELD_S / 2
     scene.lane.pump()
     assert scene.lane._under_way
+
+
+@pytest.mark.parametrize("ends", ["is sent", "goes"])
+def test_nobody_waits_for_those_that_are_sent_or_gone(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Two old partitions are looked at. The look at one hangs; that at the other comes to nothing, several times, and
+       the others wait longer each time.
+    2. The latter is sent, or goes to another lane. For the one that hangs, nobody waits longer than for any other look.
+    """
+    scene = Scene(monkeypatch, 10, 400, lambda index: index >= 8)
+    scene.throttle()
+    other = next(each for each in scene._looking if each.index == 8)
+    for _ in range(5):
+        scene.connection.throttled_s = 3.0
+        scene.end_look(other)
+        scene.now += 3.0
+        scene.connection.throttled_s = 0.0
+        scene.lane.pump()
+        assert not scene.lane._under_way
+    assert scene.lane._held_until - scene.now == sink.MOST_HELD_S
+    if ends == "is sent":
+        scene.end_look(other)
+        assert other.queue.in_flight
+    else:
+        scene.lane.detach(other.queue)
+    scene.now += sink.HELD_S
+    scene.lane.pump()
+    assert {*range(8)} <= {queue.index for taken, *_ in scene.lane._under_way for queue in taken}
 
 
 def test_a_rotation_that_takes_longer_than_a_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
