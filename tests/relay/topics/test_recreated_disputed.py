@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
 from mirror.relay.locate.position import MISSING_LOOKS
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics import recreated
 from mirror.relay.watch import idle
 from tests.fakes import faults
@@ -150,6 +153,28 @@ async def test_seen_by_a_check_beside_the_data_path(check: str) -> None:
             assert flow.partition().halted is None
             behind.told = None
             await flow.copied()
+            assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("phase", [Phase.DOUBT, Phase.LOCATING])
+async def test_seen_by_a_check_that_ends_in_a_look(phase: Phase) -> None:
+    """Work beside the data path has begun before the partition came into doubt. The look decides."""
+    async with clusters(brokers=2) as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            partition, usual, relay = flow.partition(), flow.relay.emptied, flow.relay
+            if phase is Phase.DOUBT:
+                relay.emptied = lambda _: None  # type: ignore[method-assign]
+            relay.doubt_now(partition, "recreated", "as a look at the ids would have it")
+            assert partition.phase is phase
+            relay.act(partition, Halted.of(HaltReason.RECREATED, "as one broker would have it"))
+            assert partition.halted is None
+            if phase is Phase.DOUBT:
+                usual(partition)
+            await flow.copied()
+            assert partition.phase is Phase.ACTIVE
             assert not flow.log.of("halted")
 
 
