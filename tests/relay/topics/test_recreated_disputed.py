@@ -166,7 +166,7 @@ async def test_seen_by_a_check_that_ends_in_a_look(phase: Phase) -> None:
             await flow.copied()
             partition, usual, relay = flow.partition(), flow.relay.emptied, flow.relay
             if phase is Phase.DOUBT:
-                relay.emptied = lambda _: None  # type: ignore[method-assign]
+                relay.emptied = lambda partition: None  # type: ignore[method-assign]
             relay.doubt_now(partition, "recreated", "as a look at the ids would have it")
             assert partition.phase is phase
             relay.act(partition, Halted.of(HaltReason.RECREATED, "as one broker would have it"))
