@@ -149,12 +149,12 @@ class Cluster(Metadata):
         for found in answer.topics:
             self.note_denied(found.name, found.error_code)
 
-    async def ids_of(self, topic: str, *, patience_s: float) -> set[bytes]:
+    async def ids_of(self, topic: str, *, patience_s: float) -> tuple[set[bytes], int]:
         """Asks every broker for a topic's id. Nothing of the answers is stored.
 
         Returns:
-            The ids that are told by the brokers that answer in time (``ask_all``). More than one: some have not heard
-            of a topic that was recreated.
+            The ids that are told by the brokers that answer in time (``ask_all``), and how many others there are. More
+            than one id: some have not heard of a topic that was recreated.
 
         Raises:
             NetworkError: no broker answers.
@@ -166,8 +166,9 @@ class Cluster(Metadata):
             answer = await self.call(request, node_id=node_id)
             return [id_told(found) for found in answer.topics]
 
+        asked = len(self.nodes)
         answers = await self.ask_all(ask, patience_s=patience_s)
-        return {told for answer in answers for told in answer if told is not None}
+        return {told for answer in answers for told in answer if told is not None}, asked - len(answers)
 
     # -- metadata --------------------------------------------------------------------------------------------------
 

@@ -442,9 +442,11 @@ class Relay:
             )
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
-        """Acts on the outcome of work beside the data path: the partition halts, or is located again."""
+        """Acts on the outcome of work beside the data path: the partition halts, or is located again. That a topic was
+        recreated is what one broker tells: if the partition is being located already, that look asks all of them."""
         if isinstance(outcome, Halted):
-            self.halt(partition, outcome)
+            if outcome.reason != HaltReason.RECREATED.slug or partition.phase is Phase.ACTIVE:
+                self.halt(partition, outcome)
             return
         partition.claim.leave(taken_over=outcome.taken_over, unsettled=outcome.unsettled)
         self.doubt_now(partition, outcome.cause, outcome.detail)

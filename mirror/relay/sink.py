@@ -84,8 +84,9 @@ class Lane(Link):
         self._gather = gatherer()
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
-        self._survey_at = self._held_until = 0.0
-        """When those that wait are surveyed next, and until when the others are held back (``since_boot``)."""
+        self._survey_at = self._held_until = self._least_until = 0.0
+        """When those that wait are surveyed next, and until when the others are held back; likewise without those whose
+        looks have come to nothing (``since_boot``)."""
         self._may_wait = False
         """True if some of those that wait may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
@@ -130,6 +131,7 @@ class Lane(Link):
         """Takes the partition among those with batches to send, which ``pump`` sends. Not while its log end is looked
         at: the end would be found to have moved."""
         first = queue in self._looked_at
+        self._may_wait = self._may_wait or queue.old or queue.unsure
         if queue.line_up():
             if first:
                 del self._looked_at[queue]
@@ -226,10 +228,14 @@ class Lane(Link):
         if held:
             others = [queue for queue in self._ready if queue not in self._seen]
             self._ready = [queue for queue in self._ready if queue in self._seen]
+        stale = self._stale() if self._looked_at else {}
+        if stale:
+            self._ready = [queue for queue in self._ready if queue not in stale]
         pieces: list[Piece] = []
         while self._ready and (most := self._max_in_flight - len(self._under_way)) > 0:
             pieces += self._build(connection, most)
-        self._ready += others
+        if stale or others:
+            self._ready = [*stale, *self._ready, *others]
         if pieces:
             connection.write(pieces)
         for queue in [queue for queue in self._seen if not queue.queued]:  # it is sent
@@ -246,19 +252,45 @@ class Lane(Link):
             self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
         if self._looked_at:  # of some, the look has ended in something else
             self._looked_at = {queue: None for queue in self._looked_at if queue.reconfirming}
+            if not any(queue in self._in_vain for queue in (*self._looked_at, *self._seen)):
+                self._held_until = min(self._held_until, self._least_until)  # they are sent, or gone
         due: list[Queue] = []
-        room = (self._max_in_flight - len(self._under_way)) * self._max_size
-        for queue in list(self._ready) if self._may_wait and room else ():
-            head, payload = queue.outbox[0][:2] if queue.outbox else (b"", b"")
-            if not head:
-                continue  # a hole, which is looked at when it is filled
-            if (queue.old or queue.unsure) and queue.must_confirm(fresh_s):
+        room = self._room
+        for queue in self._ready if self._may_wait and room else ():
+            size = self._next_size(queue)
+            if size and (queue.old or queue.unsure) and queue.must_confirm(fresh_s):
                 due.append(queue)
-            room -= len(head) + len(payload)
+            room -= size
             if room <= 0:
                 break
         self._look(due, now)
         return max(0.0, self._held_until - now) if self._looked_at else 0.0
+
+    def _stale(self) -> dict[Queue, None]:
+        """Returns those that would be sent now in the places of others that are looked at, and have waited for as long:
+        they keep their turn, and nothing of them is sent before they were looked at, too."""
+        stale: dict[Queue, None] = {}
+        room, fresh_s = self._room, self._relay.settings.fresh_s
+        for queue in self._ready:
+            if room <= 0:
+                break
+            size = self._next_size(queue)
+            if size and (queue.old or queue.unsure) and queue.must_confirm(fresh_s):
+                stale[queue] = None
+            else:
+                room -= size
+        return stale
+
+    @property
+    def _room(self) -> int:
+        """Bytes of batches that may be sent now."""
+        return (self._max_in_flight - len(self._under_way)) * self._max_size
+
+    def _next_size(self, queue: Queue) -> int:
+        """Returns how many of these bytes the queue's next batch takes; 0: it has none, or a hole is next, which is
+        looked at when it is filled. One that is larger than a request goes alone."""
+        head, payload = queue.outbox[0][:2] if queue.outbox else (b"", b"")
+        return min(len(head) + len(payload), self._max_size) if head else 0
 
     def _look(self, due: list[Queue], now: float) -> None:
         """Has the log's end of these looked at. One that was looked at and has not been sent since gets more time: its
@@ -267,6 +299,8 @@ class Lane(Link):
             if queue in self._seen:
                 del self._seen[queue]
                 self._in_vain[queue] = self._in_vain.get(queue, 0) + 1
+        if due and not self._looked_at:
+            self._least_until = now + HELD_S
         in_vain = max([self._in_vain.get(queue, 0) for queue in due], default=0)
         if in_vain or (due and not self._looked_at):
             until = now + min(HELD_S * 2**in_vain, MOST_HELD_S)

@@ -201,7 +201,7 @@ async def test_the_ids_that_all_brokers_tell() -> None:
     async with FakeCluster(brokers=4) as fake, await Cluster.open("source", fake.options()) as cluster:
         topic, former = fake.add_topic("t"), uuid.uuid4()
         assert topic.topic_id is not None
-        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes}
+        assert await cluster.ids_of("t", patience_s=5) == ({topic.topic_id.bytes}, 0)
 
         def behind(answer: Any) -> None:
             answer.topics[0].topic_id = former
@@ -213,5 +213,5 @@ async def test_the_ids_that_all_brokers_tell() -> None:
         fake.next("Metadata", faults.alter(behind), node_id=1)
         fake.next("Metadata", faults.alter(unaware), node_id=2)
         fake.next("Metadata", faults.disconnect(), node_id=3)
-        assert await cluster.ids_of("t", patience_s=5) == {topic.topic_id.bytes, former.bytes}
+        assert await cluster.ids_of("t", patience_s=5) == ({topic.topic_id.bytes, former.bytes}, 1)
         assert "t" not in cluster.topics

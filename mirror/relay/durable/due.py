@@ -26,6 +26,10 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
 
+UNSENT_TRIES = 3
+"""After as many tries in a row that ended before anything was sent, the answer to whether it may be written counts from
+when it came, not from when it was asked for: a slow coordinator would have it that the halt is never written."""
+
 MayTell = Callable[[Partition], Awaitable[bool]]
 """Returns True if what a worker knows of a partition that has halted may be written down: see ``Owners.may_tell``."""
 
@@ -201,10 +205,11 @@ async def persistently(
         halted: the reason.
         may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
             Asked before each try but the first, and before that as well if the partition was let go. The answer holds
-            for ``RelaySettings.fresh_s``, and not beyond the moment at which the partition is let go.
+            for ``RelaySettings.fresh_s`` from when it was asked for (``UNSENT_TRIES``), and not beyond the moment at
+            which the partition is let go.
         between: called before each try but the first.
     """
-    backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+    backoff, unsent = (Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms) for _ in range(2))
     again = False
     while partition.halted is halted:
         try:
@@ -213,13 +218,16 @@ async def persistently(
             let_go, asked_at = partition.phase is Phase.STOPPED, since_boot()
             if (again or let_go) and not await may_tell(partition):
                 return
+            if unsent.tries >= UNSENT_TRIES:
+                asked_at = since_boot()
             again = True
             await attempt(partial(_holds, settings, partition, halted, let_go=let_go, asked_at=asked_at))
             return
         except NotSent:
-            # Nothing has failed: it has waited for other writes, as when thousands of partitions halt.
-            await asyncio.sleep(settings.backoff_ms / 1000)
+            # Nothing has failed: other writes came first, as when thousands of partitions halt, or asking took long.
+            await asyncio.sleep(unsent.next_s())
         except NetworkError:
+            unsent.reset()
             await asyncio.sleep(backoff.next_s())
 
 

@@ -77,6 +77,13 @@ class Rewriting:
             if not ledger.has(entry.key())
             and not (isinstance(entry, KeptHalt) and partitions[entry.subject].halted is None)
         ]
+        # Being resumed takes a while, and may fail. The others do not wait for that: a later look sees to their halts.
+        later = [
+            entry
+            for entry in missing
+            if isinstance(entry, KeptHalt) and self._relay.pausing.resumes(partitions[entry.subject])
+        ]
+        missing = [entry for entry in missing if entry not in later]
         unknown = [flow for flow in lost.flows if not ledger.has(flow.key())]
         mapped = {each: each.queue.copied for each in partitions.values() if each.queue.copied is not None}
         for copied in mapped.values():
@@ -84,10 +91,11 @@ class Rewriting:
         self._unchecked.update(mapped)
         halted = [partitions[entry.subject] for entry in missing if isinstance(entry, KeptHalt)]
         try:
-            await self._state.save(missing, may=lambda: all(map(self._stands, halted)))
+            await self._state.save(missing, may=(lambda: all(map(self._stands, halted))) if halted else None)
         except NotSent:
             return  # a halt has ended meanwhile: the next look writes the others
-        self._state.lost = None
+        if not later:
+            self._state.lost = None
         if missing or unknown:
             self._relay.log.warning(
                 "state_lost",

@@ -35,8 +35,9 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.recreated import ToldIds, another, made_anew
 
 MISSING_LOOKS = 8
-"""Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone. A broker that has
-just started (before KRaft) knows no topic for a moment. About 13 s with the usual backoff."""
+"""Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone, and before it is
+decided without the brokers that do not say which id a topic has. A broker that has just started (before KRaft) knows no
+topic for a moment. About 13 s with the usual backoff, besides what the looks take."""
 
 LOOKS_PER_OWNER = 64
 """Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
@@ -184,6 +185,7 @@ class Locator:
             return
         if not self._pins.unused(partition):
             return
+        ids = self._pins.ids(partition)
         await self.check_ids(partition)
         leader = self._leader(self._destination, topic, partition.index)
         there = PartitionLog(self._destination, topic, partition.index, leader)
@@ -196,8 +198,8 @@ class Locator:
         if await standing_still(there, self._settings.settle_ms / 1000, self.log):
             return
         origin = self._source.topics.get(partition.topic)
-        if origin is None or self._destination.topics.get(partition.destination) is not topic:
-            return  # gone, or changed once more, in the meantime
+        if origin is None or self._pins.ids(partition) != ids:
+            raise Unreachable(f"{partition.name}: a topic is gone, or was recreated once more, in the meantime")
         partition.claim.identify(origin.topic_id, topic.topic_id)
         try:
             await self._pins.pin(partition)
@@ -444,13 +446,18 @@ class Locator:
         )
 
     async def check_ids(self, partition: Partition) -> None:
-        """Checks that the brokers of each cluster agree on the id of the partition's topic.
+        """Checks that the brokers of each cluster agree on the id of the partition's topic. Those that answer may be
+        behind, so the first looks wait for all.
 
         Raises:
-            NetworkError: they do not, or none answers.
+            NetworkError: they do not, or not all of them answer, or none at all.
         """
-        await self._told_ids.check(self._source, partition.topic)
-        await self._told_ids.check(self._destination, partition.destination)
+        silent = [
+            await self._told_ids.check(self._source, partition.topic),
+            await self._told_ids.check(self._destination, partition.destination),
+        ]
+        if 0 < partition.claim.hear(all_told=not any(silent)) < MISSING_LOOKS:
+            raise Unreachable("; ".join(filter(None, [*silent, "those that did may not have heard of the newest one"])))
 
     def _topic(self, cluster: Cluster, partition: Partition, name: str, pinned: bytes | None) -> Topic:
         topic = cluster.topics.get(name)

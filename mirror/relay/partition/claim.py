@@ -73,6 +73,7 @@ class Claim:
         "suspected",
         "taken_over",
         "trusted",
+        "unheard",
         "unowned",
         "unread",
         "unsettled",
@@ -109,6 +110,8 @@ class Claim:
         """Consecutive batches that were read back and stood there in another form than was sent."""
         self.missing = 0
         """Consecutive looks at which a cluster did not know the topic."""
+        self.unheard = 0
+        """Consecutive looks at which not all brokers told the topics' ids, while it mattered."""
         self.suspected: Suspicion | None = None
         """The partition halts for this if the topics' configs of now confirm it, which the next look finds out."""
         self.pin: Pin | None = None
@@ -141,7 +144,7 @@ class Claim:
         self.coordinator_epoch = location.coordinator_epoch
         self.unsettled = self.forgotten = False
         self.unread = -1
-        self.stale_asked = 0
+        self.stale_asked = self.unheard = 0
         self.late = None
         self.accept_gap = self.accept_unproven = self.accept_settings = False
         self.trusted = None
@@ -155,7 +158,7 @@ class Claim:
         self.accept_settings = accept_settings
         self.source_id = self.destination_id = None
         self.suspected = None
-        self.doubts = self.missing = 0
+        self.doubts = self.missing = self.unheard = 0
 
     def doubt(self) -> None:
         """The position is not certain any more."""
@@ -252,6 +255,11 @@ class Claim:
         """A cluster does not know a topic of it. Returns how often in a row."""
         self.missing += 1
         return self.missing
+
+    def hear(self, *, all_told: bool) -> int:
+        """The brokers were asked for the ids of its topics. Returns how often in a row not all of them told any."""
+        self.unheard = 0 if all_told else self.unheard + 1
+        return self.unheard
 
     def suspect(self, suspicion: Suspicion | None) -> None:
         """The partition halts for this if the topics' configs confirm it; None: it does not."""

@@ -28,12 +28,14 @@ class _Told:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.ids: set[bytes] = set()
+        self.silent = 0
+        """Brokers that have not answered."""
         self.looks = Shared(self._look)
         self._cluster = cluster
         self._name = name
 
     async def _look(self) -> None:
-        self.ids = await self._cluster.ids_of(self._name, patience_s=PATIENCE_S)
+        self.ids, self.silent = await self._cluster.ids_of(self._name, patience_s=PATIENCE_S)
 
 
 class ToldIds:
@@ -42,8 +44,11 @@ class ToldIds:
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
 
-    async def check(self, cluster: Cluster, name: str) -> None:
+    async def check(self, cluster: Cluster, name: str) -> str:
         """Checks that no broker tells another id of the topic than the one that is known.
+
+        Returns:
+            Which brokers have not answered, in words; empty: all have.
 
         Raises:
             Unreachable: the brokers do not agree: some are behind, and nobody can tell which.
@@ -59,6 +64,8 @@ class ToldIds:
                 f"the brokers of cluster {cluster.name} do not agree on topic {name}: they tell its id as "
                 f"{' and '.join(ids)}; it was recreated, and some of them have not heard of that yet"
             )
+        silent = f"{told.silent} of the brokers of cluster {cluster.name} have not said which id topic {name} has"
+        return silent if told.silent else ""
 
 
 class RecreatedTopics:

@@ -1,6 +1,8 @@
 """Records that were due when a partition halted, and that the source has deleted since."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, patch
 
@@ -552,6 +554,40 @@ async def test_what_has_waited_is_asked_about_anew(monkeypatch: pytest.MonkeyPat
 
     await persistently(attempt, how, partition, halted, may_tell=may_tell)
     assert (holds, len(asked)) == ([False, True] if ours else [False], 1)
+
+
+@pytest.mark.parametrize("slow_s", [1.5, 2.5])
+async def test_a_coordinator_that_takes_longer_than_its_answer_counts(
+    slow_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The halt was let go, and is written all the same: from the fourth time on, the answer counts from when it came.
+    In between, the pauses grow."""
+    clock, holds, pauses = [100.0], [], []
+    monkeypatch.setattr(due, "since_boot", lambda: clock[0])
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(due, "asyncio", SimpleNamespace(sleep=pause))
+    partition = Partition("t", 0)
+    halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
+    partition.stop_with(halted)
+    partition.stop()
+    how = settings(settle_ms=1_000, backoff_max_ms=3_600_000)
+
+    async def attempt(may: May) -> None:
+        holds.append(may())
+        if not holds[-1]:
+            raise NotSent("it was asked too long ago")
+        assert len(holds) < 10
+
+    async def may_tell(_: Partition) -> bool:
+        clock[0] += slow_s
+        return len(holds) < 10
+
+    await persistently(attempt, how, partition, halted, may_tell=may_tell)
+    assert holds == ([True] if slow_s < how.fresh_s else [False, False, False, True])
+    assert all(after > before * 1.2 for before, after in pairwise(pauses))
 
 
 @pytest.mark.parametrize("event", ["let go", "resumed"])

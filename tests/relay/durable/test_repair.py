@@ -157,6 +157,59 @@ async def test_a_halt_that_ends_while_it_waits_to_be_written_again(event: str, m
         assert (await read(flow.destination)).halt(STOPPED) is None
 
 
+@pytest.mark.parametrize("ends", ["resumed", "not resumed"])
+async def test_all_else_is_written_while_a_partition_is_being_resumed(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes. If it is not resumed after all, its halt is written again, too."""
+    async with running() as flow:
+        state, partition = flow.relay.durable.state, flow.partition("stopped")
+        began, goes_on, usual = asyncio.Event(), asyncio.Event(), flow.relay.pins.resumed
+
+        async def resumed(partitions: Iterable[Any]) -> None:
+            began.set()
+            await goes_on.wait()
+            if ends == "not resumed":
+                raise NetworkError("away")
+            await usual(partitions)
+
+        monkeypatch.setattr(flow.relay.pins, "resumed", resumed)
+        resume = asyncio.create_task(flow.relay.resume(("stopped", 0)))
+        await began.wait()
+        lose(flow, "cut")
+        await until(lambda: flow.log.of("state_lost"), what="a warning")
+        found = await read(flow.destination)
+        assert found.pin(SIDE)
+        assert found.notes(SIDE)
+        assert found.halt(STOPPED) is None
+        goes_on.set()
+        with suppress(NetworkError):
+            await resume
+        await until(lambda: state.lost is None, what="all else again")
+        found = await read(flow.destination)
+        assert bool(found.halt(STOPPED)) == bool(partition.halted) == (ends == "not resumed")
+
+
+async def test_it_is_tried_again_if_no_halt_is_among_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to be asked about it before each try."""
+    async with running() as flow:
+        state, may, save = flow.relay.durable.state, [], flow.relay.durable.state.save
+
+        async def saves(entries: Iterable[Any], **rest: Any) -> None:
+            entries = list(entries)
+            if state.lost is not None and SIDE in {getattr(each, "subject", None) for each in entries}:
+                may.append((any(isinstance(each, KeptHalt) for each in entries), rest.get("may") is not None))
+            await save(entries, **rest)
+
+        monkeypatch.setattr(state, "save", saves)
+        lose(flow, "cut")
+        await until(lambda: may and state.lost is None, what="all of it again")
+        flow.partition("stopped").halted = None
+        lose(flow, "cut")
+        await until(lambda: len(may) > 1 and state.lost is None, what="all of it again")
+        assert [*dict.fromkeys(may)] == [(True, True), (False, False)]
+
+
 @pytest.mark.parametrize("how", HOW)
 async def test_without_the_look(how: str) -> None:
     """The mutation: the next one to read knows nothing of it."""

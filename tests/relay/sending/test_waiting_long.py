@@ -19,7 +19,7 @@ from mirror.relay.partition import claim, clock
 from mirror.relay.partition import queue as queue_module
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
-from mirror.relay.partition.queue import Batch
+from mirror.relay.partition.queue import Batch, Queue
 from mirror.relay.settings import RelaySettings
 from mirror.relay.sink import Lane
 from mirror.relay.stats import Stats
@@ -67,6 +67,7 @@ class Scene:
         )
         self.lane, self.connection = Lane(owner, 1, version=VERSION), Throttling()
         self.lane._connection = self.connection  # type: ignore[assignment]
+        self._gather, self.lane._gather = self.lane._gather, self._gathered
         monkeypatch.setattr(self.lane, "_pump_later", lambda _: None)
         for index in range(count):
             partition = Partition("t", index)
@@ -82,6 +83,14 @@ class Scene:
             self.lane.offer(queue)
         self.lane.pump()
 
+    def _gathered(self, ready: list[Queue], *how: Any) -> Any:
+        """Nothing is taken into a request whose log's end would have to be looked at first."""
+        fresh_s = self.lane._relay.settings.fresh_s
+        stale = {queue.index for queue in ready if (queue.old or queue.unsure) and queue.must_confirm(fresh_s)}
+        gathered = self._gather(ready, *how)
+        assert not stale & {queue.index for taken, *_ in gathered[1] for queue in taken}
+        return gathered
+
     def _reconfirm(self, partition: Partition) -> None:
         assert partition.queue.begin_reconfirm()
         self.looks += 1
@@ -90,12 +99,20 @@ class Scene:
 
     def end_looks(self) -> None:
         """All looks find what was expected."""
-        looking, self._looking = self._looking, []
-        for partition in looking:
-            partition.queue.end_reconfirm()
-            partition.queue.confirm(self.now)
-            partition.queue.offer()
+        for partition in list(self._looking):
+            self._end_look(partition)
         self.lane.pump()
+
+    def end_look(self, partition: Partition) -> None:
+        """So does that at this one's."""
+        self._end_look(partition)
+        self.lane.pump()
+
+    def _end_look(self, partition: Partition) -> None:
+        self._looking.remove(partition)
+        partition.queue.end_reconfirm()
+        partition.queue.confirm(self.now)
+        partition.queue.offer()
 
     def answer(self) -> None:
         """The oldest request is answered."""
@@ -219,6 +236,68 @@ def test_looks_that_take_long(old: int, look_s: float, throttle_s: float, monkey
     assert min(scene.sent[old:]) >= 20, scene.sent
 
 
+@pytest.mark.parametrize("hangs", [-1, 0])
+@pytest.mark.parametrize("throttle_s", [0.0, 3.0])
+@pytest.mark.parametrize("look_s", [0.5, 1.9, 2.5])
+def test_more_old_batches_than_a_request_holds(
+    look_s: float, throttle_s: float, hangs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1. Many partitions have old batches, their looks end, and the lane is full or throttled for longer than they count.
+    2. There is room for one request. Those that would go into it are looked at once more. In their places, none goes
+       that has waited for as long.
+    """
+    scene = Scene(monkeypatch, 40, 1_000, lambda index: index < 30)
+    scene.hangs = hangs
+    scene.play(600.0, look_s=look_s, answer_s=4.0, throttle_s=throttle_s)
+    assert min(scene.sent[1:30]) >= 10, scene.sent
+    assert throttle_s or min(scene.sent[30:]) >= 20, scene.sent
+
+
+def test_a_connection_that_is_lost_behind_their_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many have been looked at. Then the connection is lost, and there is room for a few on the next one. None is sent
+    there before it was looked at again: the leader may have moved."""
+    scene = Scene(monkeypatch, 40, 100, lambda _: True)
+    scene.throttle()
+    scene.connection.throttled_s = 1.0
+    scene.end_looks()
+    assert (scene.looks, len(scene.lane._seen)) == (21, 21)
+    for queue in scene.lane.attached:
+        queue.lose_connection()
+    scene.lane._survey_at, scene.lane._max_in_flight, scene.connection.throttled_s = 0.0, 1, 0.0
+    scene.lane.pump()
+    assert (scene.looks, len(scene.lane._under_way)) == (26, 0)
+    scene.end_looks()
+    assert len(scene.lane._under_way) == 1
+
+
+def test_old_batches_that_are_larger_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes alone. Those behind them, which the other requests take, are looked at, too."""
+    scene = Scene(monkeypatch, 24, 0, lambda _: True)
+    scene.now += 3.0
+    for queue in scene.lane.attached:
+        payload = memoryview(bytes(20 * SIZE)) if queue.index < 2 else PAYLOAD
+        queue.outbox.append(Batch(b"h" * 100, payload, 1, None))
+        scene.lane.offer(queue)
+    scene.lane.pump()
+    assert (scene.looks > 2, len(scene.lane._under_way)) == (True, 0)
+
+
+def test_an_old_batch_that_comes_behind_a_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane was surveyed when nothing waited. The batch that is offered then waits for a look all the same."""
+    scene = Scene(monkeypatch, 2, 1, lambda index: index == 0)
+    while scene.lane._under_way:
+        scene.answer()
+    scene.now += scene.lane._relay.settings.fresh_s
+    scene.lane._look_again()
+    queue = scene.lane.attached[0]
+    queue.outbox.append(Batch(b"h" * 100, PAYLOAD, 1, None))
+    scene.lane.offer(queue)
+    scene.now += 0.1
+    scene.lane.pump()
+    assert (scene.looks, len(scene.lane._under_way)) == (1, 0)
+
+
 def test_looks_that_take_long_beside_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """For that one nobody waits any more. They wait for the others all the same."""
     scene = Scene(monkeypatch, 10, 4_000, lambda index: index < 3)
@@ -248,9 +327,40 @@ def test_a_look_that_hangs_holds_up_others_for_a_moment_only(monkeypatch: pytest
     scene = Scene(monkeypatch, 10, 400, lambda index: index == 9)
     scene.throttle()
     assert (scene.looks, bool(scene.lane._under_way)) == (1, False)
-    scene.now += sink.HELD_S
+    scene.now += sink.HELD_S / 2
+    scene.lane.pump()
+    assert not scene.lane._under_way
+    scene.now += sink.HELD_S / 2
     scene.lane.pump()
     assert scene.lane._under_way
+
+
+@pytest.mark.parametrize("ends", ["is sent", "goes"])
+def test_nobody_waits_for_those_that_are_sent_or_gone(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. Two old partitions are looked at. The look at one hangs; that at the other comes to nothing, several times, and
+       the others wait longer each time.
+    2. The latter is sent, or goes to another lane. For the one that hangs, nobody waits longer than for any other look.
+    """
+    scene = Scene(monkeypatch, 10, 400, lambda index: index >= 8)
+    scene.throttle()
+    other = next(each for each in scene._looking if each.index == 8)
+    for _ in range(5):
+        scene.connection.throttled_s = 3.0
+        scene.end_look(other)
+        scene.now += 3.0
+        scene.connection.throttled_s = 0.0
+        scene.lane.pump()
+        assert not scene.lane._under_way
+    assert scene.lane._held_until - scene.now == sink.MOST_HELD_S
+    if ends == "is sent":
+        scene.end_look(other)
+        assert other.queue.in_flight
+    else:
+        scene.lane.detach(other.queue)
+    scene.now += sink.HELD_S
+    scene.lane.pump()
+    assert {*range(8)} <= {queue.index for taken, *_ in scene.lane._under_way for queue in taken}
 
 
 def test_a_rotation_that_takes_longer_than_a_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from mirror.net.cluster import Cluster
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
+from mirror.relay.locate.position import MISSING_LOOKS
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.topics import recreated
 from mirror.relay.watch import idle
 from tests.fakes import faults
@@ -31,6 +35,8 @@ class Behind:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.told: uuid.UUID | None = None
+        self.alone = False
+        """True while the others do not answer."""
         self._usual = cluster._fault_for
         cluster._fault_for = self._fault_for  # type: ignore[method-assign]
         for name in cluster.topics:
@@ -45,12 +51,18 @@ class Behind:
     def _fault_for(self, name: str, node_id: int, request: Any) -> Fault:
         if name == "Metadata" and node_id == 1 and self.told is not None:
             return faults.alter(self._change)
+        if name == "Metadata" and node_id != 1 and self.alone:
+            return faults.disconnect()
         return self._usual(name, node_id, request)
 
     def _change(self, answer: Any) -> None:
         for topic in answer.topics:
             if topic.name == "t":
                 topic.topic_id = self.told
+
+
+def alone(flow: Flow) -> list[str]:
+    return [line["detail"] for line in flow.log.of("position_unknown") if "have not said" in line["detail"]]
 
 
 def disputed(flow: Flow) -> list[str]:
@@ -81,6 +93,46 @@ async def test_a_broker_that_is_behind(side: str, *, mapped: bool) -> None:
             assert not ledger(destination).halts
 
 
+async def test_the_others_do_not_answer() -> None:
+    """The broker that is behind is the only one that answers. The partition waits, until the other one does, too."""
+    async with clusters(brokers=2) as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        behind = Behind(source)
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            behind.asked(flow.relay.source)
+            behind.told, behind.alone = uuid.uuid4(), True
+            await until(lambda: alone(flow) or flow.partition().halted)
+            assert flow.partition().halted is None
+            behind.alone = False
+            await until(lambda: disputed(flow) or flow.partition().halted)
+            behind.told = None
+            source.store("t", 0, *batches(2, first=60))
+            await until(lambda: flow.partition().queue.acknowledged == 66)
+            assert flow.partition().claim.unheard == 0
+            assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("copied", [True, False])
+async def test_the_others_are_away_for_long(*, copied: bool, mapped: bool) -> None:
+    """It is decided by those that answer: not every cluster has all of its brokers back some time."""
+    async with clusters(brokers=2) as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        if copied:
+            source.store("t", 0, *batches(2))
+        behind = Behind(source)
+        async with mirroring(source, destination, mapped=mapped) as flow:
+            await until(lambda: flow.partition().queue.acknowledged == 6 * copied)
+            behind.asked(flow.relay.source)
+            behind.told, behind.alone = uuid.uuid4(), True
+            await until(lambda: flow.log.of("halted") or flow.log.of("begun_anew"))
+            assert bool(flow.partition().halted) == copied
+            assert len(alone(flow)) >= MISSING_LOOKS - 1
+
+
 @pytest.mark.parametrize("check", ["the log's end", "a gap"])
 async def test_seen_by_a_check_beside_the_data_path(check: str) -> None:
     """The same, where not the look at the ids, but one at the log's end, or at a gap, meets the other id first."""
@@ -101,6 +153,28 @@ async def test_seen_by_a_check_beside_the_data_path(check: str) -> None:
             assert flow.partition().halted is None
             behind.told = None
             await flow.copied()
+            assert not flow.log.of("halted")
+
+
+@pytest.mark.parametrize("phase", [Phase.DOUBT, Phase.LOCATING])
+async def test_seen_by_a_check_that_ends_in_a_look(phase: Phase) -> None:
+    """Work beside the data path has begun before the partition came into doubt. The look decides."""
+    async with clusters(brokers=2) as (source, destination):
+        fill(source)
+        destination.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await flow.copied()
+            partition, usual, relay = flow.partition(), flow.relay.emptied, flow.relay
+            if phase is Phase.DOUBT:
+                relay.emptied = lambda partition: None  # type: ignore[method-assign]
+            relay.doubt_now(partition, "recreated", "as a look at the ids would have it")
+            assert partition.phase is phase
+            relay.act(partition, Halted.of(HaltReason.RECREATED, "as one broker would have it"))
+            assert partition.halted is None
+            if phase is Phase.DOUBT:
+                usual(partition)
+            await flow.copied()
+            assert partition.phase is Phase.ACTIVE
             assert not flow.log.of("halted")
 
 

@@ -157,11 +157,11 @@ class SimulatedCluster:
         self.refreshed_at = asked_at
         return {}
 
-    async def ids_of(self, topic: str, *, patience_s: float) -> set[bytes]:
-        """What one broker tells: none is behind in this."""
+    async def ids_of(self, topic: str, *, patience_s: float) -> tuple[set[bytes], int]:
+        """What one broker tells: none is behind in this, and none needed besides."""
         await self.refresh([topic])
         known = self.topics.get(topic)
-        return {known.topic_id} if known is not None and known.topic_id is not None else set()
+        return ({known.topic_id} if known is not None and known.topic_id is not None else set()), 0
 
     def refreshed_of(self, topic: str) -> float:
         """Each refresh is of all topics."""
