@@ -230,6 +230,7 @@ class RawConsumer:
             if self._seat is not None and self._subscribed:
                 left = max(0.0, until - time.monotonic())
                 self._seat.poll(0.0 if self._positions else min(left, GROUP_EVERY_S))
+            self._apply(self._positions)
             left = max(0.0, until - time.monotonic())
             located = self._locate(max(left, LEAST_LOOK_UP_S), patient=False)
             records = self._taken(min(left, GROUP_EVERY_S) if self._subscribed or not located else left)
@@ -257,9 +258,11 @@ class RawConsumer:
             raise
         except BaseException:
             # An interrupt. The program does not get the records that were taken: they are fetched again.
+            for position in self._positions.values():
+                position.applied = False
             for position, offset, before in moved:
                 position.offset, position.before = offset, before
-            self._fetch(self._positions)
+            self._apply(self._positions)
             raise
 
     def _accept(self, at: TopicPartition, error: RawError) -> list[ConsumerRecord]:
@@ -268,7 +271,7 @@ class RawConsumer:
         if isinstance(error, OffsetOutOfRange) and begin is not None:
             LOG.warning("%s; auto.offset.reset is %s", error, self._settings.auto_offset_reset)
             self._positions[at].move(None, begin=begin)
-            self._thread.call(lambda: self._fetching.drop([at]))
+            self._apply([at])
             return []
         self._thread.call(lambda: self._fetching.again(at))
         raise error
@@ -302,7 +305,7 @@ class RawConsumer:
                 f"offset {offset}; offsets begin with 0, and there is seek_to_beginning() and seek_to_end()"
             )
         self._position(partition).move(offset)
-        self._fetch([TopicPartition(*partition)])
+        self._apply([TopicPartition(*partition)])
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Sets the positions to the beginning of the logs. Without ``partitions``, of all that the consumer has."""
@@ -317,21 +320,21 @@ class RawConsumer:
         chosen = [TopicPartition(*at) for at in partitions] or list(self._positions)
         for at in chosen:
             self._position(at).move(None, begin=begin)
-        self._thread.call(lambda: self._fetching.drop(chosen))
+        self._apply(chosen)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stops reading these partitions until ``resume``. Their positions stay."""
         chosen = [TopicPartition(*at) for at in partitions]
         for at in chosen:
-            self._position(at).paused = True
-        self._thread.call(lambda: self._fetching.drop(chosen))
+            self._position(at).pause(True)
+        self._apply(chosen)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Reads paused partitions again."""
         chosen = [at for at in map(TopicPartition._make, partitions) if self._position(at).paused]
         for at in chosen:
-            self._position(at).paused = False
-        self._fetch([at for at in chosen if self._position(at).offset is not None])
+            self._position(at).pause(False)
+        self._apply(chosen)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition's log. Raises BrokerError if the brokers do not answer."""
@@ -357,16 +360,26 @@ class RawConsumer:
             )
         return found
 
-    def _fetch(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begins to fetch these partitions at their positions, except those that are paused."""
+    def _apply(self, partitions: Iterable[TopicPartition]) -> None:
+        """Has the event loop fetch these partitions at their positions, and those no more that are paused or have no
+        position. Those where it does so already are left alone."""
+        changed = [at for at in partitions if not self._positions[at].applied]
+        if not changed:
+            return
         offsets = {
             at: position.offset
-            for at in partitions
+            for at in changed
             if (position := self._positions[at]).offset is not None and not position.paused
         }
         before = {at: self._positions[at].before for at in offsets}
-        if offsets:
-            self._thread.call(lambda: self._fetching.put(offsets, before))
+
+        def apply() -> None:
+            self._fetching.drop([at for at in changed if at not in offsets])
+            self._fetching.put(offsets, before)
+
+        self._thread.call(apply)
+        for at in changed:
+            self._positions[at].applied = True
 
     def _locate(self, timeout_s: float, *, patient: bool) -> bool:
         """Looks up the positions that are not known.
@@ -400,7 +413,7 @@ class RawConsumer:
             found |= self._thread.run(self._fetching.offsets(chosen, begin, timeout_s=timeout_s), timeout_s + CLOSE_S)
         for at, offset in found.items():
             self._positions[at].move(offset)
-        self._fetch(found)
+        self._apply(found)
 
     # -- the group's offsets -----------------------------------------------------------------------------------------
 

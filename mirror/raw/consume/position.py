@@ -20,19 +20,27 @@ class Position:
         begin: how to look it up: EARLIEST or LATEST; None: the committed offset, or else by ``auto.offset.reset``.
         before: what was read before that offset.
         paused: True if the partition is not fetched.
+        applied: True once the event loop fetches the partition at ``offset``, or does not fetch it, as the position
+            says. False from each change of it until then, so that an interrupt between the two is made up for.
     """
 
-    __slots__ = ("before", "begin", "offset", "paused")
+    __slots__ = ("applied", "before", "begin", "offset", "paused")
 
     def __init__(self) -> None:
         self.offset: int | None = None
         self.begin: int | None = None
         self.before = NOTHING
-        self.paused = False
+        self.paused = self.applied = False
 
     def move(self, offset: int | None, *, begin: int | None = None) -> None:
         """Sets the position to another offset than that of the next record. ``begin``: if ``offset`` is None."""
+        self.applied = False
         self.offset, self.begin, self.before = offset, begin, NOTHING
+
+    def pause(self, paused: bool) -> None:
+        """Sets whether the partition is paused."""
+        self.applied = False
+        self.paused = paused
 
 
 def begins(wanted: Mapping[TopicPartition, Position], settings: ConsumerSettings) -> dict[int, list[TopicPartition]]:

@@ -117,3 +117,78 @@ async def test_interrupted_while_a_partition_is_given_up(monkeypatch: pytest.Mon
             found += await asyncio.to_thread(site.consumer.poll, 100)
         assert [(record.partition, record.base_offset) for record in found] == [(1, 0), (1, 5)]
         assert list(site.consumer._fetching._cursors) == [OTHER]
+
+
+async def test_an_interrupted_seek_still_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop never heard of it: what it has fetched at the old position is not returned."""
+    async with consuming(AT) as site:
+        assert [record.base_offset for record in await site.polled()] == [0, 5]
+        with monkeypatch.context() as patch:
+            patch.setattr(site.consumer._thread, "run", interrupted_once(site.consumer))
+            with pytest.raises(Interrupted):
+                site.consumer.seek(AT, 0)
+        site.fake.store("t", 0, *batches(10))
+        found = [record.base_offset for record in await site.polled()]
+        assert found[:1] == [0]
+
+
+async def test_an_interrupted_pause_and_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    1. pause() is interrupted before the event loop hears of it: the partition is paused all the same.
+    2. resume() is interrupted likewise: it goes on where it was.
+    """
+    async with consuming(AT, OTHER) as site:
+        consumer = site.consumer
+        found: list[ConsumerRecord] = []
+        while len(found) < 4:
+            found += await site.polled()
+        for change in (consumer.pause, consumer.resume):
+            with monkeypatch.context() as patch:
+                patch.setattr(consumer._thread, "run", interrupted_once(consumer))
+                with pytest.raises(Interrupted):
+                    change(AT)
+            site.fake.store("t", 0, *batches(10 if change == consumer.pause else 15))
+            site.fake.store("t", 1, *batches(10 if change == consumer.pause else 15))
+            if change == consumer.pause:
+                assert [(record.partition, record.base_offset) for record in await site.polled()] == [(1, 10)]
+                assert await asyncio.to_thread(consumer.poll, 200) == []
+        found = []
+        while len(found) < 3:
+            found += await site.polled()
+        assert sorted((record.partition, record.base_offset) for record in found) == [(0, 10), (0, 15), (1, 15)]
+
+
+async def test_assigned_again_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the event loop still fetches for an earlier assignment is not returned, also while the new position cannot
+    be looked up."""
+    async with consuming(AT) as site:
+        assert [record.base_offset for record in await site.polled()] == [0, 5]
+        with monkeypatch.context() as patch:
+            patch.setattr(site.consumer._thread, "run", interrupted_once(site.consumer))
+            with pytest.raises(Interrupted):
+                site.consumer.assign([])
+        site.fake.store("t", 0, *batches(10))
+        site.consumer.assign([AT])
+        with monkeypatch.context() as patch:
+            patch.setattr(site.consumer, "_locate", lambda *_, **__: False)
+            assert await asyncio.to_thread(site.consumer.poll, 500) == []
+        found = [record.base_offset for record in await site.polled()]
+        assert found[:1] == [0]
+
+
+async def test_interrupted_with_records_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt after the event loop has given its records away: the next poll() returns them."""
+    async with consuming(AT) as site:
+        await asyncio.to_thread(site.consumer.position, AT)
+        run = site.consumer._thread.run
+
+        def interrupted(work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+            if run(work, timeout_s):
+                monkeypatch.setattr(site.consumer._thread, "run", run)
+                raise Interrupted
+            return []
+
+        monkeypatch.setattr(site.consumer._thread, "run", interrupted)
+        with pytest.raises(Interrupted):
+            await site.polled()
+        assert [record.base_offset for record in await site.polled()] == [0, 5]
