@@ -33,7 +33,8 @@ def pause(path: Path, at: str | None, name: str, topic: str | None, number: int 
     --all means all flows of this mirror, unless --flow names one. A flow of which no worker answers is named: it is not
     paused. Partitions that other machines have are named, too, and are paused there.
 
-    Exit codes: 0 all of them are paused, 1 none of them, 2 some are not.
+    Exit codes: 0 all of them are paused, 1 none of them, 2 some are not. With --all, partitions that other machines
+    have do not count; those that perhaps nobody has do.
 
     \b
         mirror pause -c mirror.yaml orders
@@ -46,7 +47,7 @@ def pause(path: Path, at: str | None, name: str, topic: str | None, number: int 
         "paused", path, at, name, topic, everything,
         lambda it: client.pause(it.address, topic, number, flows=it.flows, flow=name, token=it.token),
     )  # fmt: skip
-    _tell(found, "paused", "there is nothing to pause", one=number is not None)
+    _tell(found, "paused", "there is nothing to pause", one=number is not None, everything=everything)
 
 
 @click.command()
@@ -86,7 +87,8 @@ def resume(
     --all means all flows of this mirror, unless --flow names one. A flow of which no worker answers is named: nothing
     of it is resumed. Partitions that other machines have are named, too, and are resumed there.
 
-    Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted.
+    Exit codes: 0 all of them are resumed, 1 none of them, 2 some are still halted or paused. With --all, partitions
+    that other machines have do not count; those that perhaps nobody has do.
 
     \b
         mirror resume -c mirror.yaml orders 3
@@ -102,7 +104,7 @@ def resume(
             it.address, topic, number, accept=accept, flows=it.flows, flow=name, token=it.token
         ),
     )  # fmt: skip
-    _tell(found, "resumed", "nothing is halted or paused", one=number is not None)
+    _tell(found, "resumed", "nothing is halted or paused", one=number is not None, everything=everything)
 
 
 def _asked(
@@ -125,8 +127,16 @@ def _asked(
         fail(f"nothing is {done}: {error}" if isinstance(error, client.NotDone) else str(error), EXIT_FAILED)
 
 
-def _tell(found: "Resumed", done: str, nothing: str, *, one: bool) -> None:
-    """Says what came of it, and exits. ``one``: a single partition was asked for."""
+def _tell(found: "Resumed", done: str, nothing: str, *, one: bool, everything: bool) -> None:
+    """Prints the outcomes, and exits.
+
+    Args:
+        found: the mirror's answer.
+        done: what was asked for: "paused" or "resumed".
+        nothing: what is printed if no partition is concerned.
+        one: True if a single partition was asked for.
+        everything: True for ``--all``: partitions that other machines have are then no failure.
+    """
     for each in found.outcomes:
         which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"
         said = f"{which} is not {done}: {each.why_not}" if each.why_not else f"{which} is {done}"
@@ -150,4 +160,5 @@ def _tell(found: "Resumed", done: str, nothing: str, *, one: bool) -> None:
         sys.exit(EXIT_FAILED)
     if failed == len(found.outcomes) and (failed or one):
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_HALTED if failed else EXIT_OK)
+    missed = bool(found.elsewhere) and (found.nobody or not everything)
+    sys.exit(EXIT_HALTED if failed or missed else EXIT_OK)
