@@ -10,6 +10,10 @@ from mirror.service.texts import aligned, many
 
 TO_MOVE, IN_STEP = "to_move", GroupState.IN_STEP.value
 """States of a group in reports: its offsets would be committed (``--dry-run``); its offsets are in step."""
+NO_COPY = (
+    "by the flow's internal topic, no topic has a copy at the destination yet, so that no ACL was looked at; "
+    "start the mirror first"
+)
 _TITLES = ("group", "topic", "partition", "source", "into", "destination", "there now", "")
 
 
@@ -37,6 +41,7 @@ def as_data(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) 
             "wanted": len(acls.wanted),
             "missing": [acl.text for acl in acls.lacking],
             "created": acls.created,
+            "topics": acls.copied,
             "authorizer": not acls.off,
             "failed": acls.failed,
             "remedy": acls.remedy,
@@ -141,7 +146,11 @@ def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
     lines = [f"{'+' if not applied else ' '} {acl.text}" for acl in plan.lacking]
     if plan.failed:
         lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
-    if not plan.off and (plan.wanted or not plan.failed):
-        done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
-        lines.append(f"{many(len(plan.wanted), 'ACL')} of mirrored topics: {done}")
+    if plan.off or (plan.failed and not plan.wanted):
+        return lines
+    if not plan.copied:
+        lines.append(NO_COPY)
+        return lines
+    done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
+    lines.append(f"{many(len(plan.wanted), 'ACL')} of {many(plan.copied, 'mirrored topic')}: {done}")
     return lines

@@ -72,16 +72,18 @@ def test_groups_that_are_not_there() -> None:
 
 
 def test_acls() -> None:
-    plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")])
-    assert as_text(None, plan, applied=False) == "+ User:u may Read b\n2 ACLs of mirrored topics: 1 would be created"
+    plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")], copied=1)
+    assert as_text(None, plan, applied=False) == "+ User:u may Read b\n2 ACLs of 1 mirrored topic: 1 would be created"
     plan.created = 1
-    assert as_text(None, plan, applied=True) == "  User:u may Read b\n2 ACLs of mirrored topics: 1 created"
+    assert as_text(None, plan, applied=True) == "  User:u may Read b\n2 ACLs of 1 mirrored topic: 1 created"
     assert as_text(None, AclsPlan(failed="no", remedy="do", off=False), applied=True) == "no; do"
     assert as_text(None, AclsPlan(failed="no authorizer", off=True), applied=True) == "no authorizer"
+    assert as_text(None, AclsPlan(), applied=True).startswith("by the flow's internal topic, no topic has a copy")
+    assert as_text(None, AclsPlan(copied=3), applied=True) == "0 ACLs of 3 mirrored topics: 0 created"
 
 
 def test_both_for_programs() -> None:
-    found = as_data(GroupsPlan(groups=PLANS), AclsPlan(wanted=[acl("b")], lacking=[acl("b")]), applied=False)
+    found = as_data(GroupsPlan(groups=PLANS), AclsPlan(wanted=[acl("b")], lacking=[acl("b")], copied=1), applied=False)
     assert [each["state"] for each in found["groups"]] == [
         "to_move", "in_step", "in_step", "to_move", "to_move", "active", "failed",
     ]  # fmt: skip
@@ -93,7 +95,8 @@ def test_both_for_programs() -> None:
         }
     ]  # fmt: skip
     assert found["acls"] == {
-        "wanted": 1, "missing": ["User:u may Read b"], "created": 0, "authorizer": True, "failed": "", "remedy": "",
+        "wanted": 1, "missing": ["User:u may Read b"], "created": 0, "topics": 1, "authorizer": True, "failed": "",
+        "remedy": "",
     }  # fmt: skip
     assert as_data(None, None, applied=True) == {"applied": True}
 
