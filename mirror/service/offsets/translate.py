@@ -15,6 +15,7 @@ from mirror.net.errors import NetworkError, Refused
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import no_leader
 from mirror.net.options import ClusterOptions
+from mirror.net.rights import DENIED, DESCRIBE, GROUP, READ, TOPIC, Right
 from mirror.offsetmap.compare.lockstep import lost_from
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.internal.topic import InternalTopic
@@ -289,7 +290,9 @@ class Translator:
     async def _committed(cluster: Cluster, group: str) -> Offsets:
         found = (await Groups(cluster).committed([group]))[group]
         if isinstance(found, NetworkError):
-            raise GroupError(f"cannot read the offsets of group {group} at {cluster.name}: {found}") from found
+            told = f"cannot read the offsets of group {group} at {cluster.name}: {found}"
+            code = found.code if isinstance(found, Refused) else 0
+            raise GroupError(told + _remedy(code, Right(DESCRIBE, GROUP, group, cluster.name))) from found
         return found
 
     async def place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
@@ -369,7 +372,9 @@ class Translator:
             # One that no broker lists, and that has members all the same, is refused at the commit.
             listed = (await groups.listed()).groups.get(group)
         except NetworkError as error:
-            raise GroupError(f"cannot describe group {group} at {self._alias_there}: {error}") from error
+            told = f"cannot describe group {group} at {self._alias_there}: {error}"
+            code = error.code if isinstance(error, Refused) else 0
+            raise GroupError(told + _remedy(code, Right(DESCRIBE, GROUP, group, self._alias_there))) from error
         return "members" if listed is not None and listed.state not in EMPTY else ""
 
     async def apply(self, group: str, commits: Iterable[Commit]) -> None:
@@ -386,7 +391,9 @@ class Translator:
             raise GroupError(f"cannot commit for group {group} at {self._alias_there}: {error}") from error
         for (topic, partition), code in codes.items():
             if code:
-                raise GroupError(f"cannot commit {topic}-{partition} for group {group}: {error_name(code)}")
+                of = (GROUP, group) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else (TOPIC, topic)
+                told = f"cannot commit {topic}-{partition} for group {group}: {error_name(code)}"
+                raise GroupError(told + _remedy(code, Right(READ, *of, self._alias_there)))
 
     def told(self, moved: MovedGroup) -> list[str]:
         """Returns the group's offsets on both sides, and what ``apply`` commits of them, as lines of text."""
@@ -447,6 +454,11 @@ async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: 
 
 def _told(place: MappedOffset, why: str, there: str) -> str:
     return f"{place.offset}" + ("" if place.exact else f"\n{why}; this is where the next one {there}")
+
+
+def _remedy(code: int, right: Right) -> str:
+    """Returns what to do about an error that is caused by a missing right; empty for any other error."""
+    return f"; {right.grant}" if code in DENIED else ""
 
 
 async def translate_group(

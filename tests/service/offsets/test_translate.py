@@ -1,5 +1,6 @@
 """``mirror offsets translate``: two source topics in one destination topic, and a group that moves over."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -8,12 +9,16 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from mirror.net.admin.groups import groups_tool
+from mirror.net.cluster import Cluster
+from mirror.net.errors import Refused
 from mirror.net.options import ClusterOptions, ConnectionOptions
 from mirror.net.security.options import SecurityOptions, TlsOptions
 from mirror.offsetmap.runs import MappedOffset
 from mirror.sandbox import SandboxCluster
+from mirror.service.offsets import translate as translate_module
 from mirror.service.offsets.sides import FlowSides
-from mirror.service.offsets.translate import MovedGroup, NotTranslated, TranslatedRow, Translator
+from mirror.service.offsets.translate import GroupError, MovedGroup, NotTranslated, TranslatedRow, Translator
+from mirror.wire.errors import ErrorCode
 from tests.audit.clusters import delete_before
 from tests.service.runs.test_mapped import FLOW, consumer, read_from, translate
 from tests.service.stage.kafka_side import create_topic, end_of, produce
@@ -143,6 +148,44 @@ async def test_a_group_that_has_read_further_there() -> None:
     )
     assert "\n".join(one.told(moved(7, 8, 30))).count("it would go back") == 2
     await one.check(moved(7, 8, 30), allow_rewind=True)
+
+
+class DeniedGroups:
+    """What a cluster answers to a principal that has no right to the group."""
+
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def __init__(self, _: object) -> None: ...
+
+    async def committed(self, groups: list[str]) -> dict[str, Refused]:
+        return dict.fromkeys(groups, Refused("west: OffsetFetch of group g", self.code))
+
+    async def described(self, _: list[str]) -> None:
+        raise Refused("east: DescribeGroups of g", self.code)
+
+    async def commit(self, _: str, offsets: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(offsets, self.code)
+
+
+async def test_a_missing_right_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each error about a group names the right to grant, and where. (Other errors name none.)"""
+    monkeypatch.setattr(translate_module, "Groups", DeniedGroups)
+    flow = SimpleNamespace(aliases=("west", "east"), exact=True, name="west->east", selection=None)
+    one = Translator(cast(FlowSides, flow))
+    one.source = one.destination = cast(Cluster, SimpleNamespace(name="west"))
+    grant = "grant the mirror's principal"
+    with pytest.raises(GroupError, match=f"; {grant} Describe on group g of cluster west$"):
+        await one.group("g")
+    with pytest.raises(GroupError, match=f"; {grant} Describe on group g of cluster east$"):
+        await one.check(moved(-1))
+    with pytest.raises(GroupError, match=f"; {grant} Read on group g of cluster east$"):
+        await one.apply("g", moved(-1).commits)
+    monkeypatch.setattr(DeniedGroups, "code", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(GroupError, match=f"; {grant} Read on topic t of cluster east$"):
+        await one.apply("g", moved(-1).commits)
+    monkeypatch.setattr(DeniedGroups, "code", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    with pytest.raises(GroupError, match=r"COORDINATOR_LOAD_IN_PROGRESS \(14\)$"):
+        await one.group("g")
 
 
 @pytest.mark.parametrize(
