@@ -232,7 +232,7 @@ class FlowSettings(Settings):
     sync_group_offsets_enabled: Annotated[bool, Switch()] = False
     """Whether consumer groups' committed offsets are carried over to the destination."""
     sync_group_offsets_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 60_000
-    """How often they are."""
+    """How often committed offsets are carried over."""
     groups: Annotated[
         tuple[Annotated[str, AfterValidator(check_group_entry)], ...],
         AfterValidator(check_groups),
@@ -244,7 +244,7 @@ class FlowSettings(Settings):
     sync_topic_acls_enabled: Annotated[bool, Switch()] = False
     """Whether ACLs of mirrored topics are created at the destination: for reading, never for writing."""
     sync_topic_acls_interval_ms: Annotated[int, Milliseconds(minimum=100, maximum=DAY_MS)] = 600_000
-    """How often they are."""
+    """How often the mirror looks for new ACLs."""
     audit_accept: Annotated[
         tuple[Annotated[str, AfterValidator(check_acceptable)], ...],
         Field(json_schema_extra={"items": {"enum": list(ACCEPTABLE)}}),

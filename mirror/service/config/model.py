@@ -131,7 +131,8 @@ class Config(Settings):
     metrics_granularity: Annotated[Literal["partition", "topic"], Choice(("partition", "topic"), fold=str.lower)] = (
         "partition"
     )
-    """What metrics of partitions are told of: each partition, or each topic, without the label partition."""
+    """Whether metrics of partitions have one series for each partition, or one for each topic, without the label
+    partition."""
     otel_exporter_otlp_endpoint: Annotated[str, Text(), AfterValidator(check_endpoint)] = ""
     """URL of an OpenTelemetry collector (OTLP over HTTP) to which the same metrics are sent. Empty: none."""
     otel_exporter_otlp_headers: Annotated[Secret, SecretText(), AfterValidator(check_headers)] = Secret()
