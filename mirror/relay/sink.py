@@ -355,7 +355,7 @@ class Lane(Link):
         self._relay.stats.produce_requests += len(requests)
         return pieces
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def receive(self, response: memoryview | Frame) -> None:
         """Processes the response to the oldest request."""

@@ -148,7 +148,7 @@ class CurrentFetch(FetchLink):
             del self._asked[key]
             self._left.append(key)
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def _answered(self, frame: Frame, fetch: FetchResponse) -> None:
         fetcher, wanted = self._fetcher, self._wanted

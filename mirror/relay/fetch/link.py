@@ -233,7 +233,7 @@ class FetchLink(Link):
         connection.expect(correlation_id, self, max_wait_ms / 1000 + connection.options.request_timeout_s)
         connection.write([SIZE.pack(len(head) + len(body)) + head + body])
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def _allocate(self, size: int) -> Frame:
         """Returns a frame for a response. The connection calls it once the response's size is known."""

@@ -218,7 +218,7 @@ class Cursor:
         self.ending = None  # it is found again when the batch that causes it is fetched again
         self.generation += 1
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def heard(self, end: int, at_s: float, held_back: int | None = None) -> None:
         """Notes where the source ends.

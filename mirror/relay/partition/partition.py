@@ -72,7 +72,7 @@ class Partition:
         self.queue = Queue(self, index)
         self.claim = Claim()
 
-    # -- for those who watch -------------------------------------------------------------------------------------------
+    # -- for watching --------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
