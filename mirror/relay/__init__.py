@@ -1,4 +1,5 @@
-"""Copies from one cluster to the other: fetchers, partitions, sinks, and the only place that decides on a position.
+"""Copies a flow's partitions from one cluster to the other: fetchers, partitions, sinks, and the code that locates
+positions.
 
 ::
 
@@ -6,5 +7,6 @@
         ▲                                        │ acknowledged in order
         └──────── Relay: locate, doubt, halt ◀───┘
 
-Everything runs in one thread. Work that awaits compares ``positions`` or ``generation`` before it changes anything.
+Everything runs in one thread. A coroutine that has awaited checks that ``Partition.positions`` or ``Cursor.generation``
+is unchanged before it changes anything.
 """

@@ -1,8 +1,8 @@
-"""The partitions that a consumer group assigns to this process: adopted when assigned, drained when revoked.
+"""The partitions that the consumer group assigns to this process. They are adopted when assigned, drained when revoked.
 
-A partition that comes back after it was released is a new ``Partition`` and a takeover: another worker may have had it
-in between. A released partition is forgotten at once, except for batches that are still under way: their answers must
-find their partition, so it leaves its lane only when the last answer is in.
+A partition that comes back after its release is a new ``Partition`` and a takeover: another worker may have had it in
+between. A released partition is forgotten at once, with one exception: it stays pinned to its lane until the last
+response for its batches in flight has arrived, because responses find their partition there.
 """
 
 import asyncio
@@ -23,19 +23,21 @@ Key = tuple[str, int]
 
 
 class Committable(NamedTuple):
-    """An offset to commit to the group at the source, always a batch boundary, and what is known of the copy there."""
+    """An offset to commit to the group at the source, and what is known of the copy up to there."""
 
     offset: int
     topic_id: str
-    """The source topic's id, hexadecimal; empty if topics have no ids."""
+    """The source topic's id in hexadecimal; empty if topics have no ids."""
     epoch: int
-    """Leader epoch of the source batch that ``digest`` is of; -1: not known."""
+    """Leader epoch of the source batch that ``digest`` belongs to. Without a digest, that of the batch before the fetch
+    position (``Cursor.last_epoch``). -1: not known."""
     digest: str
     """``header_digest`` of the last source batch that is known to be copied; empty: none is known."""
     digest_at: int
-    """The offset behind that batch; at most ``offset``."""
+    """The offset behind that batch, at most ``offset``; -1: there is no digest."""
     leader_epoch: int = -1
-    """Epoch of the source's leader from which the batch was read; -1: not known."""
+    """Epoch of the source's leader as of the last position, also if the digest was taken over from the last owner; -1:
+    not known."""
 
     @property
     def metadata(self) -> str:
@@ -52,7 +54,11 @@ class Committable(NamedTuple):
 
 
 def read_committed(offset: int, metadata: str) -> Committed:
-    """Parses a group's committed offset and its metadata. Metadata that is not ours is ignored."""
+    """Parses the metadata that the group committed with ``offset``.
+
+    Returns:
+        What was committed. Metadata that the mirror did not write are ignored: then only ``offset`` is set.
+    """
     try:
         told = {"leader": -1} | json.loads(metadata)
         return Committed(
@@ -74,7 +80,12 @@ def committable(partition: Partition) -> Committable | None:
 
 
 def copied_to(partition: Partition, offset: int) -> Committable:
-    """Returns ``offset`` with the facts known of the copy up to there."""
+    """Returns ``offset`` with what is known of the copy up to there.
+
+    Args:
+        partition: the partition.
+        offset: a source offset; everything below it is copied.
+    """
     source_id = id_text(partition.claim.source_id)
     topic_id = source_id or ""
     leader = partition.cursor.leader_epoch
@@ -83,19 +94,19 @@ def copied_to(partition: Partition, offset: int) -> Committable:
         return Committable(offset, topic_id, mark.leader_epoch, header_digest(mark.header), mark.next_offset, leader)
     before = partition.claim.committed
     if before is not None and before.is_of(source_id) and before.digest_at <= offset:
-        # Nothing was copied since it was assigned: the facts that its last owner committed still hold.
+        # Nothing was copied since the partition was assigned, so what its last owner committed still holds.
         return Committable(offset, topic_id, before.epoch, before.digest, before.digest_at, leader)
     return Committable(offset, topic_id, partition.cursor.last_epoch, "", -1, leader)
 
 
 def inherited(committed: Committed | None, topic_id: bytes | None) -> int:
-    """Returns the offset up to which the partition was copied when its last owner committed. -1: not known, or
+    """Returns the offset up to which the last owner had copied the partition, by what it committed. -1: not known, or
     committed for another topic."""
     return committed.offset if committed is not None and committed.is_of(id_text(topic_id)) else -1
 
 
 class Assignment:
-    """The partitions that the group gave us. Only the event loop's thread may call."""
+    """The partitions that the group assigns to this process. All calls must come from the event loop's thread."""
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
@@ -108,32 +119,42 @@ class Assignment:
         return frozenset(self._wanted)
 
     def assign(self, keys: Iterable[Key], committed: Mapping[Key, Committed] | None = None) -> None:
-        """Adds partitions to those that are ours. ``committed``: the group's committed offsets for them."""
+        """Adds partitions to the assigned ones, and adopts them.
+
+        Args:
+            keys: the partitions.
+            committed: the group's committed offsets for them; those without one are left out.
+        """
         for key in keys:
             self._wanted[key] = (committed or {}).get(key)
         self.adopt()
 
     @property
     def unknown(self) -> list[Key]:
-        """Assigned partitions that could not be adopted: the source has no such partition, as far as is known here."""
+        """The assigned partitions that are not adopted: the source has no such partition, as far as is known here."""
         return [key for key in self._wanted if key not in self._relay.partitions]
 
     def adopt(self) -> None:
-        """Adopts the assigned partitions that are known by now."""
+        """Adopts those assigned partitions that are known by now. If some are not, has the topics looked for again
+        soon."""
         for key in self.unknown:
             self._relay.adopt(key, committed=self._wanted[key])
         if self.unknown:
             self._relay.look_soon()
 
     def revoke(self, keys: Iterable[Key], timeout_s: float) -> Coroutine[Any, Any, dict[Key, Committable]]:
-        """Stops fetching these partitions, waits ``timeout_s`` at most for batches under way, and releases them. Those
-        that are not active have nothing to wait for, and would begin to copy meanwhile: they are released first.
+        """Revokes partitions: stops fetching them, waits until what was fetched is acknowledged, and releases them.
 
-        They are not ours from this call on, not only once the result is awaited: if they are assigned again before
-        that, they are adopted anew when they have been released.
+        They are removed from the assigned partitions by the call itself, not only when the result is awaited. If they
+        are assigned again before the release, they are adopted again after it. Partitions that are not active have
+        nothing to wait for, and might become active meanwhile: they are released first.
+
+        Args:
+            keys: the partitions.
+            timeout_s: longest wait for acknowledgements.
 
         Returns:
-            The offsets to commit for them, now that nothing more will be sent from here.
+            A coroutine that does the rest, and returns the offsets to commit. Nothing more is sent by then.
         """
         return self._revoke(self._take(keys), timeout_s)
 
@@ -160,11 +181,12 @@ class Assignment:
         return done
 
     def leaves(self, partition: Partition) -> bool:
-        """Returns True if the partition is being revoked, and only waits for what is under way."""
+        """Returns True if the partition is being revoked, and only its batches in flight are waited for."""
         return partition in self._leaving
 
     def _let_go(self, partitions: dict[Key, Partition]) -> dict[Key, Committable]:
-        """Releases the partitions. Returns the offsets to commit for them."""
+        """Releases the partitions, except for those that are released already. Returns the offsets to commit for all of
+        them, where they are known."""
         done = {key: found for key, partition in partitions.items() if (found := committable(partition)) is not None}
         for key, partition in partitions.items():
             self._leaving.pop(partition, None)
@@ -174,13 +196,13 @@ class Assignment:
         return done
 
     def lose(self, keys: Iterable[Key]) -> None:
-        """Releases partitions that another worker owns already. Nothing is committed."""
+        """Releases partitions that another worker owns already. Nothing is committed for them."""
         for partition in self._take(keys).values():
             self._relay.release(partition)
         self.check()
 
     def _take(self, keys: Iterable[Key]) -> dict[Key, Partition]:
-        """Removes partitions from the assigned ones. Returns those of them that were adopted."""
+        """Removes partitions from the assigned ones. Returns those that were adopted."""
         taken: dict[Key, Partition] = {}
         for key in keys:
             self._wanted.pop(key, None)
@@ -190,7 +212,8 @@ class Assignment:
         return taken
 
     def check(self) -> None:
-        """Ends the wait for leaving partitions that are done. Call it after answers and changes of a phase."""
+        """Ends the wait for each leaving partition that has nothing left to send or in flight, or is no longer active.
+        Call it after responses and changes of a phase."""
         for partition, done in self._leaving.items():
             if not done.done() and (partition.phase is not Phase.ACTIVE or partition.queue.is_drained):
                 done.set_result(None)

@@ -1,13 +1,13 @@
-"""Where the relay's events go."""
+"""The interface of the log that the relay's events go to."""
 
 from typing import Protocol
 
 
 class EventLog(Protocol):
-    """The part of a logger that the relay needs; structlog's fits."""
+    """The part of a logger that the relay needs. structlog's loggers have it."""
 
     def info(self, event: str, **fields: object) -> object:
-        """Logs that something happened."""
+        """Logs an event that needs no attention."""
 
     def warning(self, event: str, **fields: object) -> object:
-        """Logs that something needs a look."""
+        """Logs an event that somebody should look at."""

@@ -1,4 +1,5 @@
-"""The relay's interface for its parts: the attributes that they may read, and the events that they report."""
+"""The relay's interface for its parts: the attributes that they may read, and the methods by which they report
+events."""
 
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Orchestrator(Protocol):
-    """Owns every task. Only the owner changes a partition's phase."""
+    """The relay, as its parts see it. It owns all tasks, and only it changes the phase of a partition."""
 
     source: "Cluster"
     destination: "Cluster"
@@ -58,7 +59,7 @@ class Orchestrator(Protocol):
 
     @property
     def pairs(self) -> "dict[str, Pair]":
-        """Source topic name -> the pair of topics, as the last look found it."""
+        """Source topic name -> the pair of topics, as of the last look for topics."""
 
     @property
     def lanes(self) -> "list[Lane]":
@@ -67,84 +68,99 @@ class Orchestrator(Protocol):
     # -- outcomes for a partition --------------------------------------------------------------------------------------
 
     def doubt(self, partition: "Partition", cause: str, detail: str) -> None:
-        """The partition's position is not certain any more: its queue is dropped. When nothing is under way, it is
-        located again. ``cause`` is a stable name."""
+        """Puts an active partition into doubt: its position is not certain any more. Its queue is dropped. Once nothing
+        is in flight, ``emptied`` has it located again.
+
+        Args:
+            partition: the partition.
+            cause: a stable name, for metrics and logs.
+            detail: the values involved.
+        """
 
     def doubt_now(self, partition: "Partition", cause: str, detail: str) -> None:
-        """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""
+        """As ``doubt``, for a doubt that no response has caused. With nothing in flight, the partition is located at
+        once. Does nothing if the partition is not active."""
 
     def emptied(self, partition: "Partition") -> None:
-        """A partition in doubt has nothing under way any more."""
+        """Locates a partition in doubt again, since nothing of it is in flight any more."""
 
     def halt(self, partition: "Partition", halted: "Halted") -> None:
-        """The partition cannot go on. The others do."""
+        """Halts the partition. The other partitions go on."""
 
     def halt_when_drained(self, partition: "Partition", halted: "Halted") -> None:
         """As ``halt``, but only once everything that was fetched before is acknowledged."""
 
     def act(self, partition: "Partition", outcome: "Halted | Doubt") -> None:
-        """Acts on the outcome of work beside the data path that was stopped (``relay.outcome``)."""
+        """Acts on the outcome of work beside the data path that could not be completed (``relay.outcome``)."""
 
     def place(self, partition: "Partition", location: "Location") -> None:
-        """The partition was located: it goes on there."""
+        """Begins to copy a located partition from its position on."""
 
     def jump(self, partition: "Partition") -> None:
-        """Everything before offsets that are not copied may be acknowledged by now (``offsets: mapped``)."""
+        """Passes over offsets that are not copied, if everything before them is acknowledged (``offsets: mapped``)."""
 
     # -- work beside the data path -------------------------------------------------------------------------------------
 
     def fill(self, partition: "Partition") -> None:
-        """A hole is next to be sent, and nothing is under way."""
+        """Begins to fill the hole that is next to be sent. Nothing of the partition is in flight."""
 
     def confirmed(self, partition: "Partition", base_offset: int, batch: "Batch") -> None:
-        """The first batch after a resync was acknowledged at the expected offset: it is read back."""
+        """Begins to read back the first batch after a resync, which was acknowledged at the expected offset."""
 
     def reconfirm(self, partition: "Partition") -> None:
-        """Looks at the destination's log end again, then offers the partition to its lane."""
+        """Checks the destination's log end again, then offers the partition to its lane."""
 
     def settle(self, partition: "Partition") -> None:
         """Locates the partition again, settled, before an old batch is sent (``Queue.must_settle``)."""
 
     def look(self, partition: "Partition") -> None:
-        """Looks from all sides at the batches that the source has around ``due`` (``relay.holes.gaps``)."""
+        """Begins to verify a possible gap at ``Cursor.due`` with requests of other kinds to the source
+        (``relay.holes.gaps``)."""
 
     def diverged(self, partition: "Partition", truncated: "Halted") -> None:
-        """The source's leader says that its log was truncated."""
+        """Acts on a fetch response in which the source's leader says that its log was truncated.
+
+        Args:
+            partition: the partition.
+            truncated: the halt, if the truncation is confirmed.
+        """
 
     def rewrites(self, partition: "Partition") -> None:
-        """The destination answered with an append time: its topic has LogAppendTime now, or the batch is a repeat."""
+        """Acts on a Produce response with an append time: the topic has LogAppendTime by now, or the batch is a
+        repeat."""
 
     # -- the data path -------------------------------------------------------------------------------------------------
 
     def pump_sinks(self) -> None:
-        """There may be something to send."""
+        """Sends what can be sent."""
 
     def drained(self) -> None:
-        """Frames were released, or partitions have nothing under way any more: there may be something to fetch."""
+        """Acts on frames that were released, and on partitions that have nothing in flight any more: there may be
+        something to fetch, and to end."""
 
     def no_room(self) -> None:
-        """A fetch waits for room."""
+        """Reports that a fetch waits for room in the frame pool."""
 
     def work(self, partition: "Partition", work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task, which is cancelled when the partition is released."""
+        """Runs a task on the partition. It is cancelled when the partition is released."""
 
     def forgets_before_ms(self) -> float:
-        """Returns a time in ms since 1970. If the newest record of a producer's last batch is older, the destination
-        may forget the producer at any time: its state expires by that record."""
+        """Returns a time in ms since 1970. If the newest record of a producer's last batch is older than that, the
+        destination may forget the producer at any time."""
 
     # -- topics and assignment -----------------------------------------------------------------------------------------
 
     def look_now(self) -> None:
-        """Looks for topics, and for flows the other way, at once."""
+        """Has the topics, and flows in the opposite direction, looked for at once."""
 
     def look_soon(self) -> None:
-        """Asks for the topics again soon, because assigned partitions are not known here."""
+        """Has the topics looked for again soon, because assigned partitions are not known here."""
 
     def adopt(self, key: "Key", *, committed: "Committed | None" = None) -> bool:
-        """Begins to copy a partition. Returns False if no such partition is known (yet)."""
+        """Begins to copy a partition. Returns False if no such partition is known (yet), or while draining."""
 
     def stop_fetching(self, partition: "Partition") -> None:
-        """Stops fetching the partition. An answer under way is dropped."""
+        """Stops fetching the partition. The response to an outstanding fetch is dropped."""
 
     def release(self, partition: "Partition") -> None:
         """Stops the partition at once and forgets it."""

@@ -1,7 +1,7 @@
 """Outcomes of work on a partition beside its data path: done, or the partition halts, or its position is in doubt.
 
-``attempted`` turns the exceptions of such work into an outcome, and ``Relay.act`` acts on it. Locating has rules of its
-own for them (``relay.locate.seeking``): a position that cannot be found now is looked for again.
+``attempted`` turns the exceptions of such work into an outcome, and ``Relay.act`` acts on it. Locating has its own
+rules for exceptions (``relay.locate.seeking``): if a position cannot be found now, it is looked for again.
 """
 
 from collections.abc import Awaitable
@@ -16,18 +16,22 @@ Result = TypeVar("Result")
 
 
 class NotOurs(NetworkError):
-    """Another worker has taken the partition over, and goes on with it. It is left to that worker for a while."""
+    """Raised if another worker has taken the partition over. The partition is left to that worker for a while."""
 
     slug = NOT_OWNER
 
     def __init__(self, name: str, what: str = "has taken it over") -> None:
-        """``name``: that of the partition. ``what``: what the other worker has done."""
+        """``name``: the partition's name. ``what``: what the other worker has done, as the end of a sentence."""
         super().__init__(f"{name}: another worker {what}")
 
 
 class Moved(Exception):
-    """A log does not end where it should, or may not, or differs from what was sent. ``cause``: a stable name.
-    ``unsettled``: True if something that was sent may still arrive."""
+    """Raised if a log does not end where it should, possibly does not, or differs from what was sent.
+
+    Attributes:
+        cause: a stable name, for metrics and logs.
+        unsettled: True if something that was sent may still arrive.
+    """
 
     def __init__(self, cause: str, detail: str, *, unsettled: bool = False) -> None:
         super().__init__(detail)
@@ -36,13 +40,13 @@ class Moved(Exception):
 
 
 class Doubt(NamedTuple):
-    """The position is not certain any more, and is located again.
+    """The position is not certain any more: the partition has to be located again.
 
     Attributes:
-        cause: a stable name, which metrics and logs carry.
-        detail: the values at hand.
-        taken_over: another worker has the partition; it is left to that worker for a while.
-        unsettled: something that was sent may still arrive, so that the next position is settled first.
+        cause: a stable name, for metrics and logs.
+        detail: the values involved.
+        taken_over: True if another worker has the partition, which is then left to that worker for a while.
+        unsettled: True if something that was sent may still arrive. The next position is then settled first.
     """
 
     cause: str
@@ -52,16 +56,17 @@ class Doubt(NamedTuple):
 
     @classmethod
     def of(cls, error: NetworkError | Moved) -> Self:
-        """Returns the doubt that the error causes for the partition that met it."""
+        """Returns the doubt into which the error puts the partition."""
         if isinstance(error, Moved):
             return cls(error.cause, str(error), unsettled=error.unsettled)
         return cls(error.slug, str(error), taken_over=isinstance(error, NotOurs))
 
 
 async def attempted(work: Awaitable[Result]) -> Result | Halted | Doubt:
-    """Returns the work's result, or the outcome for the partition if the state of a log or a cluster stopped the work.
+    """Awaits the work. Returns its result, or the outcome for the partition if the state of a log or of a cluster
+    stopped it.
 
-    Other exceptions are bugs, and are not caught.
+    Other exceptions are bugs and are not caught.
     """
     try:
         return await work

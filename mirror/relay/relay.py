@@ -1,7 +1,7 @@
-"""The life of a flow in one process: partitions are located, fetched, forwarded, doubted, located again, halted.
+"""The life of a flow in one process: partitions are located, fetched, forwarded, put into doubt, located again, halted.
 
-The relay owns the tasks, so that nothing outlives ``close``. (Links dial by tasks of their own, which they cancel.)
-Only the relay changes a partition's phase: fetchers and lanes report to it.
+The relay owns all tasks, so that none outlives ``close``. (Links dial in tasks of their own, which they cancel.) Only
+the relay changes a partition's phase; fetchers and lanes report to it.
 """
 
 import asyncio
@@ -63,22 +63,22 @@ from mirror.relay.watch.tracing import TracedLog, Tracer
 
 SHARE_EVERY_S = 1.0
 LEAST_TO_WRITE_S = 1.0
-"""The least time that a clean stop leaves for writing to the internal topic. The next start finds out what is missing
-there."""
+"""Least seconds that a clean stop allows for writing to the internal topic. Anything that is not written by then is
+found out by the next start."""
 
 
 class SameCluster(Exception):
-    """Source and destination are one cluster: the flow would feed itself."""
+    """Raised if source and destination are the same cluster: the flow would copy each topic into itself."""
 
 
 class NothingToMirror(Exception):
-    """No topic of the source matches the flow."""
+    """Raised if no topic of the source matches the flow."""
 
 
 class Relay:
-    """One flow. ``start`` it, look at ``partitions`` and ``stats``, ``drain`` it, ``close`` it.
+    """Runs one flow in this process: ``start`` it, watch ``partitions`` and ``stats``, ``drain`` it, ``close`` it.
 
-    It copies every partition of the flow, or with ``assigned`` only those that ``assignment`` is given.
+    It copies every partition of the flow; with ``assigned``, only those that ``assignment`` is given.
     """
 
     def __init__(
@@ -92,8 +92,16 @@ class Relay:
         state: Memory | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """``state``: used instead of the internal topic at the destination. ``tracer``: follows partitions for whoever
-        asks for it; None: nobody does."""
+        """
+        Args:
+            source: the source cluster.
+            destination: the destination cluster.
+            settings: the flow's settings.
+            log: gets the flow's events.
+            assigned: True to copy only partitions that ``assignment`` is given.
+            state: used in place of the internal topic at the destination.
+            tracer: records the steps of partitions that somebody follows; None: nobody follows any.
+        """
         self.source = source
         self.destination = destination
         self.settings = settings
@@ -165,8 +173,9 @@ class Relay:
         """Pairs the topics and begins to copy. Partitions are located in the background.
 
         Raises:
-            SameCluster, NothingToMirror: the flow makes no sense.
-            NetworkError: a cluster cannot be reached, or there is no common version of a request.
+            SameCluster: source and destination are the same cluster.
+            NothingToMirror: no topic matches.
+            NetworkError: a cluster cannot be reached, or the brokers have no version of a request in common.
         """
         self.tasks.open()
         if self.source.cluster_id and self.source.cluster_id == self.destination.cluster_id:
@@ -195,20 +204,25 @@ class Relay:
         self.spawn(self._share_limits())
 
     async def _share_limits(self) -> None:
-        """Adapts the limits to the share of the partitions that this worker has."""
+        """Adapts the limits, once a second, to this worker's share of the partitions."""
         while True:
             if self.limits.any:
                 self.limits.share(self.partitions, self.keys)
             await asyncio.sleep(SHARE_EVERY_S)
 
     def limit(self, flow: int, topic: Callable[[str], int] | None) -> None:
-        """Copies on within other limits. Arguments: see ``Limits``."""
+        """Goes on under other limits.
+
+        Args:
+            flow: bytes per second for all workers of the flow; 0: no limit.
+            topic: returns the same for a topic; None: no topic has a limit.
+        """
         self.limits.renew(flow, topic)
         self.limits.share(self.partitions, self.keys)
         self.brokers.pump_fetchers()
 
     async def find_topics(self) -> int:
-        """Pairs the topics as they are now; takes up new ones, and halted partitions whose reason is gone.
+        """Pairs the topics as they are now. Takes up new topics, and halted partitions whose reason is gone.
 
         Returns:
             The number of topics.
@@ -237,24 +251,31 @@ class Relay:
         return len(self.pairs)
 
     def _note_due(self, partition: Partition) -> None:
-        """Writes down what is due of a halted partition, if there is no such note for its present source topic: another
-        topic has the name by now, or the partition halted long ago."""
+        """Writes down what is due of a halted partition, unless there is such a note for its present source topic.
+        There is none if another topic has taken the name since, or if the halt is older than such notes."""
         if partition.halted is not None and self.pins.due.note(partition) is None:
             self.spawn(self.pins.due.write_down(partition, partition.halted, self.locator.owners.may_tell))
 
     @property
     def keys(self) -> list[Key]:
-        """All partitions of the flow, also those that other workers copy."""
+        """All partitions of the flow, including those that other workers copy."""
         return self.topics.keys
 
     @property
     def pairs(self) -> dict[str, Pair]:
-        """Source topic name -> the pair of topics, as the last look found it."""
+        """See ``Orchestrator``."""
         return self.topics.pairs
 
     def adopt(self, key: Key, *, committed: Committed | None = None) -> bool:
-        """Begins to copy a partition that was not ours. Returns False if the source has no such partition, as far as is
-        known, or while draining."""
+        """Begins to copy a partition that was not ours before.
+
+        Args:
+            key: topic and index of the partition.
+            committed: what the group committed for it at the source; None: nothing.
+
+        Returns:
+            False while draining, or if the source has no such partition, as far as is known.
+        """
         pair = self.pairs.get(key[0])
         if pair is None or key[1] not in pair.source.leaders or self._draining:
             return False
@@ -272,7 +293,8 @@ class Relay:
         return True
 
     def release(self, partition: Partition) -> None:
-        """Stops a partition at once that is not ours any more. Answers that are still due find it by its lane."""
+        """Stops a partition that is not ours any more, at once. Responses that are still due find it through its
+        lane."""
         self.stop_fetching(partition)
         self.tasks.cancel(partition)
         partition.stop()
@@ -282,12 +304,12 @@ class Relay:
         self.pausing.released(partition)
 
     def stop_fetching(self, partition: Partition) -> None:
-        """Stops fetching the partition. An answer under way is dropped."""
+        """Stops fetching the partition. The response to an outstanding fetch is dropped."""
         partition.cursor.disown()
         self.brokers.stop_fetching(partition)
 
     async def resume(self, key: Key, **accept: bool) -> str:
-        """Resumes a halted partition, because an operator says that the reason is gone. Its current topics count.
+        """Resumes a halted partition at an operator's request. Its current topics count from then on.
 
         Args:
             key: topic and index of the partition.
@@ -302,13 +324,19 @@ class Relay:
         return (await self.resume_all([key], **accept))[key]
 
     async def resume_all(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
-        """Resumes several partitions as ``resume`` does, with one look at the topics. Returns partition -> the reason
-        why it was not resumed, or an empty string."""
+        """Resumes several partitions as ``resume`` does, with one look for topics.
+
+        Returns:
+            Partition -> the reason why it was not resumed, or an empty string.
+        """
         return await self._resuming.resume_all(keys, **accept)
 
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
-        """Pauses partitions because an operator says so; ``resume_all`` has them go on. Returns partition -> the reason
-        why it is not paused, or not for sure, or an empty string."""
+        """Pauses partitions at an operator's request; ``resume_all`` has them go on.
+
+        Returns:
+            Partition -> the reason why it is not paused, or not for certain, or an empty string.
+        """
         return await self.pausing.pause_all(keys)
 
     def look_soon(self) -> None:
@@ -321,7 +349,7 @@ class Relay:
 
     @property
     def draining(self) -> bool:
-        """True once the relay stops."""
+        """True once the relay is stopping."""
         return self._draining
 
     @property
@@ -330,7 +358,9 @@ class Relay:
         return self.assignment is not None and bool(self.assignment.unknown)
 
     async def drain(self) -> bool:
-        """Stops fetching and waits until all fetched batches are acknowledged, for at most ``drain_timeout_ms``.
+        """Stops fetching, waits until all fetched batches are acknowledged, and writes positions to the internal topic.
+
+        Both together take at most ``drain_timeout_ms``, but writing has at least ``LEAST_TO_WRITE_S``.
 
         Returns:
             True if all were acknowledged. If not, nothing is lost: the next start goes on at the destination's log end.
@@ -354,7 +384,7 @@ class Relay:
 
     @property
     def pending(self) -> int:
-        """Number of fetched and unacknowledged batches, of partitions that are not in doubt or halted."""
+        """Number of batches and holes of active partitions that wait or are in flight."""
         return sum(
             len(partition.queue.outbox) + len(partition.queue.in_flight)
             for partition in self.partitions.values()
@@ -376,8 +406,7 @@ class Relay:
     # -- reports of its parts ------------------------------------------------------------------------------------------
 
     def doubt(self, partition: Partition, cause: str, detail: str) -> None:
-        """The partition's position is not certain any more: its queue is dropped. When nothing is under way, it is
-        located again."""
+        """See ``Orchestrator``."""
         partition.doubt()
         partition.wait(f"{cause}: {detail}; answers that are due are waited for")
         self.ending.halts_no_more(partition)
@@ -389,21 +418,26 @@ class Relay:
         self._check_drained()
 
     def emptied(self, partition: Partition) -> None:
-        """A partition in doubt has nothing under way any more."""
+        """See ``Orchestrator``. If the partition is to be paused, it is paused instead. While draining, it is not
+        located again."""
         partition.move("emptied")
         partition.queue.leave()
         if not self._draining and not self.pausing.takes(partition):
             self._look_for(partition, takeover=partition.claim.taken_over)
 
     def halt(self, partition: Partition, halted: Halted) -> None:
-        """The partition stops; the others go on. A verdict that depends on topics' configs is confirmed first, and one
-        that rests on what a single broker tells (``recreated``); while draining, by the next start."""
+        """Halts the partition; the others go on.
+
+        A verdict that depends on topics' configs, or on what a single broker says (``recreated``), is confirmed first:
+        the partition comes into doubt instead. While draining, this confirmation is left to the next start.
+        """
         recreated = halted.reason == HaltReason.RECREATED.slug
         if partition.phase is Phase.ACTIVE and (recreated or self.verdicts.suspect(partition, halted)):
             self.doubt_now(partition, halted.reason, halted.detail)
             return
         if partition.phase is Phase.LOCATING:
-            # What locates it would go on to fence, to fill and to pin, beside whatever locates it once it is resumed.
+            # The task that locates it would go on to fence, fill and pin it, beside the task that locates it once it is
+            # resumed.
             self.tasks.cancel(partition)
         if self.settings.mapped and not halted.at_ms:
             into = partition.destination
@@ -411,7 +445,7 @@ class Relay:
             halted = of_mapped(halted, {*sharing} - {partition.topic})
         partition.stop_with(halted)
         if not halted.at_ms:
-            # Otherwise it was counted and written down when it was found.
+            # Otherwise the halt was counted and written down when it was found.
             self.pausing.write_down(partition, halted)
             if halted.reason != PAUSED:
                 self.stats.halted(halted.reason)
@@ -426,7 +460,7 @@ class Relay:
         self.pausing.halted(partition)
 
     def tell_halted(self, partition: Partition, halted: Halted) -> None:
-        """Logs a halt, or a pause."""
+        """Logs a halt or a pause."""
         since = {"since_ms": halted.at_ms} if halted.at_ms else {}
         if halted.reason == PAUSED:
             self.log.info("paused", topic=partition.topic, partition=partition.index, **since)
@@ -442,8 +476,8 @@ class Relay:
             )
 
     def act(self, partition: Partition, outcome: Halted | Doubt) -> None:
-        """Acts on the outcome of work beside the data path: the partition halts, or is located again. That a topic was
-        recreated is what one broker tells: if the partition is being located already, that look asks all of them."""
+        """See ``Orchestrator``. That a topic was recreated is what a single broker says. So it counts only for an
+        active partition: if the partition is being located, all brokers are asked anyway."""
         if isinstance(outcome, Halted):
             if outcome.reason != HaltReason.RECREATED.slug or partition.phase is Phase.ACTIVE:
                 self.halt(partition, outcome)
@@ -452,7 +486,7 @@ class Relay:
         self.doubt_now(partition, outcome.cause, outcome.detail)
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
-        """Halts the partition once everything fetched before is at the destination."""
+        """See ``Orchestrator``."""
         self.ending.halt_when_drained(partition, halted)
 
     def no_room(self) -> None:
@@ -478,7 +512,7 @@ class Relay:
             await self.verdicts.look(partition)
 
     def confirmed(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """The broker acknowledged the first batch after a resync at the expected offset. It is read back."""
+        """See ``Orchestrator``."""
         self._readback.read_back(partition, base_offset, batch)
 
     def reconfirm(self, partition: Partition) -> None:
@@ -494,11 +528,11 @@ class Relay:
         self._gaps.diverged(partition, truncated)
 
     def fill(self, partition: Partition) -> None:
-        """A hole is next to be sent, and nothing is under way."""
+        """See ``Orchestrator``."""
         self._holes.fill(partition)
 
     def _given_up(self, partition: Partition, start: int, end: int, cause: str) -> None:
-        """Counts and shows offsets that are not copied. They were logged when they were written down
+        """Lists offsets that are not copied in ``stats``. They were logged when they were written down
         (``relay.durable``)."""
         if start < end:
             self.stats.skip(partition.topic, partition.index, start, end, cause)
@@ -506,7 +540,7 @@ class Relay:
     # -- offsets: mapped -----------------------------------------------------------------------------------------------
 
     def jump(self, partition: Partition) -> None:
-        """See ``Orchestrator``. Passes offsets that are not copied, once everything before them is acknowledged."""
+        """See ``Orchestrator``."""
         while (jump := partition.queue.pass_jump()) is not None:
             if partition.trace is not None:
                 partition.trace.note("passed", offset=jump.start, next=jump.end, cause=jump.cause.value)
@@ -515,7 +549,7 @@ class Relay:
                 self.durable.skip(partition.subject, jump.start, jump.end)
 
     def doubt_now(self, partition: Partition, cause: str, detail: str) -> None:
-        """As ``doubt``, for a doubt that no answer has caused: with nothing under way, it is located at once."""
+        """See ``Orchestrator``."""
         if partition.phase is Phase.ACTIVE:
             self.doubt(partition, cause, detail)
             if partition.emptied():
@@ -532,14 +566,14 @@ class Relay:
         return self.expiry.forgets_before_ms()
 
     def drained(self) -> None:
-        """Partitions may have nothing left to send, and there may be something to fetch."""
+        """See ``Orchestrator``. Called after responses, too."""
         self.ending.check()
         self.pausing.check()
         self._check_drained()
         self.brokers.pump_fetchers()
 
     def pump_sinks(self) -> None:
-        """There may be something to send."""
+        """See ``Orchestrator``."""
         self.brokers.pump_sinks()
 
     # -- positions -----------------------------------------------------------------------------------------------------
@@ -552,7 +586,7 @@ class Relay:
         self.tasks.work(partition, work)
 
     def place(self, partition: Partition, location: Location) -> None:
-        """The partition was located: it is fetched and sent from there on."""
+        """See ``Orchestrator``. Does nothing while draining, or if the partition is not being located any more."""
         if self._draining or partition.phase is not Phase.LOCATING:
             return
         if partition.claim.trusted is not None:
@@ -577,17 +611,18 @@ class Relay:
 
     @property
     def states(self) -> dict[str, int]:
-        """Phase -> number of partitions."""
+        """Phase -> number of partitions in it."""
         return dict(Counter(partition.phase.value for partition in self.partitions.values()))
 
     @property
     def lag_records(self) -> int | None:
-        """Source offsets that the destination is not known to have; None unless the lag of every partition is known."""
+        """Number of source offsets that the destination is not known to have; None if the lag of any partition is not
+        known."""
         lags = [partition.lag for partition in self.partitions.values()]
         return sum(lag for lag in lags if lag is not None) if None not in lags else None
 
     def committable(self) -> dict[Key, Committable]:
-        """Returns the offset to commit for each partition, where that is certain."""
+        """Returns the offset to commit for each partition whose position is known."""
         found = ((key, committable(partition)) for key, partition in self.partitions.items())
         return {key: position for key, position in found if position is not None}
 
@@ -599,5 +634,5 @@ class Relay:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Runs a task that ends with the relay; an error that it does not handle is a bug, and ends the service."""
+        """Runs a task that ends with the relay. An exception that it does not handle is a bug, and ends the service."""
         return self.tasks.spawn(work)

@@ -1,10 +1,10 @@
-"""Sends to one destination broker: produce requests with many partitions, one batch of each, on several connections.
+"""Sends to one destination broker: Produce requests with one batch of each of many partitions, on several connections.
 
 A partition always uses the same connection (``Lane``), so its batches arrive in order. A broker takes one batch per
-partition in a request, and never the same partition twice in one request (it would lose the first batch). A lane has at
-most ``max_in_flight`` requests under way, so a partition has at most that many batches under way.
+partition in a request. If a request names a partition twice, the broker loses the first batch, so none does. A lane has
+at most ``max_in_flight`` requests in flight, so a partition has at most that many batches in flight.
 
-An answer counts only if its base offset is the expected one. Everything else is doubt, and doubt is the relay's task.
+A response counts only if its base offset is the expected one. Anything else is doubt, which the relay deals with.
 """
 
 import itertools
@@ -44,23 +44,24 @@ from mirror.wire.produce import (
 from mirror.wire.versions import PRODUCE_KEY
 
 ANSWER_MARGIN_S = 5.0
-"""The broker answers a produce request within its timeout. The connection is given up this much later."""
+"""The broker answers a Produce request within the request's timeout. The connection is given up this much later."""
 ANSWERS_AT_ONCE = 4
-"""While the pipeline is full, this many answers are waited for before more is sent: one wake-up for all of them. The
-broker still has the last request to work on meanwhile."""
+"""While the pipeline is full, the lane waits for this many responses before it sends more: one wake-up for all of them.
+Meanwhile, the broker still has the last request to work on."""
 SURVEYS = 4
-"""Surveys of the waiting partitions in the time for which a look at a log's end counts."""
+"""Number of surveys of the waiting partitions within ``RelaySettings.fresh_s``, the time for which a look at a log's
+end counts."""
 HELD_S = 1.0
-"""Seconds for which a lane holds the others back at most while some have their log's end looked at: the broker that
-has to say who the owner is may hang. It doubles with each look that has come to nothing."""
+"""Longest time in seconds for which a lane holds other partitions back while the log ends of some are looked at. It is
+bounded because the broker that has to name the owner may hang. It doubles with each look in vain."""
 MOST_HELD_S = 32.0
-"""Seconds that this comes to at most."""
+"""Upper bound of that time in seconds, after doubling."""
 NOT_OF_THE_REQUEST = "the answer has not the partitions of the request"
 
 
 class Lane(Link):
-    """One connection and the partitions pinned to it. Dialled when there is something to send. It is the waiter for
-    all of its requests, whose answers come in order."""
+    """One connection, and the partitions pinned to it. It is dialled when there is something to send. The lane is the
+    waiter for all of its requests, whose responses come in order."""
 
     def __init__(self, relay: Orchestrator, node_id: int, *, version: int) -> None:
         super().__init__(node_id)
@@ -70,12 +71,12 @@ class Lane(Link):
         self._under_way: deque[SentRequest] = deque()
         self._times = SentTimes(relay.destination.durations, relay.stats)
         self._sent_at = 0.0
-        """When the request was sent whose answer is taken (``since_boot``)."""
+        """When the request was sent whose response is being processed (``since_boot``)."""
         self._freed = False
         self.stalled = False
         self._unsent: Frame | None = None
         self._partitions: dict[Queue, None] = {}
-        """In the order in which they came."""
+        """In the order in which they were attached."""
         settings = relay.settings
         self._max_in_flight = settings.max_in_flight
         self._max_size = settings.max_request_size
@@ -85,18 +86,20 @@ class Lane(Link):
         self._book_all = acknowledger()
         self._book_expected = expected_acknowledger()
         self._survey_at = self._held_until = self._least_until = 0.0
-        """When those that wait are surveyed next, and until when the others are held back; likewise without those whose
-        looks have come to nothing (``since_boot``)."""
+        """When the waiting partitions are surveyed next; until when other partitions are held back; and until when they
+        would be held back without the time added for looks in vain (``since_boot``)."""
         self._may_wait = False
-        """True if some of those that wait may have to be looked at, as of the last survey."""
+        """True if the log end of a waiting partition may have to be looked at, as of the last survey."""
         self._looked_at: dict[Queue, None] = {}
-        """Those that are looked at once more; they are sent first then."""
+        """Partitions whose log end is being looked at again. They are sent first afterwards."""
         self._seen: dict[Queue, None] = {}
-        """Those whose look has ended, and that wait to be sent. Nobody's look holds them back."""
+        """Partitions whose look has ended, and that wait to be sent. Looks at other partitions do not hold them
+        back."""
         self._in_vain: dict[Queue, int] = {}
-        """Looks in a row after which there was no room, or a throttle, for longer than a look counts."""
+        """Partition -> looks in a row that were in vain: for lack of room, or because of a throttle, the batch could
+        not be sent before the look had become too old."""
         self._failed = 0
-        """Requests that have failed since the connection was lost."""
+        """Number of requests that have failed so far with the connection that is being lost."""
         self._answer_timeout_s = settings.request_timeout_ms / 1000 + ANSWER_MARGIN_S
 
     # -- the partitions ----------------------------------------------------------------------------------------------
@@ -106,14 +109,13 @@ class Lane(Link):
         self._partitions[queue] = None
         queue.pin_to(self)
         if self.stalled:
-            # The batches of the lane may have come into doubt before they were sent. Then no answer will ever come that
-            # ends the stall.
+            # If doubts have dropped the lane's batches before they were sent, no response will come to end the stall.
             self._recover()
         if self.stalled:
             queue.park()
 
     def detach(self, queue: Queue) -> None:
-        """Unpins the partition. Nothing of it may be under way."""
+        """Unpins the partition. It must have nothing in flight."""
         assert not queue.in_flight, queue.partition.name
         self._partitions.pop(queue, None)
         for those in (self._looked_at, self._seen, self._in_vain):
@@ -122,14 +124,14 @@ class Lane(Link):
         self.withhold(queue)
 
     def withhold(self, queue: Queue) -> None:
-        """Sends nothing more of the partition until it is offered again, which its next acknowledgement does."""
+        """Sends nothing more of the partition until it is offered again, or its next batch is acknowledged."""
         if queue.queued:
             self._ready.remove(queue)
             queue.stand_back()
 
     def offer(self, queue: Queue) -> None:
-        """Takes the partition among those with batches to send, which ``pump`` sends. Not while its log end is looked
-        at: the end would be found to have moved."""
+        """Lines the partition up for ``pump``. Does nothing while its log end is being looked at, because that look
+        would find the end moved; nor if the partition is lined up already, or its window is full."""
         first = queue in self._looked_at
         self._may_wait = self._may_wait or queue.old or queue.unsure
         if queue.line_up():
@@ -154,17 +156,22 @@ class Lane(Link):
 
     @property
     def full(self) -> bool:
-        """True if the largest allowed number of requests is under way."""
+        """True if the largest allowed number of requests is in flight."""
         return len(self._under_way) >= self._max_in_flight
 
     @property
     def received(self) -> tuple[int, int]:
-        """A value that changes when an answer comes: the connection's identity and its bytes received."""
+        """The connection's identity and the number of bytes received. It changes with every response."""
         connection = self._connection
         return (id(connection), connection.bytes_received) if connection is not None else (0, 0)
 
     def stall(self, pool: FramePool) -> None:
-        """Makes its partitions let go of their frames. They are not fetched until everything under way is answered."""
+        """Makes its partitions let go of their frames. They are not fetched again until every request in flight is
+        answered.
+
+        Args:
+            pool: takes a copy of the bytes that the kernel has not taken yet.
+        """
         self.stalled = True
         if self._connection is not None:
             before = self._unsent
@@ -180,7 +187,8 @@ class Lane(Link):
             set_aside(queue.partition)
 
     def _recover(self) -> None:
-        """Ends the stall if nothing is under way any more: its partitions are fetched again."""
+        """Ends the stall if nothing is in flight any more, and the lane neither dials nor is throttled. Its partitions
+        can be fetched again then."""
         connection = self._connection
         dials = self._dialling is not None
         throttled = connection is not None and not connection.closed and connection.throttled_s > 0
@@ -203,7 +211,7 @@ class Lane(Link):
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Sends as many requests as there are batches for and as may be under way, in one call to the kernel."""
+        """Sends as many requests as there are batches for and as may be in flight, in one system call."""
         if self._closed:
             return
         if self.stalled:
@@ -223,7 +231,12 @@ class Lane(Link):
         self._pace(connection)
 
     def _send(self, connection: Connection, *, held: bool) -> None:
-        """Sends what there is room for. ``held``: only of those that were looked at."""
+        """Builds and sends requests, as many as may be in flight.
+
+        Args:
+            connection: an open connection.
+            held: True to send only partitions that were just looked at, and to keep the others waiting.
+        """
         others: list[Queue] = []
         if held:
             others = [queue for queue in self._ready if queue not in self._seen]
@@ -238,22 +251,26 @@ class Lane(Link):
             self._ready = [*stale, *self._ready, *others]
         if pieces:
             connection.write(pieces)
-        for queue in [queue for queue in self._seen if not queue.queued]:  # it is sent
+        for queue in [queue for queue in self._seen if not queue.queued]:  # its batch was sent
             del self._seen[queue]
             self._in_vain.pop(queue, None)
 
     def _look_again(self) -> float:
-        """Has the log's end looked at once more for those of the next requests that have waited here for long, or since
-        the connection was lost. Returns for how long nothing is sent, in s: otherwise others would take all the places,
-        and these would have waited for long again."""
+        """Has the log ends looked at again of partitions that the next requests would take, and that have waited too
+        long here or since the connection was lost.
+
+        Returns:
+            Seconds for which the other partitions are held back. Otherwise they would take all the places in flight,
+            and the looks would be too old again once there is room.
+        """
         now, fresh_s = since_boot(), self._relay.settings.fresh_s
         if now >= self._survey_at:
             self._survey_at = now + fresh_s / SURVEYS
             self._may_wait = any([queue.old or queue.unsure for queue in self._ready])
-        if self._looked_at:  # of some, the look has ended in something else
+        if self._looked_at:  # some of the looks may have ended in doubt, or in a halt
             self._looked_at = {queue: None for queue in self._looked_at if queue.reconfirming}
             if not any(queue in self._in_vain for queue in (*self._looked_at, *self._seen)):
-                self._held_until = min(self._held_until, self._least_until)  # they are sent, or gone
+                self._held_until = min(self._held_until, self._least_until)  # those with looks in vain are sent or gone
         due: list[Queue] = []
         room = self._room
         for queue in self._ready if self._may_wait and room else ():
@@ -267,8 +284,8 @@ class Lane(Link):
         return max(0.0, self._held_until - now) if self._looked_at else 0.0
 
     def _stale(self) -> dict[Queue, None]:
-        """Returns those that would be sent now in the places of others that are looked at, and have waited for as long:
-        they keep their turn, and nothing of them is sent before they were looked at, too."""
+        """Returns partitions that would be sent now in the places of partitions being looked at, although they need a
+        look as well. They keep their turn, and are not sent before their own look."""
         stale: dict[Queue, None] = {}
         room, fresh_s = self._room, self._relay.settings.fresh_s
         for queue in self._ready:
@@ -287,14 +304,20 @@ class Lane(Link):
         return (self._max_in_flight - len(self._under_way)) * self._max_size
 
     def _next_size(self, queue: Queue) -> int:
-        """Returns how many of these bytes the queue's next batch takes; 0: it has none, or a hole is next, which is
-        looked at when it is filled. One that is larger than a request goes alone."""
+        """Returns how much of ``_room`` the partition's next batch takes; 0 if it has no batch, or a hole is next,
+        which has its own look when it is filled. A batch that is larger than a request goes alone."""
         head, payload = queue.outbox[0][:2] if queue.outbox else (b"", b"")
         return min(len(head) + len(payload), self._max_size) if head else 0
 
     def _look(self, due: list[Queue], now: float) -> None:
-        """Has the log's end of these looked at. One that was looked at and has not been sent since gets more time: its
-        look takes longer than the others were held back, and by its end they had taken all the places."""
+        """Has the log ends of these partitions looked at. A partition that was looked at, and could not be sent before
+        that look became too old, gets more time: others took all the places because they were held back for less time
+        than the look took.
+
+        Args:
+            due: the partitions.
+            now: the time (``since_boot``).
+        """
         for queue in due:
             if queue in self._seen:
                 del self._seen[queue]
@@ -311,8 +334,12 @@ class Lane(Link):
             self._relay.reconfirm(queue.partition)
 
     def _build(self, connection: Connection, most: int) -> list[Piece]:
-        """Builds up to ``most`` requests. Each has one batch of each partition that has one, in rotation, up to
-        ``max.request.size`` or a single batch that is larger."""
+        """Builds up to ``most`` requests and registers them with the connection. Each has one batch of every partition
+        that has one, in rotation, up to ``max.request.size``, or a single batch that is larger.
+
+        Returns:
+            The bytes to write.
+        """
         first = connection.next_correlation_id(most)
         around = framing(self._version, connection.options.client_id, self._timeout_ms)
         pieces, requests, self._ready, holes = self._gather(
@@ -328,10 +355,10 @@ class Lane(Link):
         self._relay.stats.produce_requests += len(requests)
         return pieces
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def receive(self, response: memoryview | Frame) -> None:
-        """Takes the answer to the oldest request."""
+        """Processes the response to the oldest request."""
         assert isinstance(response, memoryview)
         taken, _, topic = self._under_way.popleft()
         self._sent_at = self._times.answered()
@@ -349,7 +376,7 @@ class Lane(Link):
             if done[0] or done[1] or done[2]:
                 self._after(*done)
         except MalformedFrame as error:
-            # Nothing in this answer is believed. Closing the connection fails its other requests in the same way.
+            # Nothing in this response is believed. Closing the connection fails its other requests in the same way.
             failure = ConnectionLost(f"destination broker {self.node_id}: malformed produce response, {error}")
             if self._connection is not None:
                 self._connection.close(failure)
@@ -357,12 +384,13 @@ class Lane(Link):
             return
 
     def _acknowledge_one(self, queue: Queue, base_offset: int) -> None:
-        """Books one partition of an answer that is not plain."""
+        """Books the acknowledgement of one partition from a response that is not plain."""
         self._after(*book([queue], [base_offset], self._ready))
 
     def _after(
         self, unexpected: list[tuple[Queue, int]], confirmed: list[tuple[Queue, int, Batch]], freed: bool
     ) -> None:
+        """Does what is left after acknowledgements were booked; see ``Acknowledged`` for the arguments."""
         self._freed = self._freed or freed
         for queue, base_offset in unexpected:
             self._unexpected(queue, base_offset)
@@ -370,8 +398,8 @@ class Lane(Link):
             self._confirm(queue, base_offset, batch)
 
     def _confirm(self, queue: Queue, base_offset: int, batch: Batch) -> None:
-        """Takes note of an acknowledgement with a window of 1: with one batch under way, it is known which one was
-        appended last. The owner reads back the first batch after a resync."""
+        """Takes note of an acknowledgement with a window of 1: with one batch in flight, it is known which batch was
+        appended last. The relay reads back the first batch after a resync."""
         queue.partition.claim.believe()
         queue.confirm(self._sent_at)
         if not queue.waits_old:
@@ -379,18 +407,19 @@ class Lane(Link):
             counted = counted_ms(max_timestamp_of(batch[0]), append_times=queue.partition.terms.takes_append_times)
             queue.freshness.appended(queue.acknowledged, counted)
             queue.widen(self._max_in_flight, self._relay.forgets_before_ms())
-        # The answer may have taken longer than a look counts, and the last survey has not seen what waits behind it.
+        # The response may have taken longer than a look counts, and the last survey has not seen the batches behind it.
         self._may_wait = self._may_wait or queue.old
         first = queue.first_answered()
         if len(queue.in_flight) >= queue.window:
-            # The first batch is to be read back; or more were sent before the window became 1. Each answer would
-            # release another one, so that the number under way would never fall.
+            # The first batch is to be read back; or more were sent before the window became 1. Then each response would
+            # release another batch, and the number in flight would never fall.
             self.withhold(queue)
         if first:
             self._relay.confirmed(queue.partition, base_offset, batch)
 
     def _unexpected(self, queue: Queue, base_offset: int) -> None:
-        """The batch was appended (or found) at another offset than expected, or it is one from before a doubt."""
+        """Puts the partition into doubt: its batch was appended (or found) at another offset than expected. If the
+        partition is not active, the batch is from before a doubt or a halt, and is dropped."""
         self._freed = True
         if queue.partition.phase is Phase.ACTIVE:
             detail = f"the destination answered with base offset {base_offset}, expected {queue.acknowledged}"
@@ -398,12 +427,18 @@ class Lane(Link):
         self._let_go(queue)
 
     def _let_go(self, queue: Queue) -> None:
+        """Drops the oldest batch in flight without believing its response. If the partition is in doubt and that was
+        the last one, it can be located."""
         queue.pop_unbelieved()
         if queue.partition.emptied():
             self._relay.emptied(queue.partition)
 
     def _answered_with_errors(self, taken: list[Queue], response: ProduceResponse) -> None:
-        """Takes an answer that is not plain: errors, a throttle, new leaders."""
+        """Processes a response that is not plain: with errors, a throttle time, append times or new leaders.
+
+        Raises:
+            MalformedFrame: the response does not have exactly the request's partitions.
+        """
         self._freed = True
         version = self._version
         answers = {(topic_head(version, answer.topic), answer.partition): answer for answer in response.partitions}
@@ -427,23 +462,26 @@ class Lane(Link):
 
     @staticmethod
     def _is_unread_repeat(queue: Queue, base_offset: int) -> bool:
-        """Returns True if the broker took the batch for a repeat, and nothing else will read it back. Where append
-        times are taken (``destination.timestamps``), every answer may have one."""
+        """Returns True if the broker took the batch for a repeat, and nothing else will read it back. It is called for
+        responses with an append time. Where append times are taken (``destination.timestamps``), every response may
+        have one, so they show nothing."""
         partition, copied = queue.partition, queue.copied
         as_due = base_offset == queue.acknowledged if copied is None else base_offset >= copied.destination
         active = partition.phase is Phase.ACTIVE
         return active and as_due and not queue.checking and not partition.terms.takes_append_times
 
     def _doubt_repeat(self, queue: Queue, base_offset: int) -> None:
-        """Another worker was quicker, or what was sent before a connection was lost. That batch may be of an end that
-        the source has lost: the broker has compared only the sequences."""
+        """Puts the partition into doubt because the broker took its batch for a repeat. Another worker was quicker, or
+        a request from before a lost connection arrived after all. That copy may have records that the source has lost
+        since: the broker has compared only the sequences."""
         queue.partition.claim.leave_unread(base_offset)
         detail = f"the destination took the batch at offset {base_offset} for a repeat: it was sent before"
         self._relay.doubt(queue.partition, "repeated", detail)
         self._let_go(queue)
 
     def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
-        """Takes an error code for one partition: it halts if looking again cannot help, else it comes into doubt."""
+        """Acts on a partition's error code: the partition halts if locating it again cannot help, else it comes into
+        doubt."""
         relay, partition = self._relay, queue.partition
         if answer.leader is not None:
             relay.destination.hint(partition.destination, queue.index, answer.leader, response.nodes)
@@ -460,7 +498,7 @@ class Lane(Link):
         self._let_go(queue)
 
     def fail(self, error: NetworkError) -> None:
-        """The oldest request will not be answered."""
+        """Acts on the oldest request, which will not be answered."""
         taken, _, _ = self._under_way.popleft()
         self._times.failed()
         if not self._closed:
@@ -470,9 +508,9 @@ class Lane(Link):
         self._unanswered(taken, error)
 
     def _may_arrive(self, taken: list[Queue]) -> None:
-        """Notes how long the broker may take to read a request whose connection was lost, for old batches: it would not
-        know them for repeats. It reads one after the other, each may take its timeout, and none while it throttles us.
-        """
+        """Notes for old batches how long the broker may still take to read the request, whose connection was lost: it
+        would not recognise them as repeats. A broker reads one request after the other, each may take its timeout, and
+        it reads none while it throttles us."""
         throttled_s = self._connection.throttled_s if self._connection is not None else 0.0
         most_s = self._failed * self._timeout_ms / 1000 + min(throttled_s, MOST_POSTPONED_S)
         for queue in taken if most_s else ():
@@ -480,7 +518,7 @@ class Lane(Link):
                 queue.partition.claim.leave_late(LateArrival(time.monotonic() + most_s, self.node_id))
 
     def _unanswered(self, taken: list[Queue], error: NetworkError) -> None:
-        """The outcome for the oldest batch of each of these partitions is unknown."""
+        """Puts the partitions into doubt, since the outcome for the oldest batch of each is unknown."""
         for queue in taken:
             if queue.partition.phase is Phase.ACTIVE:
                 self._relay.doubt(queue.partition, error.slug, str(error))
@@ -503,8 +541,8 @@ class Lane(Link):
                 self._let_go(queue)
 
     def _lost(self, _: NetworkError) -> None:
-        """Goes on after the connection was lost. Partitions with batches under way are in doubt by now; others may have
-        batches that are still to be sent."""
+        """Goes on after the connection was lost. Partitions with batches in flight are in doubt by now; others may have
+        batches to send, for which a new connection is dialled."""
         self._failed = 0
         for queue in self._partitions:
             queue.lose_connection()
@@ -521,8 +559,8 @@ class Lane(Link):
             self._relay.drained()
 
     def _pace(self, connection: Connection) -> None:
-        """Asks for a wake-up only after several answers while the pipeline is full: their work is cheaper together, and
-        the broker still has another request to work on."""
+        """Asks to be woken only after several responses while the pipeline is full. Processing them together is
+        cheaper, and the broker still has another request to work on."""
         size = 0
         if len(self._under_way) >= self._max_in_flight > ANSWERS_AT_ONCE:
             for taken, _, _ in itertools.islice(self._under_way, ANSWERS_AT_ONCE):
@@ -531,7 +569,7 @@ class Lane(Link):
 
 
 class Sink:
-    """The lanes to one broker."""
+    """The lanes to one destination broker."""
 
     def __init__(self, relay: Orchestrator, node_id: int, *, version: int, kind: type[Lane] = Lane) -> None:
         count = relay.settings.connections_per_broker

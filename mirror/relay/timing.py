@@ -1,9 +1,9 @@
-"""How long Produce requests take, how large they are, and how old records are when they are sent and when the
-destination has them.
+"""Measures how long Produce requests take, how large they are, and how old records are when they are sent and when the
+destination has acknowledged them.
 
-Of requests that are sent together the last one is looked at, and one batch of it, by its header: nothing is opened, and
-that costs a few microseconds. Records' times are their producers' (or the source broker's): a clock that is wrong there
-is wrong here.
+Of requests that are sent together, only the last one is sampled, and only the header of one of its batches: that costs
+a few microseconds. Timestamps of records are set by their producers (or by the source's broker), so an age is only as
+right as their clocks.
 """
 
 import time
@@ -21,7 +21,7 @@ _UNKNOWN = -1
 
 
 class SentTimes:
-    """The times of a lane's requests under way, the oldest first."""
+    """The send times of a lane's requests in flight, oldest first."""
 
     __slots__ = ("_durations", "_sent", "_stats")
 
@@ -29,11 +29,12 @@ class SentTimes:
         self._durations = durations
         self._stats = stats
         self._sent: deque[tuple[float, int]] = deque()
-        """Of each: when it was sent (``since_boot``), and its newest record's time in ms; -1: not looked at."""
+        """For each request: when it was sent (``since_boot``), and the timestamp of its newest sampled record in ms;
+        -1: not sampled."""
 
     def sent(self, requests: Sequence[SentRequest]) -> None:
-        """Notes that these are sent now. The records of the last one are looked at: only of that one it is certain that
-        its batch is its partition's newest under way."""
+        """Notes that the requests are sent now, and samples the last one. Only for that one is it certain that a
+        partition's newest batch in flight is the one in the request."""
         if not requests:
             return
         now = since_boot()
@@ -50,7 +51,8 @@ class SentTimes:
         self._sent.append((now, newest))
 
     def answered(self) -> float:
-        """Counts the oldest one, which is answered now. Returns when it was sent (``since_boot``)."""
+        """Records the duration of the oldest request, whose response has arrived. Returns when it was sent
+        (``since_boot``)."""
         sent_at, newest = self._sent.popleft()
         self._durations.note("Produce", since_boot() - sent_at)
         if newest >= 0:
@@ -58,10 +60,10 @@ class SentTimes:
         return sent_at
 
     def failed(self) -> None:
-        """Forgets the oldest one, which will not be answered."""
+        """Forgets the oldest request, which will not be answered."""
         self._sent.popleft()
 
 
 def _since(timestamp_ms: int) -> float:
-    """Returns the seconds since then; 0 if that is in the future."""
+    """Returns the seconds since ``timestamp_ms``; 0 if it is in the future."""
     return max(0.0, time.time() - timestamp_ms / 1000)

@@ -1,1 +1,2 @@
-"""Fetching from the source: which partitions are asked for, how many bytes at a time, and what is done with answers."""
+"""Fetching from the source: which partitions to request, how many bytes at a time, and what to do with the
+responses."""

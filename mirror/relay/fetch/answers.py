@@ -1,4 +1,4 @@
-"""What is done with the answer to a Fetch request: its batches are forwarded, and partitions' errors are acted on."""
+"""Processes Fetch responses: forwards their batches, and acts on errors of partitions."""
 
 import time
 from collections.abc import Mapping
@@ -21,36 +21,40 @@ from mirror.wire.errors import UNREADABLE, Reaction, error_name, error_slug, out
 from mirror.wire.fetch import NO_REPLICA, Fetched, FetchResponse
 
 LEAST_EMPTIES = 4
-"""Consecutive empty answers below the source's end after which its log is looked at; then after twice as many, and so
-on."""
+"""Consecutive empty responses below the source's end after which the source's log is examined. It is examined again
+after twice as many, and so on."""
 UNREADABLE_DOUBTS = 8
-"""Consecutive doubts until UNKNOWN_SERVER_ERROR counts as damage."""
+"""Consecutive doubts after which UNKNOWN_SERVER_ERROR counts as damage."""
 
 
 class Given(NamedTuple):
-    """Partitions of an answer, in its order."""
+    """Partitions of a response, in its order."""
 
     gave: list[Partition]
-    """Those that gave data."""
+    """Partitions that gave data."""
     cut: list[Partition]
-    """Those of which it has a part of a batch only. Their batch comes whole once they are first in a request."""
+    """Partitions for which the response has only a part of a batch. The batch comes whole once they are first in a
+    request."""
 
 
 class Answers:
-    """Takes the answers of one source broker."""
+    """Processes the responses of one source broker."""
 
     def __init__(self, relay: Orchestrator, node_id: int) -> None:
         self._relay = relay
         self._node_id = node_id
 
     def take(self, frame: Frame, fetch: FetchResponse, asked: Mapping[PartitionKey, Asked], *, short: bool) -> Given:
-        """Forwards what the answer has.
+        """Forwards the batches of a response.
 
         Args:
-            frame: the answer.
-            fetch: the answer, read.
-            asked: the partitions that it may hold, and the generation of what was asked for; others are ignored.
-            short: True if the answer had room left, so that an empty slice is not for lack of room.
+            frame: the response.
+            fetch: the response, parsed.
+            asked: the requested partitions with the generation of each; other partitions in the response are ignored.
+            short: True if the response had room left, so that an empty slice is not for lack of room.
+
+        Returns:
+            The partitions that gave data, and those whose batch was cut off.
         """
         if fetch.error and not fetch.partitions:
             self._refuse_all(fetch.error, asked)
@@ -60,7 +64,7 @@ class Answers:
         gave, cut = list[Partition](), list[Partition]()
         first_at = next((fetched.start for fetched in fetch.partitions if fetched.end > fetched.start), -1)
         for fetched in fetch.partitions:
-            # Unpacked at once: access to a single named field costs more than all of this.
+            # Unpacked at once, because access to a single named field costs more than all of this.
             topic, index, error, high_watermark, last_stable, _, _, diverging, _, preferred, start, end = fetched
             partition, generation = asked.get((topic, index), (None, 0))
             if partition is None or partition.phase is not Phase.ACTIVE or partition.cursor.generation != generation:
@@ -112,7 +116,7 @@ class Answers:
                 if partition.phase is not Phase.ACTIVE:
                     return
         if found is None and first and measure(frame.body, start, end) is Remainder.PARTIAL:
-            # The first batch of an answer comes whole (KIP-74). One that does not has an impossible length.
+            # The first batch of a response comes whole (KIP-74). If it does not, its length is impossible.
             found = Halt(reason=HaltReason.CORRUPT, detail=f"{end - start} bytes at offset {due} hold no whole batch")
         if now_due > due:
             cursor.gave((end - start) / (now_due - due))
@@ -131,8 +135,8 @@ class Answers:
             self._relay.look(partition)
 
     def _widen(self, partition: Partition, forgotten_ms: float) -> None:
-        """Adapts the window to what came. With old batches it is as wide as is safe, or nothing is sent before the
-        position is settled."""
+        """Adapts the window to the batches that were fetched. For old ones, it is as wide as is safe; or the position
+        is settled before anything is sent."""
         queue = partition.queue
         queue.widen(self._relay.settings.max_in_flight, forgotten_ms)
         if queue.must_settle:
@@ -141,21 +145,25 @@ class Answers:
             queue.withhold()
 
     def gave_nothing(self, partition: Partition, *, alone: bool) -> None:
-        """Takes note of an empty answer for a partition, which was not for lack of room. ``alone``: True if no other
-        partition of the answer had data either."""
-        # It has no data for now, whatever its end says, and must not take room in the request from others.
+        """Notes an empty slice for a partition, which was not for lack of room.
+
+        Args:
+            partition: the partition.
+            alone: True if no other partition of the response had data either.
+        """
+        # It has no data for now, whatever its end says. It must not take room in the request from other partitions.
         cursor = partition.cursor
         cursor.gave(0.0)
         if alone and cursor.due < cursor.high_watermark:
-            # A single empty answer may come from a broker that is slow to update its end. A damaged batch is never
-            # found.
+            # A single empty response may come from a broker that is slow to update its end. But a damaged batch is
+            # never found, however often it is requested.
             empties = cursor.empty()
             if empties >= LEAST_EMPTIES and not empties & (empties - 1):
                 self._relay.look(partition)
 
     def _check_epoch(self, partition: Partition, before: int) -> None:
-        """Checks that the leader epoch of batches neither falls nor is above the leader's: no checksum covers it. An
-        impossible epoch is not sent back to the broker, which would call the log truncated."""
+        """Checks that the leader epoch of batches neither falls nor exceeds the leader's, because no checksum covers
+        it. An impossible epoch is not sent back to the broker, which would conclude that the log was truncated."""
         cursor = partition.cursor
         epoch, most = cursor.last_epoch, cursor.leader_epoch
         if (epoch < before and epoch != NO_LEADER_EPOCH) or 0 <= most < epoch:
@@ -163,7 +171,7 @@ class Answers:
             epoch_damaged(self._relay.log, partition, f"{epoch}, behind {before}, of {most}")
 
     def _refused(self, partition: Partition, fetched: Fetched, fetch: FetchResponse) -> None:
-        """Takes an error code for one partition: it halts, or comes into doubt."""
+        """Acts on an error code for one partition: it halts, or comes into doubt."""
         relay = self._relay
         code = fetched.error or fetch.error
         if fetched.leader is not None:
@@ -183,7 +191,7 @@ class Answers:
             )
 
     def _refuse_all(self, code: int, asked: Mapping[PartitionKey, Asked]) -> None:
-        """Takes an error code for the whole request, in an answer without partitions."""
+        """Acts on an error code for the whole request, in a response without partitions."""
         self._relay.source.failed("Fetch", error_slug(code))
         detail = f"{self._relay.source.name} broker {self._node_id}: {error_name(code)}"
         for partition, generation in list(asked.values()):

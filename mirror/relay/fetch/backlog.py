@@ -1,7 +1,7 @@
-"""Fetches the partitions that are behind: requests that rotate through them (KIP-74), outside any fetch session.
+"""Fetches the partitions that are behind, with requests that rotate through them (KIP-74), outside any fetch session.
 
-Partitions are asked for in rotation, and one that gave data goes to the end. The answer is bounded by
-``fetch.max.bytes``, but its first batch comes whole whatever its size, so there is always progress.
+A partition that gave data goes to the end of the rotation. A response is bounded by ``fetch.max.bytes``, but its first
+batch comes whole whatever its size, so there is always progress.
 """
 
 import time
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mirror.relay.fetch.fetcher import Fetcher
 
 LEAST_SHARE = 64 * 1024
-"""Least bytes requested per partition, however many there are: a slice that ends in a partial batch is waste."""
+"""Least bytes requested per partition, however many there are: a slice that ends in a partial batch is wasted."""
 
 
 class BacklogFetch(FetchLink):
-    """One connection, whose requests take partitions that no other request under way asks for."""
+    """One connection. Its requests take only partitions that no other outstanding request asks for."""
 
     def __init__(self, fetcher: "Fetcher") -> None:
         super().__init__(fetcher)
@@ -35,12 +35,12 @@ class BacklogFetch(FetchLink):
 
     @property
     def _needed(self) -> bool:
-        """See ``FetchLink``. Brokers close a connection that was idle for ``connections.max.idle.ms``. Nothing is lost
-        with it: it is made again once a partition has backlog."""
+        """See ``FetchLink``. Brokers close a connection that was idle for ``connections.max.idle.ms``. That loses
+        nothing: it is dialled again once a partition has backlog."""
         return bool(self._fetcher.behind)
 
     def pump(self) -> None:
-        """Sends the next fetch, if none is under way and there is room for its answer."""
+        """Sends the next fetch, if none is outstanding and there is room for its response."""
         fetcher = self._fetcher
         if not fetcher.behind:
             return
@@ -52,19 +52,23 @@ class BacklogFetch(FetchLink):
         wanted = [partition for partition in active if fetchable(partition)]
         if not wanted or not self._reserve(spare=fetcher.spare):
             return
-        # Of several requests that may be under way, each takes its part of the partitions.
+        # If several requests may be outstanding, each takes its part of the partitions.
         wanted = wanted[: -(-len(fetcher.behind) // fetcher.sizes.depth)]
         asked = self._enough(wanted, max(self._most // len(wanted), LEAST_SHARE))
         hurry = len(asked) < len(active)
         self._ask(connection, asked, HURRY_MS if hurry else self._relay.settings.fetch_max_wait_ms)
 
     def _enough(self, wanted: list[Partition], share: int) -> list[tuple[Partition, int]]:
-        """Returns as many partitions from the front of the rotation as should fill the answer, and the bytes to request
-        for each.
+        """Returns as many partitions from the front of the rotation as should fill the response, with the bytes to
+        request for each.
 
-        The others would come back empty, and an empty slice costs as much to ask for and to read as a full one. They
-        keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because of
-        this.
+        Other partitions would come back empty, and an empty slice costs as much to request and to read as a full one.
+        They keep their turn. Partitions with an unknown backlog are included, so that no partition waits longer because
+        of this.
+
+        Args:
+            wanted: partitions that can be fetched, in the order of the rotation.
+            share: bytes to request for each; see ``share_of``.
         """
         most, room, limits = self._fetcher.sizes.most_partition_bytes, self._most, self._relay.limits
         asked: list[tuple[Partition, int]] = []

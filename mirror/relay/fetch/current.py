@@ -1,8 +1,8 @@
 """Fetches the partitions that are up to date, in one fetch session (KIP-227), which waits for new data.
 
 Most partitions of most clusters are up to date at any moment, and most of those get nothing for a while. They are
-*quiet*: the broker remembers them, and they cost nothing here until an answer names them. All the others are *busy*:
-before each request, it is looked at what has changed about them.
+*quiet*: the broker remembers them, and they cost nothing here until a response names them. All others are *busy*:
+before each request, they are checked for changes.
 """
 
 import time
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from mirror.relay.fetch.fetcher import Fetcher
 
 JOIN_MS = 50
-"""``max_wait_ms`` while other partitions of the broker have backlog: one that has caught up joins with the next
-request, and must not wait for long."""
+"""``max_wait_ms`` while other partitions of the broker have backlog. A partition that has caught up is added with the
+next request, and must not wait for long."""
 SMALL = 16 * 1024
-"""An answer of fewer bytes is small: it costs hardly less than one with ten times as many records."""
+"""A response of fewer bytes is small. It costs hardly less than one with ten times as many records."""
 
 
 class CurrentFetch(FetchLink):
-    """One connection with a fetch session."""
+    """One connection, with a fetch session."""
 
     def __init__(self, fetcher: "Fetcher") -> None:
         super().__init__(fetcher)
@@ -38,14 +38,15 @@ class CurrentFetch(FetchLink):
         self._quiet: dict[Partition, None] = {}
         self._keys: dict[Partition, PartitionKey] = {}
         self._asked: dict[PartitionKey, Asked] = {}
-        """Everything in the session: which partition it is, and the generation of the position that was asked for."""
+        """All partitions in the session, with the generation of the position that was requested."""
         self._left: list[PartitionKey] = []
-        """Those that left since the last request."""
+        """Partitions that left the session since the last request."""
         self._wanted: list[Partition] = []
-        """The busy partitions in the request under way."""
+        """The busy partitions in the outstanding request."""
         self._hearing = Hearing()
         self._lingers_until = 0.0
-        """Of ``time.monotonic()``: no request before, so that records which come one by one are fetched together."""
+        """No request is sent before this time (``time.monotonic()``), so that records that arrive one by one are
+        fetched together."""
 
     @property
     def _answered_last(self) -> Hearing:
@@ -57,12 +58,12 @@ class CurrentFetch(FetchLink):
         return len(self._quiet)
 
     def add(self, partition: Partition) -> None:
-        """Begins to fetch the partition, with the next request."""
+        """Fetches the partition from the next request on."""
         self._busy[partition] = None
 
     def remove(self, partition: Partition) -> bool:
-        """Stops fetching the partition. Data of it in the answer to a request under way is dropped. Returns False if it
-        was not fetched here."""
+        """Stops fetching the partition. Its data in the response to an outstanding request are dropped. Returns False
+        if it was not fetched here."""
         if partition not in self._busy and partition not in self._quiet:
             return False
         self._stir(partition)
@@ -73,7 +74,7 @@ class CurrentFetch(FetchLink):
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Sends the next request, if none is under way and there is room for its answer."""
+        """Sends the next request, if none is outstanding and there is room for its response."""
         if not self._busy and not self._quiet:
             return
         connection = self._ready(urgent=True)
@@ -111,15 +112,16 @@ class CurrentFetch(FetchLink):
 
     @property
     def _fits_beside_backlog(self) -> bool:
-        """True if there can be room for an answer here and for one with backlog. Otherwise the two take turns."""
+        """True if the frame pool can have room for a response here beside one with backlog. Otherwise the two take
+        turns."""
         return self._most + self._fetcher.sizes.most_bytes + 2 * OVERHEAD <= self._relay.pool.budget
 
     def _max_wait_ms(self, *, hurry: bool, limited_s: float) -> int:
         """Returns how long the broker may wait for data.
 
         Args:
-            hurry: partitions are left out that may be fetched at any moment.
-            limited_s: others are left out that may be fetched after this time.
+            hurry: True if partitions are left out that may become fetchable at any moment.
+            limited_s: seconds until partitions can be fetched that a limit holds back now.
         """
         if hurry:
             return HURRY_MS
@@ -129,8 +131,8 @@ class CurrentFetch(FetchLink):
         return min(most, JOIN_MS) if self._fetcher.behind else most
 
     def _entry(self, partition: Partition, *, by_id: bool) -> FetchPartition:
-        """Returns the partition's entry, and notes what is asked for."""
-        # The same share for all and always: another one would have to be named in the request.
+        """Returns the partition's entry in the request, and notes what is requested."""
+        # All partitions always get the same share, because a change would have to be sent with the request.
         most = self._fetcher.sizes.most_partition_bytes
         if self._relay.limits.any:
             most = self._relay.limits.most_of(partition, most)
@@ -140,13 +142,13 @@ class CurrentFetch(FetchLink):
         return entry
 
     def _leave(self, partition: Partition) -> None:
-        """The partition is not in the session from the next request on."""
+        """Removes the partition from the session with the next request."""
         key = self._keys.pop(partition, None)
         if key is not None:
             del self._asked[key]
             self._left.append(key)
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def _answered(self, frame: Frame, fetch: FetchResponse) -> None:
         fetcher, wanted = self._fetcher, self._wanted
@@ -180,12 +182,12 @@ class CurrentFetch(FetchLink):
         self._rest(wanted)
 
     def _named(self, fetch: FetchResponse) -> dict[Partition, None]:
-        """Returns the partitions that the answer names."""
+        """Returns the partitions that the response names."""
         asked = self._asked
         return {asked[each[:2]].partition: None for each in fetch.partitions if each[:2] in asked}
 
     def _heard_nothing(self, partition: Partition, *, short: bool, alone: bool) -> None:
-        """An answer in the session does not name the partition: nothing about it has changed."""
+        """Notes that a response in the session does not name the partition, so that nothing about it has changed."""
         cursor = partition.cursor
         key = self._keys.get(partition)
         if key is None or self._asked[key].generation != cursor.generation:
@@ -195,7 +197,7 @@ class CurrentFetch(FetchLink):
             self._fetcher.answers.gave_nothing(partition, alone=alone)
 
     def _rest(self, wanted: list[Partition]) -> None:
-        """Those with nothing to do until an answer names them become quiet."""
+        """Makes those partitions quiet that need nothing until a response names them."""
         if not self._session.incremental:
             self._begin_again()
             return
@@ -220,14 +222,14 @@ class CurrentFetch(FetchLink):
         )
 
     def _stir(self, partition: Partition) -> None:
-        """The partition is busy."""
+        """Makes a quiet partition busy."""
         if partition in self._quiet:
             del self._quiet[partition]
             self._busy[partition] = None
             partition.cursor.hear_by(None)
 
     def _begin_again(self) -> None:
-        """The next request names everything."""
+        """Makes all partitions busy, and has the next request name all of them."""
         self._session.reset()
         for partition in list(self._quiet):
             self._stir(partition)

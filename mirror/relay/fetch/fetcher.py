@@ -1,7 +1,7 @@
-"""Fetches from one source broker: those of its partitions that are up to date, and those that are behind.
+"""Fetches from one source broker: partitions that are up to date, and partitions that are behind.
 
-The two kinds are fetched side by side, on connections of their own, so that fresh data does not wait for a backlog
-(``current``, ``backlog``). A partition changes over when it falls behind, and comes back when it has caught up.
+The two kinds are fetched side by side over separate connections, so that fresh data does not wait for a backlog
+(``current``, ``backlog``). A partition changes over when it falls behind, and changes back when it has caught up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from mirror.relay.partition.phases import Phase
 
 
 class Fetcher:
-    """The partitions that a source broker leads, and the connections to it."""
+    """The partitions that are fetched from one source broker, and the connections to it."""
 
     def __init__(self, relay: Orchestrator, node_id: int) -> None:
         self.relay = relay
@@ -29,13 +29,14 @@ class Fetcher:
         self.behind: list[Partition] = []
         """The partitions with backlog, in rotation."""
         self.under_way: set[Partition] = set()
-        """Those of them that a request under way asks for."""
+        """Those partitions with backlog that an outstanding request asks for."""
         self.backlog_answered = Hearing()
-        """When one of these requests was answered last."""
+        """When a request for backlog was last answered."""
         self._current = CurrentFetch(self)
         self._backlog = [BacklogFetch(self)]
         self._members: dict[Partition, None] = {}
-        """In the order in which they came, so that a simulated run is the same each time; likewise elsewhere."""
+        """In the order in which they were attached, so that a simulated run is the same each time. The same holds for
+        other dicts that are used as sets."""
         self._closed = False
 
     def attach(self, partition: Partition) -> None:
@@ -49,7 +50,7 @@ class Fetcher:
             self.fall_behind(partition)
 
     def detach(self, partition: Partition) -> None:
-        """Stops fetching the partition. An answer under way is dropped by its generation."""
+        """Stops fetching the partition. The response to an outstanding request is dropped by its generation."""
         if partition not in self._members:
             return
         del self._members[partition]
@@ -59,15 +60,15 @@ class Fetcher:
                 self._shrink()
 
     def fall_behind(self, partition: Partition, *, first: bool = False) -> None:
-        """The partition has backlog. ``first``: it is fetched before the others."""
+        """Adds the partition to those with backlog. ``first``: True to fetch it before the others."""
         self.behind.insert(0 if first else len(self.behind), partition)
 
     def rotate(self, gave: Sequence[Partition], heard: Iterable[Partition]) -> None:
-        """Those that gave data go to the end of the rotation (KIP-74). Those that have caught up leave it.
+        """Moves partitions that gave data to the end of the rotation (KIP-74). Partitions that have caught up leave it.
 
         Args:
             gave: the partitions that gave data.
-            heard: those of which the answer says how much is left.
+            heard: partitions for which the response shows how much is left.
         """
         caught_up = dict.fromkeys(
             partition
@@ -84,7 +85,8 @@ class Fetcher:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Nothing is behind: one connection for backlog is enough until that is measured again."""
+        """Goes back to one connection for backlog, because nothing is behind. Whether more are needed is measured again
+        next time."""
         self.sizes.reset()
         for link in self._backlog[1:]:
             link.close()
@@ -92,17 +94,17 @@ class Fetcher:
 
     @property
     def quiet(self) -> int:
-        """Partitions about which the broker has to say something before anything is done."""
+        """Number of partitions for which nothing is done until the broker names them."""
         return self._current.quiet
 
     @property
     def spare(self) -> int:
-        """Bytes of room that a request for backlog has to leave, so that fresh data never waits for it: not that of a
-        partition either which is fetched from now on."""
+        """Bytes of room that a request for backlog has to leave, so that fresh data never waits for it, including data
+        of partitions that are yet to be attached."""
         return 0 if self._current.reserves else LEAST_FETCH + OVERHEAD
 
     def pump(self) -> None:
-        """Sends requests, as far as there is something to ask for and room for the answers."""
+        """Sends requests, as far as there is something to fetch and room for the responses."""
         if self._closed:
             return
         self._current.pump()
@@ -114,20 +116,20 @@ class Fetcher:
             link.pump()
 
     def unreachable(self, error: NetworkError) -> None:
-        """No connection can be made. Other brokers may lead its partitions by now: each is located again, with its own
-        backoff."""
+        """Puts all partitions into doubt, because no connection can be made. Other brokers may lead them by now. Each
+        is located again, with its own backoff."""
         for partition in list(self._members):
             self.relay.doubt_now(partition, error.slug, str(error))
 
     def lost(self, error: NetworkError) -> None:
-        """A connection has ended. Without topic ids, a topic may have been recreated meanwhile, and the new one would
-        answer to the name from here on. Nothing else shows that."""
+        """Puts partitions without a topic id into doubt, because a connection has ended. The topic may have been
+        recreated meanwhile, and the new one would answer to the name from here on. Nothing else would show that."""
         for partition in list(self._members):
             if partition.claim.source_id is None:
                 self.relay.doubt_now(partition, error.slug, str(error))
 
     def close(self) -> None:
-        """Closes the connections. Requests under way fail, and nothing more is sent."""
+        """Closes the connections. Outstanding requests fail, and nothing more is sent."""
         self._closed = True
         self._current.close()
         for link in self._backlog:

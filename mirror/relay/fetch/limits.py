@@ -1,8 +1,8 @@
-"""``max.bytes.per.second``: how much is fetched, of a flow and of each topic.
+"""``max.bytes.per.second``: limits on how much is fetched, for a flow and for each topic.
 
-A limit is a bucket of bytes that fills at its rate. A fetch may take more than is in it, because the size of its answer
-is not known before; what is owed has to be paid back before the next fetch. Of several workers, each has the share of
-the limit that its partitions are of the flow's (or the topic's).
+A limit is a bucket of bytes that fills at its rate. A fetch may take more than the bucket has, because the size of a
+response is not known beforehand. The debt has to be paid back before the next fetch. Each worker has the share of the
+limit that its partitions are of all the flow's (or topic's) partitions.
 """
 
 import math
@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from mirror.relay.partition.partition import Partition
 
 FULL_S = 1.0
-"""A bucket holds what comes within this time: a flow that was idle may fetch that much at once."""
+"""A full bucket holds what comes in within this time, so a flow that was idle can fetch that much at once."""
 URGENT_S = 1.0
-"""Fresh data is fetched while less than this is owed. So a backlog, which waits until nothing is owed, gives way."""
+"""Fresh data are fetched while the debt is less than what comes in within this time. A backlog waits until there is no
+debt, so it gives way to fresh data."""
 LEAST_BYTES = 1
 
 
 class Limit:
-    """One bucket. Times are in seconds."""
+    """One bucket."""
 
     def __init__(self, rate: float) -> None:
         """``rate``: bytes per second."""
@@ -34,18 +35,19 @@ class Limit:
         return self._rate
 
     def change(self, rate: float) -> None:
-        """From now on the bucket fills at this rate."""
+        """Sets the rate at which the bucket fills."""
         self._fill()
         self._rate = rate
         self._level = min(self._level, rate * FULL_S)
 
     def take(self, size: int) -> None:
-        """Counts ``size`` bytes that came."""
+        """Takes ``size`` bytes, which have arrived, out of the bucket."""
         self._fill()
         self._level -= size
 
     def owed_s(self, grace_s: float = 0.0) -> float:
-        """Returns how long to wait until no more is owed than what comes within ``grace_s``; 0: no time."""
+        """Returns the seconds to wait until the debt is no more than what comes in within ``grace_s`` seconds; 0:
+        none."""
         self._fill()
         return max(0.0, -self._level / self._rate - grace_s)
 
@@ -56,7 +58,7 @@ class Limit:
 
 
 class Limits:
-    """Those of a flow in one worker. Without any, nothing is counted."""
+    """The limits of a flow in one worker. Without any limit, nothing is counted."""
 
     def __init__(self, flow: int, topic: Callable[[str], int] | None) -> None:
         """
@@ -68,8 +70,10 @@ class Limits:
         self.renew(flow, topic)
 
     def renew(self, flow: int, topic: Callable[[str], int] | None) -> None:
-        """Other limits hold from now on, beginning with full buckets: what was owed under a low limit would keep a
-        higher one from having an effect. Arguments as for the class; call ``share`` next."""
+        """Replaces all limits. Arguments as for the class. Call ``share`` next.
+
+        The new buckets are full: a debt from a low limit would keep a higher one from taking effect.
+        """
         self._of_flow, self._of_topic = flow, topic or _unlimited
         self._flow = Limit(flow) if flow else None
         self._topics = {}
@@ -80,7 +84,7 @@ class Limits:
 
         Args:
             own: topic and index of the worker's partitions.
-            every: those of all partitions of the flow.
+            every: topic and index of all partitions of the flow.
         """
         mine, all_ = Counter(topic for topic, _ in own), Counter(topic for topic, _ in every)
         if self._flow is not None:
@@ -91,7 +95,7 @@ class Limits:
                 limit.change(_part(self._of_topic(topic), mine[topic], all_[topic]))
 
     def of(self, topic: str) -> Limit | None:
-        """Returns the topic's limit."""
+        """Returns the topic's limit; None: it has none."""
         if topic not in self._topics:
             rate = self._of_topic(topic)
             self._topics[topic] = Limit(rate) if rate else None
@@ -103,7 +107,7 @@ class Limits:
         return self._any
 
     def came(self, partition: Partition, size: int) -> None:
-        """So many bytes of the partition came."""
+        """Counts ``size`` bytes of the partition that have arrived."""
         if self._flow is not None:
             self._flow.take(size)
         limit = self.of(partition.topic)
@@ -111,12 +115,16 @@ class Limits:
             limit.take(size)
 
     def wait_s(self, *, urgent: bool) -> float:
-        """Returns how long to wait before the next fetch; 0: no time. ``urgent``: it is for fresh data."""
+        """Returns the seconds to wait before the next fetch; 0: none. ``urgent``: True if it is for fresh data."""
         return 0.0 if self._flow is None else self._flow.owed_s(URGENT_S if urgent else 0.0)
 
     def split(self, partitions: Iterable[Partition]) -> tuple[list[Partition], float]:
-        """Returns the partitions whose topics need not wait, and how long the others have to wait at least; infinite:
-        there are no others."""
+        """Splits the partitions by whether their topic's limit allows fetching them now.
+
+        Returns:
+            The partitions that can be fetched, and the least time in seconds that any other has to wait; infinite:
+            there is no other.
+        """
         owed = {topic: limit.owed_s() for topic, limit in self._topics.items() if limit is not None}
         may: list[Partition] = []
         least_s = math.inf
@@ -128,12 +136,12 @@ class Limits:
         return may, least_s
 
     def most_bytes(self, most: int) -> int:
-        """Returns the bytes to request, up to ``most``: what comes within half a second, so that a low limit is not
-        used up in one go."""
+        """Returns the bytes to request, at most ``most``: what comes in within half a second, so that a low limit is
+        not used up at once."""
         return most if self._flow is None else max(LEAST_BYTES, min(most, int(self._flow.rate / 2)))
 
     def most_of(self, partition: Partition, most: int) -> int:
-        """As ``most_bytes``, for the partition's topic."""
+        """As ``most_bytes``, by the limit of the partition's topic."""
         limit = self.of(partition.topic)
         return most if limit is None else max(LEAST_BYTES, min(most, int(limit.rate / 2)))
 
@@ -143,5 +151,5 @@ def _unlimited(topic: str) -> int:
 
 
 def _part(rate: int, mine: int, all_: int) -> float:
-    """Returns the part of the rate for ``mine`` of ``all_`` partitions. At least one byte per second."""
+    """Returns the part of the rate for ``mine`` of ``all_`` partitions, at least one byte per second."""
     return max(float(LEAST_BYTES), rate * mine / max(mine, all_))

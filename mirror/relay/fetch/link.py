@@ -1,6 +1,6 @@
-"""One connection to a source broker with at most one Fetch request under way.
+"""One connection to a source broker, with at most one outstanding Fetch request.
 
-A request is sent only after room for its answer was reserved: memory is bounded before bytes arrive, not after.
+A request is sent only after room for its response was reserved, so memory is bounded before bytes arrive, not after.
 """
 
 import math
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from mirror.relay.fetch.fetcher import Fetcher
 
 FRAMES_PER_PARTITION = 2
-"""A partition is fetched while fewer frames than this wait for its acknowledgements: one goes out while the next comes
-in. More would let a slow destination broker keep the frames that the others need."""
+"""A partition is fetched only while fewer frames than this wait for its acknowledgements: one goes out while the next
+comes in. With more, a slow destination broker could keep the frames that other partitions need."""
 BATCHES_PER_SHARE = 16
 UNFETCHED_S = 5.0
-"""A pause in which nothing was fetched for this long puts partitions without topic ids into doubt."""
+"""If nothing was fetched for this long, partitions without topic ids come into doubt."""
 HURRY_MS = 10
-"""``max_wait_ms`` while a partition is left out of the request: it must not wait for the others' data."""
+"""``max_wait_ms`` while a partition is left out of the request, because it must not wait for the others' data."""
 
 PartitionKey = tuple[TopicKey, int]
-"""Topic (as the request names it) and partition."""
+"""Topic (name or id, as the request has it) and partition index."""
 
 
 class Asked(NamedTuple):
-    """A partition in a request under way, and the generation of the position that was asked for."""
+    """A requested partition, with the generation of the position that was requested."""
 
     partition: Partition
     generation: int
 
 
 class FetchLink(Link):
-    """See the module's docstring."""
+    """One connection with at most one outstanding Fetch request; see the module's docstring."""
 
     def __init__(self, fetcher: "Fetcher") -> None:
         super().__init__(fetcher.node_id)
@@ -72,41 +72,42 @@ class FetchLink(Link):
         self._version = self._asked_version = 0
         self._sent_at = self._began_at = 0.0
         self._wait_s = self._transfer_s = 0.0
-        """Of the last answer: time from the request until it began, and from there until it was whole."""
+        """Of the last response: seconds from the request until it began, and from there until it was complete."""
         self._backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
         self.under_way = False
-        """True from sending a request until its answer, or the end of the connection."""
+        """True from sending a request until its response, or until the end of the connection."""
 
     @abstractmethod
     def _answered(self, frame: Frame, fetch: FetchResponse) -> None:
-        """Takes the answer to the request that was under way."""
+        """Processes the response to the outstanding request."""
 
     @abstractmethod
     def _unanswered(self) -> None:
-        """The request that was under way will not be answered."""
+        """Cleans up after the outstanding request, which will not be answered."""
 
     @property
     @abstractmethod
     def _answered_last(self) -> Hearing:
-        """When a request for partitions of this kind was answered last."""
+        """When a request for partitions of this kind was last answered."""
 
     @property
     def _paused(self) -> bool:
-        """True if none was answered for a while."""
+        """True if none was answered for ``UNFETCHED_S``."""
         return time.monotonic() - self._answered_last.at_s > UNFETCHED_S
 
     @property
     def reserves(self) -> bool:
-        """True while room is reserved for an answer that has not begun."""
+        """True while room is reserved for a response that has not begun."""
         return self._reserved > 0
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def _ready(self, *, urgent: bool) -> Connection | None:
-        """Returns the connection if a request can be sent now. Otherwise ``pump`` is called when it may be.
+        """Returns the connection if a request can be sent now. Otherwise returns None, and ``pump`` is called when it
+        can be.
 
         Args:
-            urgent: it is for fresh data, which the flow's limit holds back last.
+            urgent: True if it is for fresh data, which the flow's limit holds back last.
         """
         if self.under_way or self._closed:
             return None
@@ -123,19 +124,20 @@ class FetchLink(Link):
         return connection
 
     def _reserve(self, *, spare: int = 0, urgent: bool = False) -> bool:
-        """Reserves room for an answer of ``_most`` bytes. If there is none, ``pump`` is called when there is.
+        """Reserves room for a response of ``_most`` bytes, which may be reduced for that. Returns False if there is no
+        room; then ``pump`` is called when there may be.
 
         Args:
             spare: bytes that have to be left for others.
-            urgent: it does not queue behind others that wait for room.
+            urgent: True if it does not queue behind others that wait for room.
         """
         pool = self._relay.pool
         self._most = self._relay.limits.most_bytes(self._most)
         if pool.copied:
-            # Smaller answers, so that two of them have room beside the copies.
+            # Responses are made smaller, so that two of them have room beside the copies.
             self._most = max(min(self._most, (pool.budget - pool.copied) // 2 - OVERHEAD), self._least)
         if urgent:
-            # A smaller answer now, rather than a full one when the backlog has got rid of what it holds.
+            # A smaller response now is better than a full one once the backlog has released its frames.
             self._most = max(min(self._most, pool.room - OVERHEAD), self._least)
         size = self._most + OVERHEAD
         if not pool.reserve(size, spare=spare, urgent=urgent):
@@ -147,8 +149,13 @@ class FetchLink(Link):
         return True
 
     def _unlimited(self, partitions: Iterable[Partition]) -> tuple[list[Partition], float]:
-        """Returns the active ones of the partitions that no limit of their topic holds back, and how long the others
-        have to wait at least; infinite: there are none. Then ``pump`` is called again."""
+        """Splits the active ones among the partitions by whether their topic's limit allows fetching them now. If it
+        allows none, ``pump`` is called again when it does.
+
+        Returns:
+            The partitions that can be fetched, and the least time in seconds that any other has to wait; infinite:
+            there is no other.
+        """
         active = [partition for partition in partitions if partition.phase is Phase.ACTIVE]
         limits = self._relay.limits
         if not limits.any:
@@ -159,11 +166,15 @@ class FetchLink(Link):
         return may, wait_s
 
     def _known(self, partitions: list[Partition]) -> list[Partition]:
-        """Returns those of the partitions that can be fetched on. After a pause, because of a limit, say, another topic
-        may have the name of one that has no id, and its records would be taken for these: such partitions come into
-        doubt, and are compared with what was copied before they go on.
+        """Returns the partitions that can be fetched further, and puts the others into doubt.
 
-        Only after a pause: partitions that wait for their turn, of thousands, would never have it."""
+        After a pause in fetching (because of a limit, for example), the name of a topic without id may belong to
+        another topic, whose records would be taken for the topic's own. So such partitions are located again, and
+        compared with what was copied.
+
+        This needs a pause of all such partitions: with thousands of them, one that waits for its turn would be put into
+        doubt each time, and would never have its turn.
+        """
         if not self._paused:
             return partitions
         since = time.monotonic() - UNFETCHED_S
@@ -176,12 +187,12 @@ class FetchLink(Link):
         return known
 
     def _has_room(self) -> None:
-        """Called once when there may be room for an answer."""
+        """Called once when there may be room for a response."""
         self._waits = False
         self.pump()
 
     def _by_id(self, partitions: Sequence[Partition]) -> bool:
-        """Returns True if the request can name all of the partitions by their topics' ids (KIP-516)."""
+        """Returns True if the request can name all the partitions by their topics' ids (KIP-516)."""
         return self._version >= FETCH_TOPIC_IDS and all([partition.claim.source_id for partition in partitions])
 
     def _send(
@@ -222,10 +233,10 @@ class FetchLink(Link):
         connection.expect(correlation_id, self, max_wait_ms / 1000 + connection.options.request_timeout_s)
         connection.write([SIZE.pack(len(head) + len(body)) + head + body])
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def _allocate(self, size: int) -> Frame:
-        """Called by the connection when the size of an answer is known."""
+        """Returns a frame for a response. The connection calls it once the response's size is known."""
         self._began_at = time.monotonic()
         reserved, self._reserved = self._reserved, 0
         if size > reserved:
@@ -233,7 +244,7 @@ class FetchLink(Link):
         return self._relay.pool.take(size, reserved=reserved)
 
     def receive(self, response: memoryview | Frame) -> None:
-        """Takes a fetch response: forwards its batches, then asks for more, then has the batches sent."""
+        """Processes a Fetch response: forwards its batches, sends the next request, then has the batches sent."""
         assert isinstance(response, Frame)
         self.under_way = False
         now = time.monotonic()
@@ -259,12 +270,12 @@ class FetchLink(Link):
         finally:
             self._adapt(size)
             response.release()
-        # Ask first: the broker works on the next answer while this one is sent on.
+        # The request goes first, so that the broker works on the next response while this one is forwarded.
         self._fetcher.pump()
         self._relay.pump_sinks()
 
     def _adapt(self, size: int) -> None:
-        """Doubles the bytes to request from the broker after an answer that is at least half full, and halves them
+        """Doubles the bytes to request from the broker after a response that is at least half full, and halves them
         after one that is less than a quarter full."""
         most = self._fetcher.sizes.most_bytes
         if 2 * size >= self._most:
@@ -274,13 +285,13 @@ class FetchLink(Link):
         self._most = min(self._most, most)
 
     def fail(self, error: NetworkError) -> None:
-        """The connection ended with the fetch unanswered. Nothing is lost: the fetch is sent again."""
+        """Acts on the end of the connection with a fetch unanswered. Nothing is lost: the fetch is sent again."""
         if not self._closed:
             self._relay.source.failed("Fetch", error.slug)
             if self._relay.tracer.on:
                 self._relay.tracer.unfetched(self.node_id, error)
         self.under_way = False
-        self._most = self._least  # over a slow link a full answer may take longer than the request may
+        self._most = self._least  # over a slow link, a full response may take longer than the request's timeout
         if self._reserved:
             reserved, self._reserved = self._reserved, 0
             self._relay.pool.cancel(reserved)
@@ -315,7 +326,7 @@ class FetchLink(Link):
 
 
 def fetchable(partition: Partition) -> bool:
-    """Returns True if an active partition may be fetched: nothing has to be found out or acknowledged first."""
+    """Returns True if an active partition can be fetched now: nothing has to be found out or acknowledged first."""
     queue, cursor = partition.queue, partition.cursor
     return (
         queue.frames < FRAMES_PER_PARTITION
@@ -335,7 +346,13 @@ def _unparked(partition: Partition) -> bool:
 
 
 def asked_for(partition: Partition, max_bytes: int, *, by_id: bool) -> FetchPartition:
-    """Returns the entry of a request: the partition from where it is due, at most ``max_bytes`` of it."""
+    """Returns the partition's entry in a Fetch request.
+
+    Args:
+        partition: the partition. It is requested from ``Cursor.due`` on.
+        max_bytes: most bytes to request.
+        by_id: True to name the topic by its id, if it has one.
+    """
     cursor, topic_id = partition.cursor, partition.claim.source_id
     return FetchPartition(
         topic_id if by_id and topic_id else partition.topic,
@@ -348,11 +365,11 @@ def asked_for(partition: Partition, max_bytes: int, *, by_id: bool) -> FetchPart
 
 
 def share_of(partition: Partition, share: int, most: int) -> int:
-    """Returns the bytes to request of the partition.
+    """Returns the bytes to request for the partition.
 
     Args:
         partition: the partition.
-        share: its share of the request; it gets more if several of its batches would have no room.
-        most: no more than this.
+        share: its share of the request. It gets more if several of its batches would not fit into that.
+        most: upper bound.
     """
     return worth_asking(partition, min(max(share, BATCHES_PER_SHARE * partition.cursor.batch_size), most))

@@ -1,9 +1,9 @@
 """Fetches from a nearer follower where the source's leader names one (KIP-392).
 
-Positions are always found at the leader. A follower is only fetched from, and only as long as all is well: after any
+Positions are always located at the leader. A follower is only fetched from, and only while all is well: after any
 doubt, the leader is fetched from again. A leader that is told a rack gives no data of a partition for which it prefers
-a follower, so for a while it is told none. Followers serve what is below their high watermark, which is behind the
-leader's by a moment.
+a follower. So after a doubt, it is told no rack for a while. Followers serve what is below their high watermark, which
+is a moment behind the leader's.
 """
 
 import math
@@ -22,7 +22,7 @@ ASK_AGAIN_S = 300.0
 
 
 class Replicas:
-    """Which partitions are fetched from followers."""
+    """Decides which partitions are fetched from followers."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class Replicas:
         """
         Args:
             source: the source cluster.
-            rack: of this process; empty: no follower is asked for.
-            log: gets a line for each change.
+            rack: the rack of this process; empty: no follower is asked for.
+            log: gets an event for each change.
             detach: stops fetching a partition from the broker of its cursor.
-            attach: begins to.
+            attach: begins to fetch a partition from the broker of its cursor.
         """
         self._source = source
         self._rack = rack
@@ -48,11 +48,12 @@ class Replicas:
         self._detach, self._attach = detach, attach
 
     def rack_for(self, node_id: int) -> str:
-        """Returns the rack to name in a request to this broker; empty: it shall give the data itself."""
+        """Returns the rack to name in requests to this broker; empty: the broker is to serve the data itself."""
         return "" if time.monotonic() < self._only_leader_until.get(node_id, -math.inf) else self._rack
 
     def prefer(self, partition: Partition, node_id: int) -> None:
-        """The partition's leader says that this follower is nearer."""
+        """Fetches from this follower from now on, since the partition's leader says that it is nearer. If the follower
+        is not known, the leader is told no rack for a while."""
         cursor = partition.cursor
         if not self.rack_for(cursor.leader):
             return
@@ -65,7 +66,7 @@ class Replicas:
         self._log.info("replica_followed", topic=partition.topic, partition=partition.index, broker=node_id)
 
     def doubted(self, partition: Partition) -> None:
-        """The partition came into doubt, and is detached already."""
+        """Goes back to the leader, since the partition came into doubt. It must be detached already."""
         cursor = partition.cursor
         if cursor.replica != NO_REPLICA:
             left = cursor.replica
@@ -77,7 +78,8 @@ class Replicas:
         self._only_leader_until[leader] = time.monotonic() + ASK_AGAIN_S
 
     def renew(self, partitions: Iterable[Partition]) -> None:
-        """Goes back to the leaders of those that were fetched from followers for long enough: they are asked again."""
+        """Goes back to the leaders for partitions that were fetched from a follower for ``ASK_AGAIN_S``, so that the
+        leaders can name a follower again."""
         now = time.monotonic()
         for partition in partitions:
             cursor = partition.cursor

@@ -1,13 +1,13 @@
-"""How much of a broker's backlog is under way at a time.
+"""How much of a broker's backlog is fetched at the same time.
 
-Near a broker, one Fetch at a time is enough: the broker works on the next answer while this one is sent on. Over a long
-link, a request waits for a round trip in which nothing comes. Then more of the backlog has to be under way: several
-Fetch requests on disjoint partitions, each on a connection of its own (a broker works on one request per connection,
-and its socket buffer limits what a connection carries per round trip); and larger answers, which is all that helps a
-single partition, because the offset to fetch next is known only from the answer before.
+Near a broker, one Fetch at a time is enough: the broker works on the next response while this one is forwarded. Over a
+long link, nothing arrives for a round trip after each request. Then more of the backlog has to be requested at a time.
+One way is several Fetch requests for disjoint partitions, each over its own connection (a broker works on one request
+per connection, and its socket buffer limits what a connection carries per round trip). The other way is larger
+responses. Only these help a single partition, because the offset to fetch next is known only from the response before.
 
-Both grow while the measured time without data is longer than the time in which data comes, and go back when there is no
-backlog any more. Memory grows with them, up to ``most_buffer_memory``.
+Both grow while the measured time without data is longer than the time in which data arrive, and go back when there is
+no backlog any more. Memory grows with them, up to ``most_buffer_memory``.
 """
 
 from collections import deque
@@ -16,22 +16,23 @@ from mirror.net.buffers import OVERHEAD, FramePool
 from mirror.relay.settings import RelaySettings
 
 LONG_S = 0.010
-"""A link is long if no answer begins sooner than this: more than a round trip between data centres of one region."""
+"""A link is long if no response begins sooner than this: more than a round trip between data centres of one region."""
 LEAST_FETCH = 512 * 1024
-"""Bytes that are requested from a broker with little data. Its fetch may wait there for long, with room reserved for
-the answer, and there may be many such brokers."""
+"""Bytes to request from a broker with little data. Its fetch may wait there for long with room reserved for the
+response, and there may be many such brokers."""
 MOST_DEPTH = 4
-"""Fetch requests for backlog that are under way to one broker at a time."""
+"""Most outstanding Fetch requests for backlog to one broker."""
 FAR, FAST = 8, 4
-"""If a link was idle for so many times the time in which data came, answers grow so many times at once."""
+"""If a link was idle for ``FAR`` times as long as data arrived, responses grow by the factor ``FAST`` at once;
+otherwise by two."""
 SAMPLES = 8
-"""Full answers that are measured before something grows. The shortest wait of them counts, so that a broker that is
-busy for a moment does not look far away. With three of them, one that had just been started did, near by: the worker
-took 10 to 20 MB more for nothing."""
+"""Full responses that are measured before something grows. The shortest wait counts, so that a broker that is busy for
+a moment does not seem far away. With three samples, a nearby broker that had just started did: the worker used 10 to 20
+MB more for nothing."""
 
 
 class Sizes:
-    """The sizes for one source broker. Bytes, except for ``depth``."""
+    """The sizes for one source broker, in bytes except for ``depth``."""
 
     def __init__(self, settings: RelaySettings, pool: FramePool) -> None:
         self._settings = settings
@@ -40,28 +41,28 @@ class Sizes:
         self._waits: deque[float] = deque(maxlen=SAMPLES)
         self._transfers: deque[float] = deque(maxlen=SAMPLES)
         self.depth = 1
-        """Requests for backlog that may be under way."""
+        """Number of requests for backlog that may be outstanding."""
 
     @property
     def most_bytes(self) -> int:
-        """Most bytes of records to request at a time."""
+        """Most bytes to request at a time."""
         settings = self._settings
         return min(settings.fetch_max_bytes * self._stretch, max(settings.fetch_max_bytes, settings.most_fetch_bytes))
 
     @property
     def most_partition_bytes(self) -> int:
-        """Most bytes to request of one partition."""
+        """Most bytes to request for one partition."""
         settings = self._settings
         least = settings.max_partition_fetch_bytes
         return min(least * self._stretch, max(least, settings.most_partition_fetch_bytes))
 
     def answered(self, wait_s: float, transfer_s: float, *, others: bool) -> None:
-        """Takes the times of an answer that had about as much as was requested, and grows if the link has been idle for
-        most of the time.
+        """Takes the times of a response that had about as much as was requested. Grows if the link was idle for most of
+        the time.
 
         Args:
-            wait_s: time from the request until the answer began.
-            transfer_s: time from there until it was whole.
+            wait_s: time from the request until the response began.
+            transfer_s: time from there until it was complete.
             others: True if more than one partition is behind, so that several requests can share them.
         """
         self._waits.append(wait_s)
@@ -80,7 +81,7 @@ class Sizes:
             self._stretch *= times
             most = max(self._settings.buffer_memory, self._settings.most_buffer_memory)
             while self._stretch > stretch and self._needed > most:
-                self._stretch //= 2  # larger answers that have to wait for each other's memory are slower
+                self._stretch //= 2  # larger responses are slower if they have to wait for each other's memory
             if (self.most_bytes, self.most_partition_bytes) == before:
                 self._stretch = stretch  # both are as large as they may be
                 return
@@ -90,11 +91,13 @@ class Sizes:
 
     @property
     def _needed(self) -> int:
-        """Bytes for the requests under way, for an answer that is being sent on, and for what is left to fresh data."""
+        """Bytes for the outstanding requests, for a response that is being forwarded, and for what is left to fresh
+        data."""
         return (self.depth + 1) * (self.most_bytes + OVERHEAD) + LEAST_FETCH + OVERHEAD
 
     def reset(self) -> None:
-        """There is no backlog any more: the next one is measured anew, and its memory is given back."""
+        """Goes back to the least sizes, because there is no backlog any more. The next backlog is measured again; the
+        extra memory is given back."""
         if self.depth == 1 and self._stretch == 1:
             return
         self.depth = self._stretch = 1

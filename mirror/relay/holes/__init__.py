@@ -1,1 +1,1 @@
-"""Offsets without a record at the source: verified there, and filled at the destination."""
+"""Offsets without a record at the source: verified at the source, and filled at the destination."""

@@ -1,4 +1,4 @@
-"""Writes dead letters: records that are too large for the destination's topic, into a topic for them there."""
+"""Writes dead letters: records that are too large for the destination topic are appended to another topic there."""
 
 from mirror.net.cluster import Cluster
 from mirror.net.errors import Refused
@@ -16,21 +16,23 @@ class DeadLetters:
         self._cluster = cluster
         self._topic = topic
         self._is_known = False
-        """True if the last letter was written by the metadata of now."""
+        """True if the last letter was written with the current metadata."""
 
     async def write(self, index: int, batch: bytes) -> str:
-        """Appends a batch, acknowledged by all replicas in sync. It may be there twice if an answer was lost.
+        """Appends a batch, acknowledged by all replicas in sync. If a response is lost, the letter may be written
+        twice.
 
         Args:
-            index: the source's partition. Its letters go to one partition, so that they stay in order.
+            index: the source partition's index. All letters of a partition go to the same partition, so that they stay
+                in order.
             batch: the letter.
 
         Returns:
-            Where it stands, for messages.
+            Where the letter stands, for messages.
 
         Raises:
-            PartitionHalted: the topic is not there, or does not take it.
-            NetworkError: it is not certain that it was written; try again.
+            PartitionHalted: the topic does not exist, or does not take the letter.
+            NetworkError: it is not certain that the letter was written; try again.
         """
         log = await self._log(index)
         try:
@@ -48,7 +50,12 @@ class DeadLetters:
         return f"{self._topic}-{log.index} at offset {offset}"
 
     async def _log(self, index: int) -> PartitionLog:
-        """Returns the log at its current leader."""
+        """Returns the log at its current leader.
+
+        Raises:
+            PartitionHalted: the topic does not exist, or may not be described.
+            NetworkError: the partition has no leader, or the cluster does not answer.
+        """
         cluster, name = self._cluster, self._topic
         if not self._is_known or name not in cluster.topics:
             await cluster.refresh([name])

@@ -1,4 +1,4 @@
-"""Fills the hole at the head of a partition's outbox (``relay.holes.markers``). Then the partition goes on."""
+"""Fills the hole at the head of a partition's outbox (``relay.holes.markers``). The partition goes on afterwards."""
 
 from mirror.records.admit import Cause
 from mirror.relay.durable.skips import ON_GAP
@@ -12,7 +12,7 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole
 
 MANY_HOLES = 0.5
-"""Share of a flow's offsets that are holes above which ``offsets: mapped`` is the better choice."""
+"""If more than this share of a flow's offsets are holes, ``offsets: mapped`` is the better choice."""
 WORTH_A_LOOK = 10_000
 NEVER = 1 << 62
 
@@ -26,7 +26,8 @@ class HoleFilling:
         self._weigh_at = WORTH_A_LOOK
 
     def fill(self, partition: Partition) -> None:
-        """Fills the hole that is next to be sent. Nothing is under way. May be called again while it is filled."""
+        """Begins to fill the hole that is next to be sent. Nothing of the partition may be in flight. Does nothing if
+        the hole is being filled already."""
         if partition.phase is Phase.ACTIVE and partition.queue.begin_fill():
             if not partition.queue.parked:
                 park(partition, self._relay.pool)
@@ -36,14 +37,14 @@ class HoleFilling:
         relay = self._relay
         stopped: Halted | Doubt | None = None
         try:
-            # Between the call of ``fill`` and this task's first step, the partition may have come into doubt.
+            # The partition may have come into doubt between the call of ``fill`` and this task's first step.
             if _is_next(hole, partition):
                 stopped = await attempted(self._fill_hole(partition, hole))
         finally:
             partition.queue.end_fill()
         if not _is_next(hole, partition):
-            # In doubt meanwhile, or halted: the next resync finds the markers that were written, once the log end
-            # stands still.
+            # The partition is in doubt by now, or has halted. The next resync finds the markers that were written, once
+            # the log end stands still.
             partition.claim.leave(taken_over=isinstance(stopped, Doubt) and stopped.taken_over, unsettled=True)
             if partition.emptied():
                 relay.emptied(partition)
@@ -53,8 +54,12 @@ class HoleFilling:
             self._filled(partition)
 
     async def _fill_hole(self, partition: Partition, hole: Batch | Hole) -> None:
-        """Writes down the offsets that are given up before the first marker takes their place: from then on, nothing
-        shows that there is anything to report."""
+        """Fills the hole. Offsets that are given up are written down before the first marker takes the place of one:
+        after that, nothing would show that there is anything to report.
+
+        Raises:
+            Moved, PartitionHalted, NetworkError: it was not filled, or not completely.
+        """
         assert isinstance(hole, Hole), partition.name
         if hole.cause is Cause.ACCEPTED:
             start = partition.queue.acknowledged
@@ -80,7 +85,7 @@ class HoleFilling:
         relay.drained()
 
     def _weigh(self) -> None:
-        """Logs once that there is a cheaper way for a flow that consists mostly of holes."""
+        """Logs, once, that there is a cheaper way for a flow that consists mostly of holes."""
         filled = self._relay.stats.filled_here
         offsets = filled + sum(partition.counts.records for partition in self._relay.partitions.values())
         self._weigh_at = 2 * filled

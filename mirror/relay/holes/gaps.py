@@ -1,16 +1,17 @@
-"""Looks at a gap in the source's log from all sides before it is believed: its offsets may be damaged.
+"""Verifies a gap in the source's log from all sides before it is believed, because its offsets may be damaged.
 
 A checksum does not cover the base offset, and brokers trust it, too: they find a batch by it. One flipped bit makes a
 batch look as if compaction had removed hundreds of offsets before it. Three things reveal that:
 
-* The bytes behind the batch in the file. Offsets rise, so the batch after a gap must end before the next one begins.
-  ``forward`` sees that in most answers. If it does not, it asks here.
-* The bytes before it in the file. A broker skips a batch whose base offset became too low, or whose length became too
-  large. The beginning of such a batch can be seen behind the batch before it. A length that became too large hides the
-  rest of the file, but the file's index may still find it.
+* The bytes behind the batch in the file. Offsets rise, so the batch behind a gap must end before the next batch begins.
+  Most responses let ``forward`` see that. If a response does not, ``forward`` reports the gap, and it is examined here.
+* The bytes before it in the file. A broker skips a batch whose base offset has become too low, or whose length has
+  become too large. The beginning of such a batch can be seen behind the batch before it. A length that has become too
+  large hides the rest of the file, but the file's index may still find it.
 * The end of the log (``net.logs.reading``).
 
-A damaged base offset between two true gaps may leave the order right. Nobody can distinguish it from a true gap.
+If a damaged base offset lies between two true gaps, the order may still be right. Nothing distinguishes that from a
+true gap.
 """
 
 import asyncio
@@ -33,16 +34,16 @@ from mirror.relay.settings import RelaySettings
 from mirror.wire.errors import ErrorCode
 
 WRAPPER_BYTES = 1 << 20
-"""As much is read behind an old message to see where a wrapper begins: brokers' default ``message.max.bytes``, and a
+"""Bytes to read behind an old message to see where a wrapper begins: brokers' default ``message.max.bytes``, and a
 little more."""
 
 
 class Contradiction(Exception):
-    """A log contradicts itself: a batch does not stand where its header says."""
+    """Raised if a log contradicts itself: a batch does not stand where its header says."""
 
 
 class Unanswered(Contradiction):
-    """A Fetch for an offset below the high watermark is answered with nothing."""
+    """Raised if a Fetch for an offset below the end of the readable offsets is answered with nothing."""
 
     def __init__(self, due: int, readable: int, high_watermark: int) -> None:
         super().__init__(f"the log can be read to {readable}, and offset {due} is answered with nothing")
@@ -50,16 +51,16 @@ class Unanswered(Contradiction):
 
 
 class Gaps:
-    """Looks at the gaps of all partitions of a process."""
+    """Examines the gaps of all partitions of a process."""
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
         self._waits: dict[str, Backoff] = {}
-        """The pauses of partitions, by name, whose tiered storage gave nothing at the last look."""
+        """Partition name -> the backoff, for partitions whose tiered storage gave nothing at the last look."""
 
     def look(self, partition: Partition) -> None:
-        """Looks at the source's log at ``due``. Nothing of the partition is fetched meanwhile. It is then fetched
-        again, with the gap proven, or halts. May be called again meanwhile."""
+        """Begins to examine the source's log at ``due``. Nothing of the partition is fetched meanwhile. Afterwards it
+        is fetched again, with the gap proven, or it halts. Does nothing if the partition is being examined already."""
         if partition.cursor.begin_look():
             self._relay.work(partition, self._look(partition, partition.positions, partition.cursor.generation))
 
@@ -70,7 +71,7 @@ class Gaps:
             return
         partition.cursor.end_look()
         if partition.cursor.generation != generation:
-            # It is fetched again from before the place that was looked at.
+            # The partition has been rewound to before the offset that was examined.
             relay.drained()
             return
         partition.cursor.expect(found if isinstance(found, Ahead) else None)
@@ -82,9 +83,12 @@ class Gaps:
             relay.drained()
 
     def diverged(self, partition: Partition, truncated: Halted) -> None:
-        """The source's leader says that its log never reached ``due`` in the epoch of the batch before. The partition
-        halts as ``truncated``, unless that very batch is still there: then its epoch, which no checksum covers, is
-        damaged."""
+        """Begins to verify the statement of the source's leader that its log never reached ``due`` in the epoch of the
+        batch before ``due``.
+
+        The partition halts with ``truncated``, unless that very batch is still there. Then its leader epoch, which no
+        checksum covers, is damaged.
+        """
         if partition.cursor.begin_look():
             cursor = partition.cursor
             self._relay.work(partition, self._diverged(partition, partition.positions, cursor.generation, truncated))
@@ -96,7 +100,7 @@ class Gaps:
             return
         partition.cursor.end_look()
         if partition.cursor.generation != generation:
-            # It is fetched again from before the place that was looked at.
+            # The partition has been rewound to before the offset that was examined.
             relay.drained()
             return
         if isinstance(found, Halted | Doubt):
@@ -121,7 +125,7 @@ class Gaps:
         return any((header.last_offset, header.leader_epoch) == (due - 1, epoch) for header, _ in segment.batches)
 
     async def _seen(self, partition: Partition) -> Ahead | None:
-        """Returns the gap at ``due``, proven. None: there is none, or tiered storage does not give what is there.
+        """Returns the gap at ``due``, proven. None: there is no gap, or tiered storage does not give what is there.
 
         Raises:
             PartitionHalted: the log contradicts itself, or is damaged.
@@ -134,7 +138,7 @@ class Gaps:
             self._waits.pop(partition.name, None)
             return found
         except StorageUnavailable as error:
-            # Nothing is wrong with the position: to locate it again would only take more of what the storage gives.
+            # Nothing is wrong with the position. Locating it again would only put more load on the storage.
             settings = self._relay.settings
             backoff = self._waits.setdefault(
                 partition.name, Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
@@ -162,17 +166,26 @@ async def _look_at(here: SourceLog, due: int, settings: RelaySettings) -> Ahead 
         return await look.at(due)
     except Unanswered as error:
         if error.high_watermark < await here.true_end():
-            # No cleaner touches the newest segment, but a new leader may not show anything of it yet.
+            # No cleaner touches the newest segment, but a new leader may not serve all of it yet.
             raise Unreachable(f"{error}, while not all of it can be read") from error
         raise
 
 
 async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettings) -> tuple[int, int] | None:
-    """Returns the first gap from ``due`` on (first offset, next offset) before the next batch that is copied, looked at
-    from all sides; None if there is none. For gaps that an operator has accepted.
+    """Finds the first gap from ``due`` on before the next batch that is copied, and verifies it from all sides. For
+    gaps that an operator has accepted.
+
+    Args:
+        here: the source's log.
+        due: the next offset to copy.
+        name: the partition's name.
+        settings: the flow's settings.
+
+    Returns:
+        First and next offset of the gap; None: there is none.
 
     Raises:
-        PartitionHalted: it is not a gap, the log contradicts itself.
+        PartitionHalted: it is no gap, because the log contradicts itself.
         NetworkError: cannot be determined now.
     """
     walk = Originals(here, due, committed=settings.committed)
@@ -189,13 +202,20 @@ async def gap_behind(here: SourceLog, due: int, name: str, settings: RelaySettin
 
 
 def epoch_damaged(log: EventLog, partition: Partition, says: str) -> None:
-    """Logs a leader epoch that is not used: with it, the broker would call its log truncated."""
+    """Logs that a batch's leader epoch is damaged and is not used: with it, the broker would conclude that the log was
+    truncated.
+
+    Args:
+        log: gets the event.
+        partition: the partition; the batch is the one before ``due``.
+        says: the epoch, and what it contradicts.
+    """
     detail = f"the batch before offset {partition.cursor.due} has leader epoch {says}"
     log.warning("leader_epoch_damaged", topic=partition.topic, partition=partition.index, detail=detail)
 
 
 class Look:
-    """A look at one place of the source's log. ``floor``: the broker answers no Fetch below it."""
+    """Examines one place of the source's log. ``floor``: the broker answers no Fetch below it."""
 
     def __init__(self, log: Readable, floor: int, *, committed: bool) -> None:
         self._log = log
@@ -220,7 +240,7 @@ class Look:
             return None
         try:
             if header.base_offset - 1 > due:
-                # A length that became too large hides the rest of its file, but the file's index still finds that.
+                # A length that has become too large hides the rest of its file, but the file's index may still find it.
                 await self._check_same(header, header.base_offset - 1, due)
             await self._check_behind(due, header)
             await self._check_before(due, header)
@@ -228,28 +248,28 @@ class Look:
             again = await self._log.read(due, committed=self._committed)
             if again.batches and again.batches[0][0] == header:
                 raise
-            # The log does not contradict itself: a log cleaner changed it between the two requests.
+            # This is no contradiction: a log cleaner changed the log between the two requests.
             raise Unreachable(f"the batch of {_span(header)} was there, and is gone") from None
         return Ahead(due, header.base_offset, proven=True)
 
     async def _check_behind(self, due: int, header: BatchHeader) -> None:
-        """Checks that the batch after the gap ends before the next one begins."""
+        """Checks that the batch behind the gap ends before the next batch begins."""
         _, behind = await self._next(due, header)
         if behind != NOT_SEEN:
-            return  # read in one piece, in which offsets rise
+            return  # both were read in one piece, in which offsets are known to rise
         # It is the last batch of its segment, or of the log. Brokers find segments by their file names, which damage
-        # inside a file does not change: the batch is found by its last offset only if no later segment begins at or
-        # before that.
+        # inside a file does not change. So the batch is found by its last offset only if no later segment begins at or
+        # before that offset.
         await self._check_same(header, header.last_offset, due)
 
     async def _check_same(self, header: BatchHeader, offset: int, due: int) -> None:
-        """Checks that another offset of the gap, or of the batch behind it, is answered with the same batch."""
+        """Checks that a Fetch for another offset of the gap, or of the batch behind it, returns the same batch."""
         found = await self._log.read(offset, committed=self._committed)
         if not found.batches or found.batches[0][0] != header:
             raise Contradiction(f"offset {due} is answered with a batch of {_span(header)}, offset {offset} is not")
 
     async def _check_before(self, due: int, header: BatchHeader) -> None:
-        """Checks that the batch after the gap is the next one in the file behind the batch before the gap."""
+        """Checks that the batch behind the gap is the next one in the file behind the batch before the gap."""
         if due <= self._floor:
             return
         found = await self._log.read(due - 1, committed=self._committed)
@@ -263,11 +283,12 @@ class Look:
         await self._check_next(due, before, header.base_offset)
 
     async def _is_before_undecided(self, due: int, stable: int) -> bool:
-        """Returns True if compaction removed everything from ``due`` up to the last stable offset, where an open
-        transaction stands. Until that ends, a read_committed consumer gets nothing there, and nothing is wrong.
+        """Returns True if compaction has removed everything from ``due`` up to the last stable offset, where an open
+        transaction stands. Until that transaction ends, a read_committed consumer gets nothing there, and nothing is
+        wrong.
 
         Raises:
-            Contradiction: that batch does not stand where its header says.
+            Contradiction: the next batch does not stand where its header says.
         """
         if not self._committed:
             return False
@@ -275,13 +296,18 @@ class Look:
         return ahead is not None and ahead.base_offset >= stable
 
     async def _check_nothing(self, due: int, readable: int, high_watermark: int) -> None:
-        """Raises Contradiction for an empty answer at ``due``, which is below the end of the readable offsets: there is
-        a batch behind ``due`` in any case."""
+        """Always raises, for an empty response at ``due``, below the end of the readable offsets: there must be a batch
+        behind ``due``.
+
+        Raises:
+            Contradiction: the batch before ``due`` shows another batch behind it, which the broker does not find.
+            Unanswered: nothing shows why the response is empty.
+        """
         if due > self._floor:
             found = await self._log.read(due - 1, committed=self._committed)
             if found.batches:
                 await self._check_next(due, found.batches[0][0], NOT_SEEN)
-        # Compaction leaves the newest segment alone: there is a batch that ends where the log does.
+        # Compaction leaves the newest segment alone, so there is a batch that ends where the log does.
         raise Unanswered(due, readable, high_watermark)
 
     async def _check_next(self, due: int, before: BatchHeader, expected: int) -> None:
@@ -294,12 +320,12 @@ class Look:
             )
 
     async def _next(self, offset: int, header: BatchHeader) -> tuple[BatchHeader, int]:
-        """Returns ``header``, after a check that its batch is still the one at ``offset``, and the base offset of the
-        next batch in its file."""
+        """Returns ``header``, after checking that its batch is still the one at ``offset``, and the base offset of the
+        next batch in its file (``NOT_SEEN``: it cannot be seen)."""
         most = header.stored_size + HEADER_SIZE
         both = await self._log.read(offset, max_bytes=most, committed=self._committed)
         if header.is_stand_in and len(both.batches) == 1 and both.next_base == NOT_SEEN:
-            # A wrapper behind it shows only as a whole where it begins.
+            # Where a wrapper behind it begins can be seen only once all of the wrapper was read.
             both = await self._log.read(offset, max_bytes=most + WRAPPER_BYTES, committed=self._committed)
         if not both.batches or both.batches[0][0] != header:
             raise Contradiction(f"offset {offset} was answered with {_span(header)}, and then not")

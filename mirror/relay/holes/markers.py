@@ -1,8 +1,8 @@
-"""Fills holes of the source at the destination: one ABORT marker per offset (docs/DESIGN.md#37-filling-a-hole).
+"""Fills holes of the source at the destination with one ABORT marker per offset (docs/DESIGN.md#37-filling-a-hole).
 
-Markers are not idempotent, and the answer to writing them proves nothing. So nothing else of the partition is under way
+Markers are not idempotent, and a response to writing them proves nothing. So nothing else of the partition is in flight
 while its hole is filled, and the log end is looked at before each write and after the last. Any unexpected end is
-doubt: the partition is located again, settled first, because markers without an answer may still arrive.
+doubt. The partition is then located again, and settled first, because markers without a response may still arrive.
 """
 
 import asyncio
@@ -24,12 +24,13 @@ from mirror.relay.partition.clock import since_boot
 from mirror.wire.errors import ErrorCode
 
 CHUNK = 1_000
-"""Markers of one partition in one request: about 50 ms of a broker's time."""
+"""Markers of one partition in one request. They take about 50 ms of a broker's time."""
 FRESH_S = 0.5
-"""A log end that was asked for longer ago is looked at again before markers are written: this process may have been
-stopped meanwhile, and another may have filled the hole."""
+"""If the last look at the log end is older than this, it is repeated before markers are written. In between, this
+process may have been stopped, and another worker may have filled the hole."""
 LOOKS = 3
-"""Most such looks before a write: a cluster farther away than ``FRESH_S`` never gives a fresher end."""
+"""Most such looks before a write. From a cluster that is farther away than ``FRESH_S``, no look is ever fresh
+enough."""
 NOT_PERMITTED = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 
 
@@ -42,7 +43,7 @@ class Pace:
         self._turn = asyncio.Lock()
 
     async def take(self, count: int) -> None:
-        """Waits until ``count`` markers may be written. First come, first served; who is cancelled takes nothing."""
+        """Waits until ``count`` markers may be written. First come, first served; a cancelled caller takes nothing."""
         async with self._turn:
             if (pause_s := self._free_at - time.monotonic()) > 0:
                 await asyncio.sleep(pause_s)
@@ -53,34 +54,40 @@ class MarkerWriter(Protocol):
     """A way to write markers at the destination."""
 
     most: int
-    """Most markers in one call."""
+    """Most markers per call."""
     at_once: bool
-    """True if they are in the log when the call returns."""
+    """True if the markers are in the log when the call returns."""
 
     async def write(self, count: int) -> None:
-        """Asks for ``count`` markers."""
+        """Asks the broker to write ``count`` markers."""
 
 
 class ByMarkers:
-    """WriteTxnMarkers: the default (``fill: markers``)."""
+    """Writes markers by WriteTxnMarkers requests: the default (``fill: markers``)."""
 
     most = CHUNK
     at_once = True
 
     def __init__(self, there: Writable, before: Identity, coordinator_epoch: int) -> None:
-        """``before``: the identity of a data batch in the hole's place. ``coordinator_epoch``: above a predecessor's,
-        so that brokers refuse its late markers from the first of these on."""
+        """
+        Args:
+            there: the destination's log.
+            before: the identity of a data batch in the hole's place.
+            coordinator_epoch: above that of any predecessor, so that brokers refuse a predecessor's late markers from
+                the first of these markers on.
+        """
         self._there = there
         self._marker = Marker(before.marker.producer_id, before.marker.epoch, coordinator_epoch)
 
     async def write(self, count: int) -> None:
-        """Writes all of them in one request."""
+        """Writes all markers in one request."""
         await self._there.write_markers(self._marker, count)
 
 
 class ByTransactions:
-    """Aborts empty transactions (``fill: transaction``). This needs no right on the cluster, and guarantees less: the
-    coordinator repeats a marker by itself if the partition's leader dies meanwhile, which halts ``overfilled``."""
+    """Writes markers by aborting empty transactions (``fill: transaction``). This needs no right on the cluster, and
+    guarantees less: the coordinator repeats a marker by itself if the partition's leader dies meanwhile, which halts
+    ``overfilled``."""
 
     most = 1
     at_once = False
@@ -90,7 +97,7 @@ class ByTransactions:
         self._abort = abort
 
     async def write(self, count: int) -> None:
-        """Aborts one transaction."""
+        """Writes one marker; ``count`` must be 1."""
         assert count == 1
         await self._abort()
 
@@ -110,16 +117,16 @@ class MarkerRun:
         log: EventLog,
         patience_s: float = 30.0,
     ) -> None:
-        """Fills ``count`` offsets from ``offset`` on, where the log ``there`` has to end.
+        """Fills ``count`` offsets from ``offset`` on, which is where the log ``there`` has to end now.
 
         Args:
             there: the destination's log.
             offset: the first offset of the hole.
             count: number of offsets to fill.
             writer: writes the markers.
-            owns: returns True if this worker still owns the partition, by the transaction coordinator's answer.
+            owns: returns True if this worker still owns the partition, according to the transaction coordinator.
             pace: shared by all partitions of the process.
-            log: for pauses.
+            log: gets events about waiting for replication.
             patience_s: time within which markers have to be in the log, if the writer is not ``at_once``.
         """
         self._there = there
@@ -138,9 +145,9 @@ class MarkerRun:
 
         Raises:
             NotOurs: another worker has taken the partition over.
-            Moved: the log does not end where it should, or may not.
+            Moved: the log does not end where it should, or possibly does not.
             PartitionHalted: the mirror may not write markers.
-            NetworkError: a look failed before any marker was sent; after one was sent, this is ``Moved``.
+            NetworkError: a look failed before any marker was sent. After one was sent, this is ``Moved``.
         """
         end = self._offset
         await self._look_at_both(end)
@@ -156,13 +163,14 @@ class MarkerRun:
                 end += count
 
     async def _look_at_both(self, end: int) -> None:
-        """Checks that the partition is still ours, and where the log ends."""
+        """Checks that the partition is still ours, and that the log ends at ``end``."""
         owns, _ = await asyncio.gather(self._owns(), self._look(end))
         if not owns:
             raise NotOurs(self._there.name)
 
     async def _write(self, count: int) -> bool:
-        """Returns False if they were not sent: they had to wait, and where the log ends is known from too long ago."""
+        """Writes ``count`` markers. Returns False if they were not sent: they had to wait, so the last look at the log
+        end is too old."""
         sent_before, self._sent = self._sent, True
         try:
             await self._writer.write(count)
@@ -179,8 +187,16 @@ class MarkerRun:
         return True
 
     async def _look(self, expected: int, *, before: int | None = None) -> None:
-        """Checks that the log ends at ``expected``. ``before``: the end before a write, whose markers may still be on
-        their way."""
+        """Checks that the log ends at ``expected``.
+
+        Args:
+            expected: the end.
+            before: the end before a write whose markers may not be in the log yet; None: there was no write.
+
+        Raises:
+            Moved: the log ends elsewhere; or it could not be looked at, and markers were sent.
+            NetworkError: it could not be looked at, and no marker was sent.
+        """
         give_up_at = since_boot() + self._patience_s
         while True:
             self._looked_at = since_boot()

@@ -1,10 +1,14 @@
 """Passes over a record that fits into no batch that the destination takes (``oversize.record: drop | deadletter``).
 
-The offset becomes a hole like any other. Before a marker takes it, in this order: the limit and the record are looked
-at once more; with ``deadletter``, the record is written to the dead letter topic and acknowledged there; it is logged;
-and it is written down, as the proof for every later owner and for the audit. A worker that dies in between leaves an
-offset that is not filled, and the next owner begins again. So nothing is lost without a trace, and the only thing that
-may be there twice is a dead letter.
+The offset becomes a hole like any other. Before a marker takes it, this is done, in this order:
+
+1. The limit and the record are looked at once more.
+2. With ``deadletter``, the record is written to the dead letter topic and acknowledged there.
+3. It is logged.
+4. It is written down, as the proof for every later owner and for the audit.
+
+A worker that dies in between leaves an offset that is not filled, and the next owner begins again. So nothing is lost
+without a trace, and only a dead letter may be written twice.
 """
 
 import asyncio
@@ -31,7 +35,7 @@ SOURCE_CHANGED = "source_changed"
 
 
 class OversizeRecord(NamedTuple):
-    """The record at the source. ``size``: of a batch with nothing else in it, in bytes."""
+    """The record at the source. ``size``: bytes of a batch with only this record."""
 
     header: BatchHeader
     record: RawRecord
@@ -49,12 +53,12 @@ class OversizeRecords:
 
     async def pass_over(self, partition: Partition) -> None:
         """Does all that has to be done before a marker may take the place of the record that is due. Nothing of the
-        partition is under way.
+        partition may be in flight.
 
         Raises:
-            Moved: it is not to be passed over any more, since the limit or the source has changed.
-            PartitionHalted: its batch is damaged, or the dead letter topic does not take it.
-            NetworkError: not done; the next resync leads to another try.
+            Moved: the record is not to be passed over any more, because the limit or the source has changed.
+            PartitionHalted: its batch is damaged or cannot be opened, or the dead letter topic does not take it.
+            NetworkError: it was not done. The next resync leads to another try.
         """
         relay, offset = self._relay, partition.queue.acknowledged
         terms = await relay.verdicts.renewed(partition)
@@ -86,8 +90,18 @@ class OversizeRecords:
         relay.stats.pass_over(known)
 
     async def _find(self, partition: Partition, offset: int, codec: int | None) -> OversizeRecord:
-        """Returns the record from the source, read once more: nothing is kept of it on the data path. ``codec``: with
-        which it would be at the destination; None: with its own."""
+        """Reads the record from the source once more, because the data path keeps nothing of it.
+
+        Args:
+            partition: its partition.
+            offset: its offset.
+            codec: the codec that it would have at the destination; None: its own.
+
+        Raises:
+            Moved: the source has no such record any more.
+            PartitionHalted: its batch is damaged or cannot be opened.
+            NetworkError: it cannot be read now.
+        """
         here, _ = self._relay.locator.logs(partition)
         here.floor = partition.cursor.floor
         found = await here.batch_at(offset)
@@ -121,10 +135,10 @@ class OversizeRecords:
 
 
 def _limit(partition: Partition, offset: int, size: int, terms: Terms) -> int:
-    """Returns the limit that the record is over, by the configs of now.
+    """Returns the limit that the record exceeds, according to the current configs.
 
     Raises:
-        Moved: it is not.
+        Moved: it does not exceed the limit, or the limit is not known.
     """
     if terms.passes_over is None or size <= terms.passes_over:
         most = "any, as far as is known," if terms.passes_over is None else terms.passes_over

@@ -1,10 +1,10 @@
-"""A partition that waits behind a hole gives its frames back.
+"""Has a partition that waits behind a hole give its frames back.
 
-Filling a hole takes a few round trips, and a transactional partition has a hole every few records. The batches that
-wait behind a hole would keep frames of the pool from being reused all that time, together with other partitions'
-batches in the same frames: a few such partitions would stop all the others. So a little of what waits is copied out of
-the frames, and the rest is fetched again. As long as the holes lie close together, no more than that is requested.
-Copies count in ``buffer.memory``.
+Filling a hole takes a few round trips, and a transactional partition has a hole every few records. All that time, the
+batches that wait behind a hole would keep frames of the pool from being reused, together with other partitions' batches
+in the same frames. A few such partitions would stop all others. So a small part of what waits is copied out of the
+frames, and the rest is fetched again. As long as holes lie close together, no more than that part is requested. Copies
+count in ``buffer.memory``.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,22 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.partition.queue import Batch, Hole, SentPayload
 
 MOST_BYTES = 128 * 1024
-"""Most bytes copied out per partition: a hundred small transactions. Less if many partitions have copies."""
+"""Most bytes that are copied out per partition: about a hundred small transactions. It is less if many partitions have
+copies."""
 LEAST_ASKED = 16 * 1024
-"""Least bytes requested, however little may be copied: batches before the next hole need no copy."""
+"""Least bytes to request, even if less can be copied: batches before the next hole need no copy."""
 
 
 def worth_asking(partition: Partition, most_bytes: int) -> int:
-    """Returns the bytes to request for the partition, up to ``most_bytes``."""
+    """Returns the bytes to request for the partition, at most ``most_bytes``."""
     return min(most_bytes, partition.cursor.crowded) if partition.cursor.crowded else most_bytes
 
 
 def park(partition: Partition, pool: FramePool) -> None:
-    """Copies the batches of the outbox out of their frames, as far as ``pool`` has room. The rest is fetched again.
+    """Copies batches of the outbox out of their frames, as far as ``pool`` has room. The rest is fetched again.
 
-    Nothing may be under way, and the first item in the outbox is a hole. The partition is not fetched while it has
-    ``parked`` bytes, and it has them until all that was in its outbox is acknowledged.
+    The partition must have nothing in flight, and a hole first in its outbox. It is parked then: not fetched until all
+    that was left in its outbox is acknowledged.
     """
     queue = partition.queue
     assert not queue.in_flight, partition.name
@@ -61,9 +62,9 @@ def park(partition: Partition, pool: FramePool) -> None:
 
 
 def set_aside(partition: Partition) -> None:
-    """Lets go of every frame, because the destination broker does not take what waits. Of batches that were sent, only
-    the sizes are kept; the others are fetched again, once those are acknowledged. The lane has copied the bytes that
-    the kernel has not taken yet."""
+    """Lets go of all frames of a partition, because the destination broker does not take what waits. Of batches that
+    were sent, only the sizes are kept; waiting batches are fetched again, once those are acknowledged. The lane has
+    copied the bytes that the kernel has not taken yet."""
     queue = partition.queue
     sent = queue.in_flight
     due = queue.acknowledged
@@ -82,7 +83,8 @@ def set_aside(partition: Partition) -> None:
 
 
 def _behind(partition: Partition, offset: int) -> int:
-    """Returns the offset of the next batch: behind offsets at ``offset`` that are not copied (``offsets: mapped``)."""
+    """Returns the offset of the next batch. It is behind ``offset`` if offsets there are passed over (``offsets:
+    mapped``)."""
     for jump in partition.queue.copied.jumps if partition.queue.copied is not None else ():
         if jump.start == offset:
             offset = jump.end
@@ -94,7 +96,7 @@ def _fetch_again(partition: Partition, due: int) -> None:
     queue = partition.queue
     waiting = queue.outbox
     queue.tally.returned(waiting)
-    # If it is a gap, it was proven.
+    # If this hole is a gap, it was proven before it was put.
     ahead = Ahead(due, due + waiting[0].records, proven=True) if isinstance(waiting[0], Hole) else None
     partition.cursor.rewind(due, _identity_of(waiting[0]), ahead)
     queue.freshness.returned(queue.acknowledged, due)
@@ -103,8 +105,8 @@ def _fetch_again(partition: Partition, due: int) -> None:
 
 
 def _copied(items: Sequence[Batch | Hole], size: int, pool: FramePool) -> list[Batch | Hole]:
-    """Returns copies of the items, with their records (``size`` bytes in all) in a new frame, which the last item
-    has."""
+    """Returns copies of the items, with their records (``size`` bytes in all) in a new frame. The last item gets that
+    frame."""
     if not size:
         return [_without_frame(item) for item in items]
     frame = pool.copy([item[1] for item in items if not isinstance(item, Hole)])
@@ -126,7 +128,7 @@ def _without_frame(item: Batch | Hole) -> Batch | Hole:
 
 
 def _identity_of(item: Batch | Hole) -> Identity:
-    """Returns the identity that a batch carries, or would carry in the hole's place."""
+    """Returns the identity that the batch carries; for a hole, the one that a batch in its place would carry."""
     if isinstance(item, Hole):
         return item.before
     header = BatchHeader.read(item[0][-HEADER_SIZE:])

@@ -1,6 +1,6 @@
-"""Books the acknowledgement of one request's batches on their partitions.
+"""Books the acknowledgements in one Produce response on its partitions.
 
-In two forms, like the inner loop (``relay.hot.plain``): compiled in ``_acks.c``, and here in Python.
+It has two forms, like the inner loop (``relay.hot.plain``): compiled in ``_acks.c``, and in Python here.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,15 +12,16 @@ from mirror.wire.produce import Expected, PlainAnswer, as_expected, base_offsets
 
 
 class Acknowledged(NamedTuple):
-    """The work that is left after the batches were booked."""
+    """The work that is left once the batches were booked."""
 
     unexpected: list[tuple[Queue, int]]
-    """Partitions whose batch was appended (or found) at another base offset than expected, and that base offset.
+    """Partitions whose batch was appended (or found) at another base offset than expected, with that base offset.
     Nothing was booked for them."""
     confirmed: list[tuple[Queue, int, Batch]]
     """Partitions with a window of 1, with the base offset and the batch, which was booked."""
     freed: bool
-    """True if a frame was released, or a partition has nothing under way any more: there may be something to fetch."""
+    """True if a frame was released, or a partition has nothing in flight any more, so that there may be something to
+    fetch."""
 
 
 Acknowledge = Callable[[list[Queue], PlainAnswer, list[Queue]], Acknowledged | None]
@@ -28,11 +29,11 @@ AcknowledgeExpected = Callable[[list[Queue], memoryview, Expected, list[Queue]],
 
 
 def bases_of(taken: Sequence[Queue], answer: PlainAnswer) -> list[int] | None:
-    """Returns the base offset of each partition's batch. None if the answer does not have exactly the partitions of the
-    request, each once.
+    """Returns the base offset of each partition's batch; None if the response does not have exactly the request's
+    partitions, each once.
 
-    The request's partitions are looked up in the answer, not the other way round: an answer that leaves out a
-    partition, or has one twice or another one, must not be booked on batches of other requests.
+    The request's partitions are looked up in the response, not the other way round. A response that lacks a partition,
+    or has one twice or a foreign one, must not be booked on batches of other requests.
     """
     topics = base_offsets(answer)
     bases = {topic: dict(rows) for topic, rows in topics}
@@ -45,7 +46,7 @@ def bases_of(taken: Sequence[Queue], answer: PlainAnswer) -> list[int] | None:
 
 
 def book(taken: Sequence[Queue], bases: Sequence[int], ready: list[Queue]) -> Acknowledged:
-    """Books the oldest batch under way of each partition as acknowledged, if its base offset is the expected one.
+    """Books the oldest batch in flight of each partition as acknowledged, if its base offset is the expected one.
 
     Args:
         taken: the request's partitions.
@@ -76,7 +77,8 @@ def book(taken: Sequence[Queue], bases: Sequence[int], ready: list[Queue]) -> Ac
 
 
 def acknowledge(taken: list[Queue], answer: PlainAnswer, ready: list[Queue]) -> Acknowledged | None:
-    """Calls ``bases_of``, then ``book``. Returns None, and books nothing, if the answer is not one to this request."""
+    """Calls ``bases_of``, then ``book``. Returns None, and books nothing, if the response does not match the
+    request."""
     bases = bases_of(taken, answer)
     return None if bases is None else book(taken, bases, ready)
 
@@ -84,23 +86,32 @@ def acknowledge(taken: list[Queue], answer: PlainAnswer, ready: list[Queue]) -> 
 def acknowledge_expected(
     taken: list[Queue], frame: memoryview, likely: Expected, ready: list[Queue]
 ) -> Acknowledged | None:
-    """Does the work of ``acknowledge`` straight from the frame, if that is the expected answer. Returns None, and books
-    nothing, if it is not, or has other partitions."""
+    """Does the work of ``acknowledge`` directly from the frame, if that holds the expected response.
+
+    Args:
+        taken: the request's partitions.
+        frame: the response.
+        likely: the response that is expected.
+        ready: see ``book``.
+
+    Returns:
+        None, with nothing booked, if it is another response, or has other partitions.
+    """
     answer = as_expected(frame, likely)
     return None if answer is None else acknowledge(taken, answer, ready)
 
 
 def expected_acknowledger(*, compiled: bool | None = None) -> AcknowledgeExpected:
-    """Returns ``acknowledge_expected`` in the form that is asked for, as ``acknowledger``."""
+    """Returns ``acknowledge_expected`` in the requested form; see ``acknowledger``."""
     module = compiled_if(compiled)
     return acknowledge_expected if module is None else cast(AcknowledgeExpected, module.acknowledge_expected)
 
 
 def acknowledger(*, compiled: bool | None = None) -> Acknowledge:
-    """Returns ``acknowledge`` in the form that is asked for. None: the compiled one, if it is there and wanted.
+    """Returns ``acknowledge`` in the requested form. ``compiled`` None: the compiled form, if it is there and wanted.
 
     Raises:
-        RuntimeError: the compiled form was asked for, and is not there.
+        RuntimeError: the compiled form was requested, and is not there.
     """
     module = compiled_if(compiled)
     return acknowledge if module is None else cast(Acknowledge, module.acknowledge)

@@ -1,9 +1,8 @@
-"""The deep path: batches that the destination would refuse as they are, or is to have with another codec or in larger
-batches, opened and rewritten.
+"""The deep path: opens and rewrites batches that the destination would refuse as they are, or that are to have another
+codec or become part of larger batches.
 
-With ``legacy.stand_ins``, for messages from before Kafka 0.11, the only place on the way of a batch where one is
-opened. It is counted by reason, so that operators see how much of
-their data takes this way.
+Beside ``legacy.stand_ins`` (for messages from before Kafka 0.11), this is the only place on the data path that opens
+batches. Opened batches are counted by reason, so that operators see how much of their data goes this way.
 """
 
 from collections.abc import Sequence
@@ -18,19 +17,19 @@ from mirror.records.content.rewriting import Oversize, Piece, RecordTooLarge, Sp
 from mirror.records.header import HEADER_SIZE, BatchHeader
 
 MOST_PIECES = 4_096
-"""Limit for the pieces that are made of a batch at a time. Each is several objects, however little it holds. What is
-left of the batch is fetched again."""
+"""Most pieces that are made of a batch at a time. Each takes several objects, however small it is. The rest of the
+batch is fetched again."""
 MOST_SIZE = 16 << 20
-"""The same for their bytes: once there are as many, no more are made."""
+"""Likewise for the bytes of the pieces: once there are this many, no more pieces are made."""
 
 
 class Rewritten(NamedTuple):
-    """The pieces of a batch from the offset on that was due.
+    """The pieces of a batch, from the offset that was due on.
 
     Attributes:
-        pieces: dense batches, in order, and in their places the records that are passed over.
-        upto: the offset behind the last piece; behind the whole batch, if nothing stopped it.
-        halt: why no more of it can be rewritten; None: nothing speaks against it.
+        pieces: dense batches, in order. Records that are passed over stand in their places among them.
+        upto: the offset behind the last piece; if nothing stopped the work, the offset behind the whole batch.
+        halt: why no more of it can be rewritten; None: nothing prevents it.
         rest: True if there may be more of it.
     """
 
@@ -41,7 +40,7 @@ class Rewritten(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the pieces as they are stored."""
+        """Size of the pieces in bytes, as they are stored."""
         return sum(piece.header.size for piece in self.pieces if isinstance(piece, Piece))
 
 
@@ -50,8 +49,8 @@ class Rewriter:
     """Rewrites batches for all partitions of a process.
 
     Attributes:
-        opened: batches that were opened, by the reason for which they would have halted, or what was wanted.
-        splits: batches that were built here, and how many of them were too large and were split.
+        opened: number of opened batches by reason: the halt that was avoided, or the wish of the configuration.
+        splits: number of batches that were built here, and of those that were too large and were split.
     """
 
     opened: dict[str, int] = field(default_factory=dict)
@@ -74,12 +73,12 @@ class Rewriter:
         """Rewrites the records of a batch from ``due`` on.
 
         Args:
-            topic: the topic of the batch, at the source.
-            header: its header.
-            batch: all of it; its checksum was verified.
-            due: the offset that is due.
-            terms: those of the topic.
-            reason: why it cannot go as it is.
+            topic: the source topic.
+            header: the batch's header.
+            batch: the whole batch, whose checksum was verified.
+            due: the next offset to copy.
+            terms: the topic's terms.
+            reason: why the batch is not sent as it is.
         """
         self.count(reason)
         pieces: list[Piece | RecordTooLarge] = []
@@ -112,13 +111,13 @@ class Rewriter:
         """Makes larger batches of several small ones.
 
         Args:
-            topic: their topic, at the source.
-            parts: headers, and the bytes behind them, without a gap between them; checksums were verified.
-            terms: those of the topic.
+            topic: the source topic.
+            parts: headers, each with the bytes behind it, without gaps between the batches. Checksums were verified.
+            terms: the topic's terms.
 
         Returns:
-            The larger batches. None: they cannot be opened, or come to be too large; nothing speaks against sending
-            them as they are.
+            The larger batches. None: the small ones cannot be opened, or would become too large; they can be sent as
+            they are.
         """
         ratios = self._ratios.setdefault(topic, RatioEstimator())
         try:
@@ -132,5 +131,5 @@ class Rewriter:
 
 
 def _behind(piece: Piece | RecordTooLarge) -> int:
-    """Returns the offset behind it."""
+    """Returns the offset behind the piece."""
     return piece.offset + 1 if isinstance(piece, RecordTooLarge) else piece.header.next_offset

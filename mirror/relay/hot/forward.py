@@ -1,9 +1,8 @@
 """Makes batches ready to be sent from each fetched record set, in order, with the holes between them.
 
-``relay.hot.plain`` takes the batches that need nothing but a new identity, which is nearly all. Everything that is not
-plainly such a batch goes through ``records.scan`` and ``records.admit``, which have the last word. What the destination
-would refuse as it is, is rewritten (``relay.hot.deep``).
-``tests/relay/hot/test_forward.py`` compares the two ways.
+``relay.hot.plain`` takes the batches that need nothing but a new identity, which are nearly all. Everything else goes
+through ``records.scan`` and ``records.admit``, which decide. Batches that the destination would refuse as they are get
+rewritten (``relay.hot.deep``). ``tests/relay/hot/test_forward.py`` compares the two ways.
 """
 
 from collections.abc import Sequence
@@ -53,27 +52,28 @@ from mirror.wire.produce import head_for, pack_head
 
 NO_LIMIT = 1 << 31
 NONE_ABORTED = Aborted(())
-"""Without aborted transactions it has no state, so all record sets can share it."""
+"""Without aborted transactions, it has no state, so all record sets can share it."""
 
 
 class Unproven(NamedTuple):
-    """The next batch begins behind ``due``, and the rest of this answer does not prove its base offset."""
+    """A possible gap: the next batch begins behind ``due``, and the rest of this response does not prove its base
+    offset."""
 
     due: int
     base_offset: int
 
 
 class _Ended(NamedTuple):
-    """Where a part of a record set ended."""
+    """Where work on a part of a record set ended."""
 
     at: int
     found: Halt | Unproven | None = None
-    """Why the batch there cannot go on, or a gap that is not proven."""
+    """Why the batch there cannot be copied, or a gap that is not proven."""
     cut: bool = False
-    """True if the rest is fetched again."""
+    """True if the rest is to be fetched again."""
 
     def goes_on(self, end: int) -> bool:
-        """Returns True if there is more, up to the byte ``end``, and nothing speaks against taking it now."""
+        """Returns True if there is more before the byte ``end``, and nothing prevents taking it now."""
         return self.at < end and self.found is None and not self.cut
 
 
@@ -88,23 +88,24 @@ def forward(
     rewriter: Rewriter | None = None,
 ) -> Halt | Unproven | None:
     """Cuts ``frame.body[start:end]`` into batches and puts them, restamped, into the partition's outbox. For offsets
-    without a record to copy, it puts a hole.
+    without a record to copy, it puts holes.
 
-    Moves the partition's ``due`` and ``identity`` past the last of them. The frame is held once if any batch was put.
+    Moves the partition's ``due`` and ``identity`` behind the last of them. The frame is held as long as an item needs
+    it.
 
     Args:
-        frame: the answer to a fetch.
+        frame: the Fetch response.
         start: where the partition's record set begins in it.
-        end: where it ends.
+        end: where the record set ends.
         partition: the partition of the record set.
-        inner_loop: the one for the Produce version.
-        aborted: (producer id, first offset) of the aborted transactions that the answer lists.
-        readable: the source's end for the flow's isolation level, by the answer.
-        rewriter: rewrites what the destination would refuse; None: one of its own.
+        inner_loop: the one for the Produce version in use.
+        aborted: (producer id, first offset) of the aborted transactions that the response lists.
+        readable: the source's end for the flow's isolation level, according to the response.
+        rewriter: rewrites what the destination would refuse; None: one is made for this call.
 
     Returns:
-        The reason why the batch at ``due`` cannot go on, or a gap there that this answer alone does not prove.
-        Everything before it is in the outbox.
+        The reason why the batch at ``due`` cannot be copied, or a gap there that this response alone does not prove.
+        Everything before it is in the outbox. None: neither.
     """
     dropped = Aborted(aborted) if aborted else NONE_ABORTED
     way = _Way(partition, inner_loop, dropped, readable, rewriter, partition.cursor.due)
@@ -117,7 +118,7 @@ def forward(
 
 
 class _Way(NamedTuple):
-    """What is the same for all parts of a record set: see ``forward``."""
+    """The arguments that are the same for all parts of a record set; see ``forward``."""
 
     partition: Partition
     inner_loop: InnerLoop
@@ -128,7 +129,7 @@ class _Way(NamedTuple):
 
 
 def _is_old(buf: memoryview, at: int, end: int) -> bool:
-    """Returns True if a whole message of magic 0 or 1 begins there. A damaged batch may look like one."""
+    """Returns True if a whole message of magic 0 or 1 begins at ``at``. A damaged batch may look like one."""
     try:
         return isinstance(measure(buf, at, end), int) and buf[at + MAGIC_AT] != MAGIC
     except CorruptBatch:
@@ -136,11 +137,11 @@ def _is_old(buf: memoryview, at: int, end: int) -> bool:
 
 
 def _forward_old(frame: Frame, start: int, end: int, way: _Way) -> _Ended:
-    """Puts messages of magic 0 and 1, up to the next batch of magic 2: batches are made that stand for them, and go the
-    same way as batches that are read."""
+    """Puts messages of magic 0 and 1, up to the next batch of magic 2. Batches are made that stand for them, and are
+    treated like batches that were read."""
     partition = way.partition
     cursor, queue = partition.cursor, partition.queue
-    # A broker may begin its answer with what stands before the offset asked for.
+    # A broker may begin its response with batches from before the requested offset.
     due = cursor.due if cursor.due == way.first_due else 0
     mapped = queue.copied is not None  # lock-step compares them one by one
     each = 1 if mapped else GATHERED_RECORDS
@@ -162,11 +163,12 @@ def _forward_old(frame: Frame, start: int, end: int, way: _Way) -> _Ended:
         return _Ended(made.stop, Halt(reason=HaltReason.CORRUPT, detail=str(made.wrong)))
     if made.wrong is not None:
         return _Ended(made.stop, Halt(reason=HaltReason.NOT_OPENED, detail=str(made.wrong)))
-    return _Ended(made.stop, cut=made.more)  # of what waits, other partitions have their turn first
+    return _Ended(made.stop, cut=made.more)  # if there is more, other partitions have their turn first
 
 
 def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False) -> _Ended:
-    """Puts batches of magic 2, up to the first old message if these are converted. ``old``: one stands before them."""
+    """Puts batches of magic 2, up to the first old message if these are converted. ``old``: True if an old message
+    stands before them."""
     buf = frame.body
     partition, inner_loop, dropped, readable, rewriter, first_due = way
     cursor, queue = partition.cursor, partition.queue
@@ -213,7 +215,7 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
             break
         at = judged.stop
     due = so_far.next_due
-    # What is cut is the batch that is due, or its rest.
+    # If cut, the rest is the batch that is due, or what is left of it.
     if halt is None and at < end and not cut and not (terms.converts and _is_old(buf, at, end)):
         halt = _check_tail(buf, at, end, partition, due, moved=due != first_due, old=old and at == start)
     cursor.advance(due, so_far.next_identity, so_far.epoch, so_far.newest_ms, so_far.inside)
@@ -226,14 +228,14 @@ def _forward(frame: Frame, start: int, end: int, way: _Way, *, old: bool = False
 
 
 def _plain_below(terms: Terms) -> int:
-    """Returns the attributes below which a batch is plain; see ``InnerLoop.take``."""
+    """Returns the attributes below which a batch is plain; see ``take_plain``."""
     if terms.codec is None:
         return 0 if terms.strict else PLAIN_ATTRIBUTES
-    return 0 if terms.codec else 1  # of the others, only batches without a codec are known by a limit
+    return 0 if terms.codec else 1  # an upper limit on attributes can only select batches without a codec
 
 
 def _may_go(way: _Way, header: BatchHeader, batch: memoryview, due: int) -> bool:
-    """Returns True if the batch is intact, and nothing speaks against sending it but perhaps its codec."""
+    """Returns True if the batch is intact, and could be sent as it is, or at least with another codec."""
     verdict = _verdict(header, batch, due, way.partition, way.dropped)
     wanted = isinstance(verdict, Forward) or (
         isinstance(verdict, Rewrite) and verdict.reason is RewriteWish.OTHER_CODEC
@@ -249,14 +251,15 @@ class _View(NamedTuple):
     end: int
     readable: int
     head: bool
-    """True if nothing before it in the record set moved ``due``. A broker may begin its answer with batches from before
-    the offset asked for."""
+    """True if nothing before it in the record set moved ``due``. A broker may begin its response with batches from
+    before the requested offset."""
 
 
 def _judge(
     view: _View, partition: Partition, identity: Identity, due: int, produce_version: int, dropped: Aborted
 ) -> Judged | OpenedBatch | Halt | Unproven | None:
-    """Judges a batch that is not plain. Returns the result, a halt, an unproven gap, or None at the tail."""
+    """Judges a batch that is not plain. Returns the result, a halt, an unproven gap, or None at the end of the whole
+    batches."""
     buf, at, end = view[:3]
     try:
         size = measure(buf, at, end)
@@ -268,7 +271,7 @@ def _judge(
     stop = at + size
     verdict = _verdict(header, buf[at:stop], due, partition, dropped)
     if not isinstance(verdict, Forward):
-        # A batch that is forwarded carries its checksum to the destination. Nothing else verifies this one.
+        # A forwarded batch carries its checksum to the destination, which verifies it. Nobody else verifies this one.
         if not is_intact(buf[at:stop]):
             return damaged(header)
         wrong = _misplaced(header, view, partition, due)
@@ -293,7 +296,7 @@ def _judge(
 
 def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int) -> Halt | Unproven | None:
     """Checks that the batch stands where its base offset says, which the checksum does not cover. Returns None if it
-    does, as far as can be told."""
+    does, as far as is known; otherwise a halt or an unproven gap."""
     if header.base_offset == due or header.magic != MAGIC:
         return None
     if header.base_offset == partition.cursor.inside and view.head:
@@ -318,7 +321,7 @@ def _misplaced(header: BatchHeader, view: _View, partition: Partition, due: int)
 
 def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partition, dropped: Aborted) -> Verdict:
     """Calls ``admit`` with the state of the batch's transaction."""
-    # A batch behind a gap comes here twice. The second time changes nothing.
+    # A batch behind a gap is judged twice. The second time changes nothing.
     aborted = header.magic == MAGIC and dropped.follow(header, batch)
     return admit(header, due, partition.terms, aborted=aborted, inside=partition.cursor.inside)
 
@@ -326,8 +329,9 @@ def _verdict(header: BatchHeader, batch: memoryview, due: int, partition: Partit
 def _check_tail(
     buf: memoryview, at: int, end: int, partition: Partition, due: int, *, moved: bool, old: bool
 ) -> Halt | None:
-    """Checks the tail: it may be the beginning of a batch or KIP-283 filler, else this returns a halt. The batch's base
-    offset is stored: a broker whose next answer begins with another batch has skipped this one."""
+    """Checks the bytes behind the last whole batch: unless they are the beginning of a batch or KIP-283 filler, it
+    returns a halt. The base offset of that batch is noted: if the broker's next response begins with another batch, the
+    broker has skipped this one."""
     try:
         size = measure(buf, at, end)
     except CorruptBatch as error:
@@ -338,7 +342,7 @@ def _check_tail(
         if not is_intact(buf[at : at + size]):
             return Halt(reason=HaltReason.CORRUPT, detail=f"{detail}: wrong checksum")
         return Halt(reason=HaltReason.OLD_FORMAT, detail=detail)
-    says = base_offset_at(buf, at, end)  # of a wrapper, its last offset: no less, either
+    says = base_offset_at(buf, at, end)  # a wrapper says its last offset, which must not be less than due either
     if moved and NOT_SEEN < says < due:
         return Halt(reason=HaltReason.CORRUPT, detail=f"a batch with base offset {says} stands behind offset {due - 1}")
     base_offset = first_offset_at(buf, at, end, old=old)

@@ -1,6 +1,6 @@
-"""Makes produce requests from partitions with something to send: each request has one batch of each, in rotation.
+"""Builds Produce requests from partitions with something to send. Each request has one batch of each, in rotation.
 
-In two forms, like the inner loop (``relay.hot.plain``): compiled in ``_gather.c``, and here in Python.
+It has two forms, like the inner loop (``relay.hot.plain``): compiled in ``_gather.c``, and in Python here.
 """
 
 from collections.abc import Callable
@@ -15,31 +15,32 @@ from mirror.wire.versions import PRODUCE_KEY
 
 JOIN_BELOW = 4096
 """Mean bytes per batch below which it is cheaper to copy a request into one piece than to pass the kernel two pieces
-for each batch."""
+per batch."""
 
 
 class SentRequest(NamedTuple):
-    """The part of a request that is kept until its answer."""
+    """What is kept of a request until its response."""
 
     taken: list[Queue]
-    """The partitions with a batch in it, in order."""
+    """The partitions with a batch in the request, in order."""
     size: int
     """Bytes of the batches, with their heads."""
     topic: bytes | None
-    """The topic's name or id as requests carry it, if there is only one; else None."""
+    """The topic's name or id as requests carry it, if there is only one topic; otherwise None."""
 
 
 class Gathered(NamedTuple):
     """The result of ``gather``."""
 
     pieces: list[Piece]
-    """The frames of all requests, one after the other."""
+    """The bytes of all requests, one after the other."""
     requests: list[SentRequest]
-    """The requests, with correlation ids from the given one on."""
+    """The requests. Their correlation ids count up from the given one."""
     ready: list[Queue]
-    """Partitions for the next request: they were not reached and keep their turn, or may send one more batch."""
+    """Partitions for the next request. Either they were not reached and keep their turn, or they may send one more
+    batch."""
     holes: list[Queue]
-    """Partitions with a hole next and nothing under way."""
+    """Partitions with a hole next and nothing in flight."""
 
 
 Gather = Callable[[list[Queue], int, int, Framing, int, int], Gathered]
@@ -48,15 +49,16 @@ Gather = Callable[[list[Queue], int, int, Framing, int, int], Gathered]
 def gather(
     ready: list[Queue], most: int, max_size: int, framing: Framing, correlation_id: int, join_below: int
 ) -> Gathered:
-    """Moves the first batch of each partition's outbox to its batches under way, and does the same again for the next
-    request, with the partitions that have more.
+    """Moves the first batch of each partition's outbox to its batches in flight, and builds a request of them. Does the
+    same for the next requests, with the partitions that have more.
 
     Args:
-        ready: partitions that may have something to send and may send it: fewer batches under way than their window.
+        ready: partitions that may have something to send and may send it: they have fewer batches in flight than their
+            window.
         most: largest number of requests.
-        max_size: most bytes of the batches of a request; only a single batch may be larger.
-        framing: the connection's.
-        correlation_id: that of the first request; the others count up from it.
+        max_size: most bytes of the batches of a request. Only a single batch may be larger.
+        framing: the connection's framing of Produce requests.
+        correlation_id: that of the first request. The others count up from it.
         join_below: mean bytes per batch below which a request is copied into one piece.
     """
     pieces: list[Piece] = []
@@ -113,8 +115,8 @@ def _collect(
 
 
 def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: int) -> list[Piece]:
-    """Returns the pieces of a request: for each batch the bytes in front of its records, then the records; last, the
-    bytes that end the request."""
+    """Returns the pieces of a request: for each batch, the bytes in front of its records, then the records; finally,
+    the bytes that end the request."""
     version, start, between, after_topic, _ = framing
     pieces: list[Piece] = []
     lead = start + topics_size(version, len(by_topic))
@@ -131,10 +133,10 @@ def _frame(by_topic: dict[bytes, list[Any]], framing: Framing, correlation_id: i
 
 
 def gatherer(*, compiled: bool | None = None) -> Gather:
-    """Returns ``gather`` in the form that is asked for. None: the compiled one, if it is there and wanted.
+    """Returns ``gather`` in the requested form. ``compiled`` None: the compiled form, if it is there and wanted.
 
     Raises:
-        RuntimeError: the compiled form was asked for, and is not there.
+        RuntimeError: the compiled form was requested, and is not there.
     """
     module = compiled_if(compiled)
     return gather if module is None else cast(Gather, module.gather)

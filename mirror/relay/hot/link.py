@@ -1,4 +1,5 @@
-"""A data connection to one broker: dialled when there is something to send, and paused when the broker throttles it."""
+"""A data connection to one broker. It is dialled when there is something to send, and pauses while the broker throttles
+it."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -8,7 +9,7 @@ from mirror.net.errors import ConnectionLost, NetworkError
 
 
 class Link(ABC):
-    """The common part of a fetcher and a lane. ``pump`` is called whenever there may be something to do."""
+    """The common part of fetch links and lanes. ``pump`` is called whenever there may be something to do."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -31,7 +32,7 @@ class Link(ABC):
 
     @abstractmethod
     def _greet(self, connection: Connection) -> None:
-        """Checks that there is a common version, and sets the connection's callbacks.
+        """Checks that there is a common version of requests, and sets the connection's callbacks.
 
         Raises:
             NetworkError: there is no common version.
@@ -39,10 +40,10 @@ class Link(ABC):
 
     @abstractmethod
     def _unreachable(self, error: NetworkError) -> None:
-        """No connection could be made. The partitions that wait for it have to be located again."""
+        """Called if no connection could be made. The partitions that wait for it have to be located again."""
 
     def _dial(self) -> None:
-        """Opens a connection, unless one is being opened, and then calls ``pump``."""
+        """Opens a connection, unless one is being opened already, and then calls ``pump``."""
         if self._dialling is None:
             self._dialling = asyncio.get_running_loop().create_task(self._connect())
 
@@ -51,7 +52,7 @@ class Link(ABC):
         try:
             connection = await self._open()
             self._greet(connection)
-        except Exception as error:  # also somebody else's code: without this, nobody would ever dial again
+        except Exception as error:  # of any kind, also from other libraries: otherwise nobody would ever dial again
             self._dialling = None
             if connection is not None:
                 connection.close()
@@ -66,7 +67,7 @@ class Link(ABC):
         self.pump()
 
     def _pump_later(self, pause_s: float) -> None:
-        """Calls ``pump`` after the pause in seconds. If it is to be called sooner already, that stays."""
+        """Calls ``pump`` after ``pause_s`` seconds, unless it will be called sooner already."""
         loop = asyncio.get_running_loop()
         if self._wake is not None:
             if self._wake.when() <= loop.time() + pause_s:
@@ -79,7 +80,7 @@ class Link(ABC):
         self.pump()
 
     def close(self) -> None:
-        """Closes the connection. Requests under way fail, and nothing more is sent."""
+        """Closes the connection. Outstanding requests fail, and nothing more is sent."""
         self._closed = True
         if self._wake is not None:
             self._wake.cancel()

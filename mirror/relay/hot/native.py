@@ -1,7 +1,7 @@
-"""Chooses the form of the path of every batch: the compiled one (``_plain.c`` and others) or the one in Python.
+"""Chooses between the two forms of the path of every batch: compiled (``_plain.c`` and others), or in Python.
 
-The compiled form is built on installation if there is a C compiler. It decides nothing: tests compare the two forms,
-and both leave everything but the plain case to Python.
+The compiled form is built on installation if there is a C compiler. It decides nothing: it leaves everything but the
+plain case to Python, as the Python form does. Tests compare the two.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from mirror.records.header import HEADER_SIZE
 
 PURE = "MIRROR_PURE"
-"""If this environment variable is set, the Python form is used although the compiled one is there."""
+"""Environment variable. If it is set, the Python form is used although the compiled one is there."""
 
 MODULE: ModuleType | None
 try:
@@ -30,8 +30,10 @@ def is_compiled() -> bool:
 
 
 def compiled_if(wanted: bool | None) -> ModuleType | None:
-    """Returns the compiled form if it is wanted, or None for the one in Python. ``wanted`` None: as ``is_compiled``
-    says.
+    """Returns the compiled form, or None for the form in Python.
+
+    Args:
+        wanted: True for the compiled form; None: as ``is_compiled`` says.
 
     Raises:
         RuntimeError: the compiled form is wanted and not there.
@@ -44,18 +46,18 @@ def compiled_if(wanted: bool | None) -> ModuleType | None:
 
 
 def loop_form() -> str:
-    """Returns the form in words, for the version and the description of a machine."""
+    """Returns the form as text, for the version and the description of a machine."""
     return "compiled" if is_compiled() else "in Python"
 
 
 class Outbox(Protocol):
-    """The part of a deque's interface that is needed. The compiled form keeps plain batches as numbers and makes the
-    objects when they are looked at: thousands wait at any time, and objects would have left the cache when they are
-    sent.
+    """The part of a deque's interface that is needed, and two methods more. The compiled form keeps plain batches as
+    numbers, and makes the objects when they are looked at: thousands wait at any time, and objects would have left the
+    CPU's cache when they are sent.
 
-    ``sizes`` counts without making objects: the batches (without holes, which have no head) and their bytes as stored.
-    ``close`` gives the last batch the frame in which it was fetched, also without making an object. False: it cannot,
-    and the caller has to replace the last item.
+    ``sizes`` returns the number of batches (without holes, which have no head) and their bytes as stored, without
+    making objects. ``close`` gives the last batch the frame that it was fetched in, also without making an object. It
+    returns False if it cannot: then the caller has to replace the last item.
     """
 
     def append(self, item: Any, /) -> None: ...

@@ -1,12 +1,13 @@
-"""The inner loop: restamps the plain batches of a record set, as long as one follows the other.
+"""The inner loop: restamps the plain batches of a record set, as long as each follows the one before.
 
 A batch is plain if it is due, whole, of magic 2, not larger than the destination takes, with no attribute but a codec,
-and with as many records as offsets: nearly every batch. For those, scan, admit and restamp are one pass of integer work
-here; a single Python call costs as much as all of it. The conditions are a subset of those of ``records.scan`` and
-``records.admit``, which have the last word on all other batches.
+and with as many records as offsets. Nearly every batch is. For plain batches, scan, admit and restamp are one pass of
+integer work here; a single Python call costs as much as all of it. The conditions are a subset of those of
+``records.scan`` and ``records.admit``, which decide on all other batches.
 
 There are two forms. ``_plain.c`` is compiled on installation if there is a C compiler. ``take_plain`` does the same in
-Python, for all other places. ``tests/relay/hot/test_forward.py`` compares both with the slow way and each other.
+Python, for installations without one. ``tests/relay/hot/test_forward.py`` compares both with each other and with the
+slow way.
 """
 
 import functools
@@ -26,18 +27,18 @@ PLAIN_ATTRIBUTES = len(Codec)
 """Attributes below this are a codec and no other bit: no transaction, marker, append time or delete horizon."""
 LEAST_LENGTH = HEADER_SIZE - PREFIX_SIZE
 SHAPES_MAX = 4096
-"""Batch lengths that are cached; a few hundred bytes each."""
+"""Most batch lengths that are cached, at a few hundred bytes each."""
 
 _FIELDS = struct.Struct(">qiibIhiqqqhii")
 assert _FIELDS.size == HEADER_SIZE
 _WRAP = SEQUENCES - 1
 NEVER_MS = (1 << 63) - 1
-"""``oldest_ms`` if no batch was put."""
+"""The value of ``oldest_ms`` if no batch was put."""
 
 
 class Taken(NamedTuple):
-    """The result of putting batches into the outbox. If none was put, only ``put``, ``at``, ``due`` and ``cut`` mean
-    something."""
+    """The result of putting batches into the outbox. If none was put, only ``put``, ``at``, ``due`` and ``cut`` are
+    meaningful."""
 
     put: int
     at: int
@@ -47,9 +48,9 @@ class Taken(NamedTuple):
     leader_epoch: int
     max_timestamp: int
     cut: bool
-    """True if the batch at ``at`` is the due one and is cut off, as at the end of most record sets."""
+    """True if the batch at ``at`` is the due one and is cut off, as it is at the end of most record sets."""
     last_at: int
-    """The byte at which the last batch that was put begins."""
+    """The byte at which the last batch begins that was put."""
     oldest_ms: int
     """The least max timestamp of the batches that were put."""
 
@@ -67,10 +68,12 @@ Shape = tuple[Callable[..., bytes], bytes, "memoryview | None", Map | None]
 
 
 class Shapes(dict[int, Shape]):
-    """Caches all that depends only on a batch's ``length``: the packing of its head, and the zeros for its checksum.
+    """Caches everything that depends only on a batch's ``length``: the packing of its head, and the zeros for its
+    checksum.
 
-    One per Produce version. The zeros follow the 14 changed bytes in ``change``: see ``records.restamp``. If there are
-    many, ``change`` has only those of the incomplete block, and a map stands for the whole blocks.
+    There is one cache per Produce version. The zeros follow the 14 changed bytes in ``change``; see
+    ``records.restamp``. If there are many, ``change`` has only those of the incomplete block, and a map stands for the
+    whole blocks.
     """
 
     def __init__(self, produce_version: int) -> None:
@@ -98,22 +101,23 @@ def take_plain(
     shapes: Shapes, outbox: Outbox, buf: memoryview, at: int, end: int, due: int, index: int, producer_id: int,
     epoch: int, sequence: int, most_length: int, attributes_below: int, /,
 ) -> Taken:  # fmt: skip
-    """Puts the plain batches from byte ``at`` on into the outbox, up to the first that is not plain or not whole.
+    """Puts the plain batches from byte ``at`` on into the outbox, up to the first one that is not plain or not whole.
 
     Args:
-        shapes: those of the Produce version with which the batches are sent.
+        shapes: the cache for the Produce version that the batches are sent with.
         outbox: gets the batches, as tuples of a ``Batch``'s shape.
-        buf: the fetched response.
+        buf: the Fetch response.
         at: the byte to begin at.
         end: where the record set ends.
         due: the base offset that the first batch must have.
         index: the partition's index.
-        producer_id: the identity of the first batch, with ``epoch`` and ``sequence``; the sequence goes on by the
+        producer_id: with ``epoch`` and ``sequence``, the identity of the first batch. The sequence advances by the
             records.
         epoch: see ``producer_id``.
         sequence: see ``producer_id``.
         most_length: the largest ``length`` that the destination takes.
-        attributes_below: ``PLAIN_ATTRIBUTES``; 0: no batch is plain.
+        attributes_below: a batch whose attributes are not below this is not plain. Usually ``PLAIN_ATTRIBUTES``; 0: no
+            batch is plain.
     """
     before = len(outbox)
     append = outbox.append
@@ -182,11 +186,11 @@ class InnerLoop:
     """The inner loop for one Produce version.
 
     Args:
-        produce_version: the version with which batches are sent.
-        compiled: True for the compiled form. None: the compiled one, if it is there and ``MIRROR_PURE`` is not set.
+        produce_version: the version that batches are sent with.
+        compiled: True for the compiled form. None: the compiled form, if it is there and ``MIRROR_PURE`` is not set.
 
     Raises:
-        RuntimeError: the compiled form was asked for, and is not there.
+        RuntimeError: the compiled form was requested, and is not there.
     """
 
     def __init__(self, produce_version: int, *, compiled: bool | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Puts what a record set has into a partition's outbox: batches, the pieces of those that were rewritten, and holes."""
+"""Puts the contents of a record set into a partition's outbox: batches, the pieces of rewritten batches, and holes."""
 
 import struct
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ class Judged(NamedTuple):
     """The result for a batch that is not plain."""
 
     stop: int
-    """The byte to go on at: behind the batch, or the batch again if only the gap before it was judged."""
+    """The byte to go on at: behind the batch; or the batch itself, if only the gap before it was judged."""
     item: Batch | Hole | None
-    """The item for the outbox; None: nothing, the batch was copied before."""
+    """The item for the outbox; None: there is none, because the batch was copied before."""
     leader_epoch: int
-    """Leader epoch of the batch; -1 for a gap, of which it is not known."""
+    """Leader epoch of the batch; -1 for a gap, whose epoch is not known."""
 
 
 class OpenedBatch(NamedTuple):
@@ -46,7 +46,7 @@ class OpenedBatch(NamedTuple):
 
 
 class SoFar:
-    """What was put into the outbox of a record set so far."""
+    """What was put into the outbox so far of one record set."""
 
     __slots__ = (
         "closed", "epoch", "frame", "holes", "inside", "joined", "last_at", "last_due", "left_out", "newest_ms",
@@ -58,37 +58,37 @@ class SoFar:
         self.frame = frame
         self.partition = partition
         self.closed = closed
-        """The items of the outbox from here on have no frame yet."""
+        """Index in the outbox from which on items have no frame yet."""
         self.next_due, self.next_identity = cursor.due, cursor.identity
-        """Of the next batch."""
+        """Offset and identity of the next batch."""
         self.epoch, self.newest_ms = cursor.last_epoch, cursor.max_timestamp
-        """Of the last batch."""
+        """Leader epoch and max timestamp of the last batch."""
         self.oldest_ms = NEVER_MS
         self.last_at = self.last_due = -1
-        """The byte at which the last batch begins that was put, and the offset behind it."""
+        """The byte at which the last batch begins that was put, and the offset behind that batch."""
         self.holes = 0
-        """Items that are holes."""
+        """Number of items that are holes."""
         self.inside = NOT_INSIDE
         """Base offset of a batch of which only the beginning was put."""
         self.left_out = 0
-        """Bytes that were not put; less than 0 if what was put instead is more."""
+        """Bytes that were not put. Negative if more bytes were put in their place."""
         self.joined = 0
-        """Source batches that became part of others."""
+        """Number of source batches that became part of others."""
         self.opened = 0
-        """Records of the batches that became part of others."""
+        """Number of records in the batches that became part of others."""
 
     def put_plain(
         self, count: int, identity: Identity, due: int, epoch: int, newest_ms: int, at: int, oldest_ms: int
     ) -> None:
-        """``count`` batches that need nothing else were put.
+        """Notes that ``count`` plain batches were put.
 
         Args:
             count: may be 0.
-            identity: of the next batch.
-            due: the offset behind them.
+            identity: the identity of the next batch.
+            due: the offset behind the last of them.
             epoch: leader epoch of the last of them.
-            newest_ms: its max timestamp.
-            at: the byte at which it begins.
+            newest_ms: max timestamp of the last of them.
+            at: the byte at which the last of them begins.
             oldest_ms: the least max timestamp of them all.
         """
         self.next_due = due
@@ -98,7 +98,13 @@ class SoFar:
             self.oldest_ms = min(self.oldest_ms, oldest_ms)
 
     def put(self, at: int, judged: "Judged", *, first: bool) -> None:
-        """Puts the result for a batch that is not plain. ``at``: where it begins; ``first``: nothing was put before."""
+        """Puts the result for a batch that is not plain.
+
+        Args:
+            at: the byte at which the batch begins.
+            judged: the result.
+            first: True if nothing was put before.
+        """
         size, item = judged.stop - at, judged.item
         if item is None:
             self.left_out += size
@@ -118,8 +124,17 @@ class SoFar:
         self.epoch = judged.leader_epoch
 
     def put_rewritten(self, at: int, opened: "OpenedBatch", rewriter: Rewriter, produce_version: int) -> Halt | None:
-        """Puts the pieces of a batch, with the holes between them. They have a frame of their own. Returns why not all
-        of it could be rewritten."""
+        """Puts the pieces of a batch, with the holes between them. The pieces have a frame of their own.
+
+        Args:
+            at: the byte at which the batch begins.
+            opened: the batch.
+            rewriter: makes the pieces.
+            produce_version: the version that batches are sent with.
+
+        Returns:
+            Why not all of it could be rewritten; None if nothing prevents it.
+        """
         partition, header = self.partition, opened.header
         queue, outbox = partition.queue, partition.queue.outbox
         if len(outbox) > self.closed:
@@ -142,7 +157,7 @@ class SoFar:
         self._leave_out(made.upto)
         if own is not None:
             queue.keep()
-            # A batch of which something is still to come says nothing of where the copy ends.
+            # A batch that is not put completely does not show where the copy ends.
             self.last_at, self.last_due = at, self.next_due if is_all else NO_END
         self.left_out += (header.size if is_all else 0) - made.size
         if made.rest:
@@ -155,9 +170,17 @@ class SoFar:
     def put_rebatched(
         self, at: int, parts: Sequence[BatchHeader], pieces: Sequence[Piece], produce_version: int
     ) -> None:
-        """Puts the batches that were made of several. ``at``: where the last of these begins; ``parts``: their headers.
+        """Puts batches that were made of several small ones.
 
-        What is noted of the copy, and what a look at the source finds, is the last of them, as it stands there."""
+        What is noted of the copy, and what a look at the source finds, is the last of the small batches, as the source
+        has it.
+
+        Args:
+            at: the byte at which the last of the small batches begins.
+            parts: the headers of the small batches.
+            pieces: the batches that were made of them.
+            produce_version: the version that batches are sent with.
+        """
         partition = self.partition
         queue = partition.queue
         if len(queue.outbox) > self.closed:
@@ -176,7 +199,15 @@ class SoFar:
             partition.cursor.rewrote(part.base_offset, part.next_offset, queue.acknowledged)
 
     def _put_piece(self, piece: Piece, own: Frame, at: int, produce_version: int, *, last: bool) -> None:
-        """Puts a batch that was made here. ``at``: where its records begin in its frame, which the ``last`` one has."""
+        """Puts a batch that was made here.
+
+        Args:
+            piece: the batch.
+            own: the frame with its records.
+            at: where the records begin in that frame.
+            produce_version: the version that batches are sent with.
+            last: True for the last batch in that frame, which gets the frame.
+        """
         new, index = piece.header, self.partition.index
         packed = pack_head(
             head_for(produce_version, new.length), index, restamp(new, self.next_identity, new.attributes)
@@ -188,7 +219,7 @@ class SoFar:
         self.oldest_ms = min(self.oldest_ms, new.max_timestamp)
 
     def _leave_out(self, end: int, cause: Cause = Cause.COMPACTED) -> None:
-        """Puts a hole, unless the next batch begins at ``end``."""
+        """Puts a hole up to ``end``, unless the next batch begins there."""
         copied = self.partition.queue.copied
         if copied is not None:
             if end > self.next_due:
@@ -216,7 +247,7 @@ class SoFar:
 
 
 def _give_frame(frame: Frame, queue: Queue) -> None:
-    """Gives the frame to the last item that was put: it is released with that."""
+    """Gives the frame to the last item that was put. It is released with that item."""
     outbox = queue.outbox
     if not outbox.close(frame):
         last = outbox.pop()
@@ -226,8 +257,8 @@ def _give_frame(frame: Frame, queue: Queue) -> None:
 
 
 def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> bool:
-    """Puts a hole into the outbox. Returns True if that has one more item now. With ``offsets: mapped``, the hole is
-    only noted in ``copied``."""
+    """Puts a hole into the outbox. With ``offsets: mapped``, it is only noted in ``copied``. Returns True if the outbox
+    has one more item now."""
     if partition.queue.copied is not None:
         partition.queue.copied.skip(start, hole.records, hole.cause)
         return False
@@ -238,8 +269,8 @@ def _put_hole(partition: Partition, hole: Hole, start: int, *, first: bool) -> b
 
 
 def _join(outbox: Outbox, hole: Hole) -> bool:
-    """Joins a hole to one before it. Two holes in a row are filled as one, under the identity of the first. What is
-    given up stays separate, because it is recorded."""
+    """Joins a hole to the one before it. Two holes in a row are filled as one, under the identity of the first. Offsets
+    that are given up stay separate, because they are recorded. Returns False if the two cannot be joined."""
     last = outbox[-1]
     if not isinstance(last, Hole) or last.cause in GIVEN_UP or hole.cause in GIVEN_UP:
         return False

@@ -1,8 +1,8 @@
-"""Small batches in a row become larger ones (``mode: deep``, ``mode: auto``).
+"""Joins consecutive small batches to larger ones (``mode: deep``, ``mode: auto``).
 
-Every batch costs a request of its own for its partition, at most five of them are in flight, and brokers keep an index
-and a producer's state for each. So a topic of tiny batches is copied faster, and kept cheaper, in larger ones, although
-each record has to be cut out.
+A request has only one batch of each partition, at most five requests are in flight, and brokers keep an index and
+producer state for each batch. So a topic of tiny batches is copied faster, and stored at less cost, in larger ones,
+although each record has to be cut out.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mirror.relay.hot.deep import Rewriter
 from mirror.relay.hot.putting import SoFar
 
 ENOUGH_BYTES = 128 << 10
-"""Bytes at which a row of batches that are joined ends: eight times a producer's default batch."""
+"""Bytes at which a row of batches to join ends: eight times a producer's default batch."""
 ENOUGH_RECORDS = 10_000
 LEAST_BATCHES = 2
 PLAIN_AT_A_TIME = 16 << 20
@@ -24,16 +24,16 @@ PLAIN_AT_A_TIME = 16 << 20
 
 
 MayGo = Callable[[BatchHeader, memoryview, int], bool]
-"""Says of a header, the whole batch and the offset that is due there whether it would go to the destination as it is,
-or with another codec."""
+"""Tells whether a batch could go to the destination as it is, or at least with another codec. Arguments: its header,
+the whole batch, and the offset that is due there."""
 
 
 class Rebatched(NamedTuple):
-    """How far it went.
+    """How far ``put_small`` went.
 
     Attributes:
         at: the byte to go on at.
-        stop: the batches up to there go as they are, if they may.
+        stop: the batches from ``at`` up to this byte are sent as they are, if they may be.
         cut: True if that is enough for now. The rest is fetched again.
     """
 
@@ -49,11 +49,11 @@ def put_small(
 
     Args:
         so_far: what was put into the outbox of this record set.
-        buf: the answer to a fetch.
+        buf: the Fetch response.
         at: where a batch begins.
         end: where the record set ends.
         rewriter: see ``forward``.
-        produce_version: the version with which batches are sent.
+        produce_version: the version that batches are sent with.
         may_go: see ``MayGo``.
     """
     partition, rewriter = so_far.partition, rewriter or Rewriter()
@@ -75,8 +75,11 @@ def put_small(
 def _in_a_row(
     buf: memoryview, at: int, end: int, due: int, terms: Terms, may_go: MayGo
 ) -> tuple[list[tuple[int, BatchHeader]], int]:
-    """Returns the places and headers of the batches from byte ``at`` on that may become one, and the byte behind them:
-    each is due, small, and may go. If there is none, the byte behind the batch that is not small."""
+    """Returns the places and headers of the batches from byte ``at`` on that can be joined, and the byte behind them.
+    Each is due, small, and may go.
+
+    If there is none, the byte is that behind the first batch, or ``end`` if that is no whole batch of magic 2.
+    """
     places = list[tuple[int, BatchHeader]]()
     size = records = 0
     while size < ENOUGH_BYTES and records < ENOUGH_RECORDS:

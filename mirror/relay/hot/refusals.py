@@ -1,4 +1,5 @@
-"""What the destination's refusal of a batch means: the partition halts, or it is looked for and tried again."""
+"""Decides what the destination's refusal of a batch means: the partition halts, or it is located again and tries
+again."""
 
 from typing import Any
 
@@ -12,17 +13,18 @@ from mirror.wire.errors import ErrorCode, Reaction, error_name, outcome_of
 from mirror.wire.produce import Produced
 
 TRIES = 3
-"""Consecutive doubts until it is certain that the destination will never take the batch: because of a sequence that is
-not ours (``identity: strict``), or because of a checksum that is right here."""
+"""Consecutive doubts after which it is certain that the destination will never take the batch: because of a sequence
+that is not ours (``identity: strict``); because of a producer that it does not know although the batch begins an epoch;
+or because of a checksum that is right here."""
 SEQUENCE_ERRORS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 def why_halt(queue: Queue, answer: Produced, destination: str) -> Halted | None:
-    """Returns the halt if looking again cannot help, else None.
+    """Returns the halt if locating the partition again cannot help, else None.
 
     Args:
-        queue: the batch in question is the oldest one under way.
-        answer: the broker's, with an error code.
+        queue: the partition's queue. The batch in question is the oldest one in flight.
+        answer: the broker's answer for the partition, with an error code.
         destination: the cluster's name.
     """
     partition = queue.partition
@@ -42,7 +44,7 @@ def why_halt(queue: Queue, answer: Produced, destination: str) -> Halted | None:
         # Whatever error code the broker uses for it.
         return Halted.of(HaltReason.CORRUPT, f"{where}, {error_name(code)}: it came with a wrong checksum")
     if code == ErrorCode.CORRUPT_MESSAGE:
-        # It is intact here, so it was damaged on its way. That may never happen again.
+        # It is intact here, so it was damaged on the way. That may not happen again.
         detail = f"{where}, {error_name(code)}: its checksum is right here"
         return None if again else Halted.of(HaltReason.DAMAGED_IN_TRANSIT, detail)
     if outcome_of(code) is not Reaction.HALT:
@@ -52,7 +54,8 @@ def why_halt(queue: Queue, answer: Produced, destination: str) -> Halted | None:
 
 
 def _begins_epoch(queue: Queue) -> bool:
-    """Returns True if the refused batch is its producer's first in its epoch: a broker need not know the producer."""
+    """Returns True if the refused batch is its producer's first in its epoch. A broker need not know the producer for
+    such a batch."""
     batch = queue.in_flight[0] if queue.in_flight else None
     if batch is None or isinstance(batch[1], SentPayload):
         return False

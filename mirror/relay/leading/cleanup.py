@@ -1,13 +1,14 @@
 """Suspends a destination topic's cleanup while the offsets before the source's first record are filled and deleted.
 
-A compacted topic takes no filler (its records have no keys) and allows nobody to delete records. So its
-``cleanup.policy`` is set to ``delete`` meanwhile, together with a retention under which nothing is deleted: other
-partitions of the topic may hold old records. Nobody else sets that retention. So a process that finds it knows that
-another one died in between and left the topic suspended, and restores it. The topic's own values are written down in
-the internal topic first.
+A compacted topic takes no filler (whose records have no keys), and does not allow deleting records. So its
+``cleanup.policy`` is set to ``delete`` meanwhile, together with a retention under which nothing is deleted, because
+other partitions of the topic may hold old records. Nobody else sets that retention. So a process that finds it knows
+that another process has died in between and left the topic suspended, and restores it. The topic's own values are
+written to the internal topic first.
 
 Several processes may lead partitions of one topic. The first one that is done restores the policy. Brokers then refuse
-the others' requests (``filler.REFUSED_WHILE_COMPACTED``): they suspend it again, and restore it when they are done.
+the others' requests (``filler.REFUSED_WHILE_COMPACTED``). Those processes suspend the topic again, and restore it when
+they are done.
 """
 
 import asyncio
@@ -32,14 +33,15 @@ from mirror.wire.errors import ErrorCode
 RETENTION_BYTES = "retention.bytes"
 SUSPENDED = {CLEANUP_POLICY: "delete", RETENTION_MS: FOR_EVER, RETENTION_BYTES: FOR_EVER}
 LOOK_EVERY_S = 10.0
-"""The topic is looked at again only after this time, when many of its partitions start at once."""
+"""Least seconds between two looks at the topic by ``finish``, because many of its partitions may start at the same
+time."""
 
 Values = dict[str, str | None]
-"""Config name -> the topic's own value; None: it has none, and the broker's counts."""
+"""Config name -> the topic's own value; None: it has none, and the broker's default applies."""
 
 
 class Cleanup:
-    """The cleanup of one destination topic. All of its partitions in this process share it."""
+    """The cleanup of one destination topic. All of the topic's partitions in this process share it."""
 
     def __init__(
         self, source: Cluster, destination: Cluster, topic: str, synced: Collection[str], state: Memory, log: EventLog
@@ -58,13 +60,15 @@ class Cleanup:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Keeps the topic from compacting and from deleting anything by itself. A topic that does not compact stays as
-        it is. After an error inside the block the topic is left suspended: the caller will try again. A caller that is
-        cancelled may be the last one, so that is logged.
+        """Keeps the topic from compacting, and from deleting anything by itself. A topic that does not compact stays as
+        it is.
+
+        After an error inside the block, the topic is left suspended, because the caller will try again. A caller that
+        is cancelled may be the last one, so that is logged.
 
         Raises:
             PartitionHalted: the mirror may not alter the topic.
-            NetworkError: not done now.
+            NetworkError: it was not done.
         """
         self._leading += 1
         try:
@@ -79,7 +83,12 @@ class Cleanup:
         await self._restore()
 
     async def suspend_again(self) -> bool:
-        """Suspends the topic if it compacts (again). Returns True if it is suspended now."""
+        """Suspends the topic if it compacts. Returns True if it is suspended now.
+
+        Raises:
+            PartitionHalted: the mirror may not alter the topic.
+            NetworkError: it was not done.
+        """
         async with self._lock:
             policy, own = await self._look(self._destination)
             self._suspended = own == SUSPENDED
@@ -91,7 +100,7 @@ class Cleanup:
             return True
 
     def _tell_left(self) -> None:
-        """Logs that nobody in this process leads a partition of the topic any more, and it is suspended."""
+        """Logs that the topic is left suspended, although nobody in this process leads a partition of it any more."""
         found = self._state.ledger.suspended(self._topic)
         values = found.values if found is not None and not ids_differ(found.topic_id, self._topic_id) else {}
         before = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in values.items())
@@ -104,8 +113,9 @@ class Cleanup:
         )
 
     async def finish(self) -> None:
-        """Restores a topic that was left suspended, unless a partition in this process is being led. Cheap: it looks
-        every 10 s at most, and not again at a topic that neither compacts nor is suspended."""
+        """Restores a topic that was left suspended, unless a partition in this process is being led. It is cheap: it
+        looks at the topic every ``LOOK_EVERY_S`` at most, and never again at a topic that neither compacts nor is
+        suspended."""
         if self._plain or self._leading or time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         await self._restore()
@@ -135,9 +145,9 @@ class Cleanup:
         return id_text(known.topic_id) if known is not None else None
 
     async def _intended(self) -> Values:
-        """Returns the most likely values if none are written down (an earlier version of the mirror wrote nothing, or
-        the internal topic is lost): the topic compacts, with the source's policy if that compacts, and has the source's
-        values for synchronised configs."""
+        """Returns the most likely values, for the case that none are written down (an earlier version of the mirror
+        wrote nothing, or the internal topic is lost). The topic compacts, with the source's policy if that compacts,
+        and has the source's values for the configs that are kept in step."""
         policy, own = await self._look(self._source)
         # A source topic that is itself the destination of a mirror may be suspended, too.
         values: Values = {
@@ -146,7 +156,8 @@ class Cleanup:
         return values | {CLEANUP_POLICY: policy if "compact" in policy else "compact"}
 
     async def _look(self, cluster: Cluster) -> tuple[str, Values]:
-        """Returns the policy in force there ("" if we may not describe it), and the topic's own values."""
+        """Returns the policy in force at this cluster ("" if the mirror may not describe it), and the topic's own
+        values."""
         entries = (await describe_topics(cluster, [self._topic])).get(self._topic, {})
         own = {
             name: entries[name].value
@@ -158,7 +169,12 @@ class Cleanup:
         return policy or "", own
 
     async def _alter(self, values: Values) -> None:
-        """Sets the topic's configs."""
+        """Sets the topic's configs.
+
+        Raises:
+            PartitionHalted: the mirror may not alter the topic.
+            NetworkError: it was not done.
+        """
         try:
             await alter_configs(self._destination, Resource.TOPIC, self._topic, values)
         except Refused as error:
@@ -178,8 +194,14 @@ class Cleanups:
     def __init__(
         self, source: Cluster, destination: Cluster, synced: Collection[str], state: Memory, log: EventLog
     ) -> None:
-        """``synced``: configs that a destination topic gets from the source's (``sync.topic.configs``). ``state``: the
-        flow's internal topic. ``log``: gets a line if a topic is left suspended."""
+        """
+        Args:
+            source: the source cluster.
+            destination: the destination cluster.
+            synced: configs that a destination topic gets from the source's (``sync.topic.configs``).
+            state: the flow's internal topic.
+            log: gets an event if a topic is left suspended.
+        """
         self._log = log
         self._source = source
         self._destination = destination

@@ -1,20 +1,21 @@
 """Fills the offsets before a source's first record at the destination, and deletes them again. This is step 2 of
 docs/DESIGN.md#32-locating.
 
-If a source's log begins at offset N > 0, its copy begins there, too. Filler (``records.filler``) takes the offsets up
-to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of the log, and
-the log alone shows what is left to do, whichever worker was here before: ``lead`` looks, and goes on from there.
+If a source's log begins at offset N > 0, its copy has to begin there, too. Filler (``records.filler``) takes the
+offsets up to N in a log that holds nothing else, then the log's start is moved to N. So filler is always a prefix of
+the log, and the log alone shows what is left to do, whichever worker began: ``lead`` looks at the log and goes on from
+there.
 
 It may be interrupted anywhere, and any worker may repeat it:
 
 * A batch of filler begins and ends at the same offsets, whichever worker sends it, and its sequence is its offset. So
   the broker answers a repeat with the old offset.
-* Old records make the broker forget their producer (it counts from their timestamps). A repeat that is not recognised
-  is appended: it is displaced, and its sequence is not its offset. Below N that costs nothing, since filler has no
-  content, and the batches behind it use the id's next rotation. Above N it takes the offset of a record, and the
-  partition halts. That happens only if a worker was stopped, for longer than a settled look, between the check that it
-  is the owner and its batch.
-* Brokers write the start of a log to disk once a minute, so a kill -9 brings filler back: each start looks for it.
+* Old records make the broker forget their producer, because it counts from their timestamps. A repeat that is not
+  recognised is appended. It is displaced then: its sequence is not its offset. Below N that does no harm, since filler
+  has no content, and the batches behind it use the id's next rotation. Above N it takes the offset of a record, and the
+  partition halts. That happens only if a worker was stopped, for longer than a settled look, between checking that it
+  is the owner and sending its batch.
+* Brokers write the start of a log to disk once a minute, so a kill -9 brings filler back. Each start looks for it.
 """
 
 import asyncio
@@ -38,10 +39,10 @@ from mirror.relay.locate.runs import foreign
 from mirror.wire.errors import ErrorCode
 
 REFUSED_WHILE_COMPACTED = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION})
-"""The errors of a compacted topic for null keys and for DeleteRecords."""
+"""Errors with which a compacted topic refuses null keys, and DeleteRecords."""
 APPLIED_TRIES = 100
 APPLIED_PAUSE_S = 0.1
-"""Pause before a retry: a topic's new config takes a moment to reach the partition's leader."""
+"""Pause before a retry. A topic's new config takes a moment to reach the partition's leader."""
 
 Result = TypeVar("Result")
 
@@ -57,13 +58,13 @@ class SourceStart(Protocol):
 
 
 class Suspension(Protocol):
-    """Keeps the destination topic's own cleanup from filler. See ``leading.cleanup.Cleanup``."""
+    """Keeps the destination topic's own cleanup away from filler. See ``leading.cleanup.Cleanup``."""
 
     def suspended(self) -> AbstractAsyncContextManager[None]:
-        """While this is entered, the topic deletes nothing by itself, and does not compact."""
+        """Suspends the topic while this is entered: it deletes nothing by itself, and does not compact."""
 
     async def suspend_again(self) -> bool:
-        """Suspends it if it compacts again. Returns True if it is suspended now."""
+        """Suspends the topic if it compacts. Returns True if it is suspended now."""
 
     async def finish(self) -> None:
         """Restores a topic that was left suspended."""
@@ -73,16 +74,16 @@ class Fillable(Readable, Protocol):
     """The destination's log."""
 
     async def producers(self) -> list[Producer] | None:
-        """Returns the producers that its leader remembers; None if it cannot be asked."""
+        """Returns the producers that the log's leader remembers; None if it cannot be asked."""
 
     async def takes_zstd(self) -> bool:
-        """Returns True if its leader knows the codec."""
+        """Returns True if the log's leader knows the codec."""
 
     async def produce(self, batch: bytes) -> int:
         """Appends one batch. Returns its base offset."""
 
     async def delete_before(self, offset: int) -> None:
-        """Moves the log's start."""
+        """Moves the log's start to ``offset``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Lead:
     Attributes:
         name: topic-partition, for messages.
         owner: the flow's producer id for this partition's data.
-        filler: its producer id for this partition's filler (``records.filler.filler_id``).
+        filler: the flow's producer id for this partition's filler (``records.filler.filler_id``).
         most: largest number of offsets that are filled (``max.leading.filler``).
         most_bytes: the destination topic's ``max.message.bytes``; None: not known.
         copied: True if something of the partition is known to have been copied, so that an empty log has held data.
@@ -108,19 +109,21 @@ class Lead:
 
 @dataclass(slots=True)
 class Begun:
-    """A fill that this process has begun. While filler with old timestamps is written, retention may delete it, and the
-    log's leader may forget its producer. The empty log that is left looks like one whose data retention deleted.
+    """A fill that this process has begun. While filler with old timestamps is being written, retention may delete it,
+    and the log's leader may forget its producer. The empty log that is left looks like one whose data retention has
+    deleted; this object tells them apart.
 
     Attributes:
-        until: the source's start when the fill began. Below it, the flow has no data, unless the source's start goes
-            back.
+        until: the source's start when the fill began; -1: none has begun. The flow has no data below it, unless the
+            source's start goes back.
     """
 
     until: int = -1
 
 
 class _Tail(NamedTuple):
-    """The filler at a log's end, by the log or by its leader's memory. ``next_sequence``: the one behind it."""
+    """The filler at a log's end, by the log or by its leader's memory. ``next_sequence``: the sequence behind that
+    filler."""
 
     producer_id: int
     next_sequence: int
@@ -138,29 +141,29 @@ async def lead(
     log: EventLog,
 ) -> bool:
     """Makes the destination's log begin where the source's does, if it holds nothing but filler. A log that holds
-    anything else is left alone: the resync decides if it is right.
+    anything else is left alone: the resync decides whether it is right.
 
-    Called for partitions with which this process begins, before they are located, and again as long as it has copied
-    nothing: the source may go on deleting meanwhile. Never afterwards: if the destination loses the log of a partition
-    with copied records, the copy would silently begin elsewhere.
+    It is called at each takeover, before the partition is located, and again as long as this process has copied nothing
+    of it, because the source may go on deleting meanwhile. It is not called otherwise: if the destination lost the log
+    of a partition with copied records, the copy would silently begin elsewhere.
 
     Args:
         here: the source's log.
         there: the destination's log.
-        rules: see ``Lead``.
+        rules: facts about the flow.
         begun: the partition's own, kept from one look to the next.
         settled: returns the destination's log end, once it stands still and is replicated (``settle.ms``): a
-            predecessor's last batch may be on its way.
+            predecessor's last batch may not have arrived yet.
         owns: returns True if this worker still owns the partition.
-        cleanup: the destination topic's, which is suspended meanwhile if the topic compacts.
-        log: gets a line for what was done.
+        cleanup: that of the destination topic. It is suspended meanwhile if the topic compacts.
+        log: gets an event for what was done.
 
     Returns:
         True if the log's end was moved.
 
     Raises:
         PartitionHalted: too many offsets to fill; filler where the source has a record; others wrote among the filler.
-        NetworkError: not done now, or in doubt: begin again.
+        NetworkError: not done, or in doubt: begin again.
     """
     source_start, log_start, end = await asyncio.gather(here.start(), there.start(), there.visible_end())
     filler_first = end > log_start and await _filler_at(there, log_start, rules) is not None
@@ -187,14 +190,14 @@ async def lead(
 async def trim(
     there: Fillable, rules: Lead, log_start: int, end: int, *, source_start: int, cleanup: Suspension, log: EventLog
 ) -> int:
-    """Deletes the filler that a log of ``[log_start, end)`` begins with, if a kill -9 brought it back.
+    """Deletes the filler that a log of ``[log_start, end)`` begins with, in case a kill -9 has brought it back.
 
     Returns:
         The end of the filler, which is the log's start now.
 
     Raises:
         PartitionHalted: filler where the source has a record; others wrote among the filler.
-        NetworkError: not done now.
+        NetworkError: not done.
     """
     filler_end = await _filler_end(there, rules, log_start, end)
     await check_alone(there, rules, log_start, filler_end)
@@ -218,7 +221,12 @@ async def _fill(
     owns: Callable[[], Awaitable[bool]],
     cleanup: Suspension,
 ) -> None:
-    """Fills ``[end, source_start)``, and deletes everything before ``source_start``."""
+    """Fills ``[end, source_start)``, and deletes everything before ``source_start``.
+
+    Raises:
+        PartitionHalted: too many offsets to fill, or one of the reasons of ``lead``.
+        NetworkError: not done, or in doubt.
+    """
     if source_start - end > rules.most:
         raise halt(
             HaltReason.LEADING_OFFSETS,
@@ -249,7 +257,13 @@ class _Filling:
         self._timestamp = timestamp
 
     async def run(self, tail: _Tail, end: int, until: int) -> None:
-        """Writes one batch after the other. A base offset other than the expected one is doubt."""
+        """Writes one batch after the other. A base offset other than the expected one is doubt.
+
+        Args:
+            tail: the filler to continue from.
+            end: the log's end.
+            until: the offset to fill up to.
+        """
         codec = Codec.ZSTD if await self._there.takes_zstd() else Codec.GZIP
         step = await asyncio.to_thread(stride, self._rules.most_bytes, codec)
         producer = tail.producer_id
@@ -260,7 +274,7 @@ class _Filling:
             if not await self._owns():
                 raise Unreachable(f"{self._rules.name}: another worker has taken the partition over, and fills it")
             upto = min(until, (end // step + 1) * step)
-            # It takes a tenth of a second to compress the first batch of a size, too long for the event loop.
+            # Compressing the first batch of a size takes a tenth of a second, which is too long for the event loop.
             batch = await asyncio.to_thread(
                 filler_batch,
                 producer=producer,
@@ -279,8 +293,8 @@ class _Filling:
 
 
 async def _insist(cleanup: Suspension, call: Callable[[], Awaitable[Result]]) -> Result:
-    """Repeats the call while the topic still compacts. It may also compact again, because another worker that led a
-    partition of it was done."""
+    """Repeats the call while the topic still compacts, or compacts again because another worker that led a partition of
+    it is done."""
     for _ in range(APPLIED_TRIES):
         try:
             return await call()
@@ -292,14 +306,22 @@ async def _insist(cleanup: Suspension, call: Callable[[], Awaitable[Result]]) ->
 
 
 async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun: bool) -> _Tail | None:
-    """Returns the filler to continue from, in a log that holds nothing else; None if it holds, or held, anything else.
-    ``begun``: this process began the fill, so that an empty log held nothing else."""
+    """Returns the filler to continue from, in a log that holds nothing else; None if it holds, or has held, anything
+    else.
+
+    Args:
+        there: the destination's log, which is ``[log_start, end)``.
+        rules: facts about the flow.
+        log_start: see ``there``.
+        end: see ``there``.
+        begun: True if this process began the fill, so that an empty log has held nothing else.
+    """
     if end == 0:
         return _Tail(rules.filler, 0)
     if end > log_start:
         header = await _filler_at(there, end - 1, rules)
         return None if header is None else _Tail(header.producer_id, (header.last_sequence + 1) % SEQUENCES)
-    # An empty log that ends above 0: if the leader remembers filler and no data, retention deleted the filler.
+    # The log is empty and ends above 0. If the leader remembers filler and no data, retention has deleted the filler.
     if rules.copied and not begun:
         return None
     known = await there.producers() or []
@@ -313,18 +335,19 @@ async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun
 
 
 async def _filler_at(there: Fillable, offset: int, rules: Lead) -> BatchHeader | None:
-    """Returns the filler batch that holds ``offset``; None if another batch does, or none."""
+    """Returns the filler batch that holds ``offset``; None if another batch holds it, or none."""
     found = await there.batch_at(offset)
     return found[0] if found is not None and is_filler(found[0], rules.filler) else None
 
 
 async def check_alone(there: Fillable, rules: Lead, start: int, end: int) -> None:
     """Checks that nobody else has written among the filler from ``start`` to ``end``, so that only filler is deleted.
-    Sequences count offsets. So if the first and the last batch have one id and stand where their sequences say, so do
-    all between them.
+
+    Sequences count offsets. So if the first and the last batch have the same id and stand where their sequences say, so
+    do all batches between them.
 
     Raises:
-        PartitionHalted: foreign_writer if somebody has written there.
+        PartitionHalted: ``foreign_writer``, if somebody else has written there.
         NetworkError: cannot be determined now.
     """
     if start >= end:
@@ -349,8 +372,8 @@ async def check_alone(there: Fillable, rules: Lead, start: int, end: int) -> Non
 
 
 async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
-    """Returns where filler ends, or ``log_start`` if there is none. Filler is a prefix of the log, so this is a binary
-    search."""
+    """Returns where the filler ends, or ``log_start`` if there is none. Filler is a prefix of the log, so this is a
+    binary search."""
     if end > log_start and await _filler_at(there, end - 1, rules) is not None:
         return end
     least, most = log_start, end
@@ -366,16 +389,21 @@ async def _filler_end(there: Fillable, rules: Lead, log_start: int, end: int) ->
 
 
 async def _checked_to(there: Fillable, rules: Lead, log_start: int, end: int) -> int:
-    """Returns up to where there may be nothing but filler: up to the flow's own data, if that stands behind it. Then
-    the source has overtaken the copy, which is for the resync to find."""
+    """Returns the offset up to which there must be nothing but filler: up to the flow's own data, if that stands behind
+    the filler. Then the source has overtaken the copy, which the resync will find."""
     filler_end = await _filler_end(there, rules, log_start, end)
     found = await there.batch_at(filler_end) if filler_end < end else None
     return filler_end if found is not None and same_owner(found[0].producer_id, rules.owner) else end
 
 
 async def _check_overfilled(there: Fillable, rules: Lead, source_start: int, filler_end: int) -> None:
-    """Raises PartitionHalted if filler above the source's start was displaced: its sequence is not its offset. Else the
-    source's start went back, and all is well: its brokers write it to disk only once a minute, too."""
+    """Checks filler above the source's start. If it was not displaced, the source's start has gone back, and all is
+    well: the source's brokers, too, write their log start to disk only once a minute.
+
+    Raises:
+        PartitionHalted: it was displaced, because its sequence is not its offset.
+        NetworkError: cannot be determined now.
+    """
     header = await _filler_at(there, filler_end - 1, rules)
     if header is not None and (header.last_sequence + 1) % SEQUENCES != filler_end % SEQUENCES:
         raise _overfilled(rules, source_start, filler_end)
@@ -389,8 +417,8 @@ def _overfilled(rules: Lead, source_start: int, filler_end: int) -> PartitionHal
 
 
 async def _timestamp(here: SourceStart, start: int) -> int:
-    """Returns the timestamp of the source's first record, so that look-ups by time find that and not filler. If there
-    is none: the present time."""
+    """Returns the timestamp of the source's first record, so that look-ups by time find that record and not filler. If
+    there is no record: the present time."""
     try:
         found = await here.batch_at(start)
     except StoredInOldFormat:

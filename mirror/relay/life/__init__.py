@@ -1,1 +1,1 @@
-"""A relay's parts beside its partitions: its tasks, its connections to brokers, and the partitions that end."""
+"""Parts of a relay that concern all partitions: its tasks, its connections to brokers, and partitions that end."""

@@ -1,5 +1,5 @@
-"""A relay's connections to brokers: a fetcher for each of the source, a sink for each of the destination. Both are made
-when the first partition needs them."""
+"""A relay's connections to brokers: a fetcher for each broker of the source, a sink for each broker of the destination.
+Each is made when the first partition needs it."""
 
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Brokers:
-    """Connects partitions with the brokers that lead them.
+    """Connects partitions with their brokers: the destination's leader, and the source's leader or a follower of it.
 
     Attributes:
-        fetchers, sinks: by the brokers' node ids.
+        fetchers: source broker's node id -> its fetcher.
+        sinks: destination broker's node id -> its sink.
         inner_loop: the loop over plain batches, for the Produce version in use.
     """
 
@@ -34,8 +35,8 @@ class Brokers:
     # -- the version of Produce requests -------------------------------------------------------------------------------
 
     async def choose_produce_version(self, destination: "Cluster") -> None:
-        """Chooses the highest version that all reachable brokers speak: during an upgrade they differ, and one of them
-        may be down.
+        """Chooses the highest Produce version that all reachable brokers support. During an upgrade, brokers differ,
+        and one of them may be down.
 
         Raises:
             NetworkError: no broker answers, or there is no common version.
@@ -48,7 +49,7 @@ class Brokers:
         self.use(min(await destination.ask_all(speaks, patience_s=PATIENCE_S)))
 
     def check_topic_ids(self, destination: "Cluster") -> None:
-        """Goes back to the last version that names topics, if some topic of the destination has no id."""
+        """Goes back to the last Produce version that names topics, if a topic of the destination has no id."""
         if self._names_ids and any(topic.topic_id is None for topic in destination.topics.values()):
             self.use(PRODUCE_TOPIC_IDS - 1)
 
@@ -70,7 +71,12 @@ class Brokers:
     # -- partitions ----------------------------------------------------------------------------------------------------
 
     def attach(self, partition: "Partition", leader: int) -> None:
-        """Sends the partition's batches to ``leader``, the node id of its leader at the destination."""
+        """Sends the partition's batches to this broker.
+
+        Args:
+            partition: the partition.
+            leader: node id of the partition's leader at the destination.
+        """
         sink = self.sinks.get(leader)
         if sink is None:
             kind = AppendingLane if self._relay.settings.mapped else Lane
@@ -88,7 +94,7 @@ class Brokers:
         fetcher.pump()
 
     def stop_fetching(self, partition: "Partition") -> None:
-        """Fetches the partition no more."""
+        """Stops fetching the partition."""
         fetcher = self.fetchers.get(partition.cursor.broker)
         if fetcher is not None:
             fetcher.detach(partition)
@@ -101,17 +107,17 @@ class Brokers:
     # -- all of them ---------------------------------------------------------------------------------------------------
 
     def pump_fetchers(self) -> None:
-        """There may be something to fetch."""
+        """Fetches what can be fetched."""
         for fetcher in self.fetchers.values():
             fetcher.pump()
 
     def pump_sinks(self) -> None:
-        """There may be something to send."""
+        """Sends what can be sent."""
         for sink in self.sinks.values():
             sink.pump()
 
     def close_fetchers(self) -> None:
-        """Fetches nothing more."""
+        """Stops all fetching, for good."""
         for fetcher in self.fetchers.values():
             fetcher.close()
 

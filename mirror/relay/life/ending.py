@@ -1,4 +1,4 @@
-"""Partitions that end once nothing of them is under way: those that halt behind what was fetched, and released ones."""
+"""Partitions that end once nothing of them is in flight: those that halt behind what was fetched, and released ones."""
 
 from collections.abc import Callable
 
@@ -7,21 +7,21 @@ from mirror.relay.partition.partition import Partition
 
 
 class Ending:
-    """Ends partitions when their last answers are in.
+    """Ends partitions once their last responses have arrived.
 
     Attributes:
-        let_go: partitions released since the last snapshot, which takes them from here.
+        let_go: partitions that were released since the last snapshot, which takes them from here.
     """
 
     def __init__(self, halt: Callable[[Partition, Halted], None]) -> None:
         self._halt = halt
         self._halting: dict[Partition, None] = {}
-        """In the order in which they came; and so ``_released``."""
+        """In the order in which they came; so is ``_released``."""
         self._released: dict[Partition, None] = {}
         self.let_go: list[Partition] = []
 
     def halt_when_drained(self, partition: Partition, halted: Halted) -> None:
-        """Halts the partition once everything fetched before is at the destination."""
+        """Halts the partition once everything that was fetched before is acknowledged."""
         if partition.queue.is_drained:
             self._halt(partition, halted)
         else:
@@ -29,18 +29,19 @@ class Ending:
             self._halting[partition] = None
 
     def halts_no_more(self, partition: Partition) -> None:
-        """What was fetched was dropped, or it has halted, or another worker has it: nothing is waited for."""
+        """Cancels ``halt_when_drained``: what was fetched was dropped, or the partition has halted, or an operator lets
+        it go on."""
         self._halting.pop(partition, None)
 
     def release(self, partition: Partition) -> None:
-        """Forgets a stopped partition; it leaves its lane once its last answer is in."""
+        """Forgets a stopped partition. It leaves its lane once its last response has arrived."""
         self._halting.pop(partition, None)
         self.let_go.append(partition)
         self._released[partition] = None
         self._leave()
 
     def check(self) -> None:
-        """Ends what can end by now. Call it after answers."""
+        """Ends the partitions that can end by now. Call it after responses."""
         for partition in list(self._halting):
             if partition.cursor.ending is not None and partition.queue.is_drained:
                 self._halt(partition, partition.cursor.ending)

@@ -1,1 +1,1 @@
-"""``offsets: mapped``: the destination's offsets are its own."""
+"""``offsets: mapped``: copies get offsets of their own at the destination, and a map says which."""

@@ -1,6 +1,8 @@
-"""Finds where to start reading both logs at a takeover (``offsets: mapped``): at the checkpoint, at the last point of
-the map that the destination still has, or at the beginning, if nothing shows that there is more or the topics are other
-ones by now."""
+"""Finds where to start reading both logs at a takeover (``offsets: mapped``).
+
+That is the checkpoint; or the last point of the map that the destination still has; or the beginning, if nothing shows
+that anything was copied, or the topics are others by now.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -33,13 +35,14 @@ class ReadingStart(NamedTuple):
 
     source: int
     source_epoch: int
+    """Leader epoch of the source's batch before ``source``; -1: not known."""
     destination: int
     identity: Identity | None
-    """The identity of our first batch from there on, if that is known."""
+    """The identity of our first batch from there on; None: not known."""
     anew: bool = False
-    """True if nothing that the map said until now counts: it begins here."""
+    """True if the previous map does not count any more: a new one begins here."""
     of_others: bool = False
-    """True if the topics are not the checkpoint's: nothing in it is true of them."""
+    """True if the checkpoint is of other topics, so that nothing in it applies."""
     fresh: bool = False
     """True if there is no trace of anything that was copied."""
     remade: str = ""
@@ -48,7 +51,7 @@ class ReadingStart(NamedTuple):
 
 
 class ReadBounds(NamedTuple):
-    """The log starts of both sides, and the certain end of the destination's log."""
+    """The start of the source's log, and the start and the certain end of the destination's log."""
 
     source_start: int
     log_start: int
@@ -71,7 +74,18 @@ class Beginning:
         own: Collection[int],
         bounds: ReadBounds,
     ) -> None:
-        """``accounts``: all accounts of the partition. ``own``: producer ids under which it was ever written."""
+        """
+        Args:
+            partition: the partition.
+            here: the source's log.
+            there: the destination's log.
+            rules: facts about the flow.
+            state: the internal topic.
+            log: gets events.
+            accounts: all accounts of the partition, as of when it was certainly ours.
+            own: producer ids under which the partition was ever written.
+            bounds: the bounds of both logs.
+        """
         self._partition = partition
         self._here = here
         self._there = there
@@ -85,6 +99,10 @@ class Beginning:
     async def find(self, before: Before, owner: Ownership | None) -> ReadingStart:
         """Returns where to begin.
 
+        Args:
+            before: what is known of the producers before the fence.
+            owner: what the coordinator granted; None: nothing.
+
         Raises:
             PartitionHalted: a topic was recreated, a part of the map is missing, or there is a trace of copies and no
                 checkpoint.
@@ -97,8 +115,8 @@ class Beginning:
         return await self._start_from(checkpoint, before)
 
     async def _start_from(self, checkpoint: Checkpoint, before: Before) -> ReadingStart:
-        """Returns the checkpoint's position, or, if the destination lost what came before it, the last point of the map
-        that it still has."""
+        """Returns the checkpoint's position. If the destination has lost what came before it: the last point of the map
+        that the destination still has."""
         end = self._bounds.end
         others = {
             log: f"{side} topic of {self._rules.name}: id {id_shown(_id_of(log))}, at the last checkpoint "
@@ -140,7 +158,8 @@ class Beginning:
         return start
 
     async def _is_unused(self, checkpoint: Checkpoint, before: Before) -> bool:
-        """Returns True if nothing was copied up to the checkpoint, nor behind it: there is nothing to protect."""
+        """Returns True if nothing was copied, neither before the checkpoint nor behind it, so that there is nothing to
+        protect."""
         committed = self._partition.claim.committed
         if not checkpoint.unused or (committed is not None and committed.digest):
             return False
@@ -171,12 +190,20 @@ class Beginning:
     async def _start_anew(
         self, others: Mapping[PartitionLog, str], checkpoint: Checkpoint, before: Before
     ) -> ReadingStart:
-        """Returns a start from which all that the source has is copied, behind what the destination has: an operator
-        has resumed the partition, which accepts the current topics. If a new destination topic has batches of ours
-        already, they were sent before anybody noticed the change. They would be there twice, which resuming alone does
-        not accept.
+        """Returns a start from which everything that the source has is copied, behind what the destination has.
 
-        ``others``: the logs whose topics are not the checkpoint's, each with the detail for messages.
+        For that, an operator must have resumed the partition, which accepts the current topics; or nothing was copied
+        before. If a new destination topic has batches of ours already, they were sent before anybody noticed the
+        change. They would be there twice, which resuming alone does not accept.
+
+        Args:
+            others: the logs whose topics are not the checkpoint's, each with the detail for messages.
+            checkpoint: the checkpoint.
+            before: what is known of the producers before the fence.
+
+        Raises:
+            PartitionHalted: nobody has accepted the topics, or batches of ours in the new destination topic.
+            NetworkError: a log cannot be read.
         """
         told = "; ".join(others.values())
         start = ReadingStart(self._bounds.source_start, -1, self._bounds.end, None, anew=True, of_others=True)
@@ -196,10 +223,12 @@ class Beginning:
         return start
 
     async def lost(self, last: Run | None) -> bool:
-        """Returns True if the destination has lost what was acknowledged last."""
+        """Returns True if the destination has lost the last acknowledged batch. ``last``: the map's last run."""
         return last is not None and await lost_from(self._there, last.destination_end, self._own, self._bounds.end)
 
     async def _before_loss(self, runs: OffsetMap, chunks: Sequence[MapChunk]) -> ReadingStart:
+        """Returns the last point of the map that the destination still has. If it has none: the map's beginning at the
+        source, and the start of the destination's log."""
         own, log_start, end = self._own, self._bounds.log_start, self._bounds.end
         known = [*runs, *(chunk.map[0] for chunk in chunks if chunk.sealed and len(chunk.map))]
         for run in sorted(known, reverse=True):
@@ -214,8 +243,12 @@ class Beginning:
         the destination. If nobody has had the transactional id before, the log need not be read.
 
         Returns:
-            False if there is a trace after all: an operator has accepted it, or the destination that had the copy is
-            gone.
+            True if there is no trace. False: an operator has accepted that there is one, or the destination that had
+            the copy is gone.
+
+        Raises:
+            PartitionHalted: there is a trace (``checkpoint_lost``).
+            NetworkError: the log cannot be read.
         """
         start = self._bounds.log_start if owner is None or owner.epoch > 0 else self._bounds.end
         traces = await self._traces(before, start)
@@ -239,8 +272,8 @@ class Beginning:
         return not traces and not noted
 
     async def _traces(self, before: Before, at: int) -> list[str]:
-        """Returns the traces of batches of ours: in the memory of the destination's leader, or in its log from ``at``
-        on."""
+        """Returns the traces of batches of ours, as texts for messages: in the memory of the destination's leader, or
+        in its log from ``at`` on."""
         ours = [each.producer_id for each in before.known or () if each.last_sequence >= 0]
         ours = [each for each in ours if each in self._own]
         at = max(at, self._bounds.log_start)
@@ -257,8 +290,8 @@ class Beginning:
         return [f"batches of producer id {each}, which is this flow's" for each in ours]
 
     def _is_copied_elsewhere(self) -> bool:
-        """Returns True if the flow has an account of this source partition in another destination topic: the group's
-        note may be about that copy (``topic.rename`` was changed)."""
+        """Returns True if the flow has an account of this source partition in another destination topic. The group's
+        note may then be about that copy (``topic.rename`` was changed)."""
         subject = self._partition.subject
         return any(
             (other.topic, other.partition) == (subject.topic, subject.partition)
@@ -268,7 +301,7 @@ class Beginning:
 
 
 def _id_of(log: PartitionLog) -> str | None:
-    """Returns the id of the log's topic, in the form in which it is written down."""
+    """Returns the id of the log's topic, as the internal topic has it; None: it has none."""
     return id_text(log.topic.topic_id)
 
 

@@ -1,8 +1,8 @@
-"""The additional state of a partition with ``offsets: mapped``: what was passed over, what landed where, and what of
-that is yet to be written down.
+"""The additional state of a partition with ``offsets: mapped``: offsets that were passed over, where batches landed,
+and what of that is yet to be written to the internal topic.
 
-In exact mode the destination's log end is the whole checkpoint. Here others write to that log, too, so the position is
-what was acknowledged and written down, plus what a look at both logs finds behind that (``relay.mapped.locate``).
+In exact mode, the destination's log end is the whole checkpoint. Here, others write to that log, too. So the position
+is what was acknowledged and written down, plus what a look at both logs finds behind that (``relay.mapped.locate``).
 """
 
 import time
@@ -24,7 +24,7 @@ from mirror.records.header import NO_LEADER_EPOCH
 from mirror.records.identity import Identity
 
 UNWRITTEN_CHUNKS = 64
-"""Sealed chunks that may wait to be written down, 24 KB each in memory. With so many, the partition waits, too."""
+"""Sealed chunks that may wait to be written, 24 KB each in memory. With so many, the partition waits, too."""
 
 
 NOTHING = LastCopied(0)
@@ -32,7 +32,8 @@ NOTHING = LastCopied(0)
 
 
 class Jump(NamedTuple):
-    """Source offsets from ``start`` to before ``end`` that are not copied: nothing takes their place."""
+    """Source offsets from ``start`` to before ``end`` that are not copied: nothing takes their place at the
+    destination."""
 
     start: int
     end: int
@@ -41,7 +42,7 @@ class Jump(NamedTuple):
 
 class Between(NamedTuple):
     """Destination offsets from ``start`` to before ``end``, between batches of ours, that others took while the leader
-    may have forgotten who we are. It would also have accepted batches of a former owner then."""
+    may have forgotten who owns the partition. In that time, it would also have accepted batches of a former owner."""
 
     start: int
     end: int
@@ -52,7 +53,7 @@ class LastBatch(Protocol):
 
     @property
     def next_offset(self) -> int:
-        """The source offset behind it."""
+        """The source offset behind the batch."""
 
     @property
     def header(self) -> bytes:
@@ -60,10 +61,11 @@ class LastBatch(Protocol):
 
 
 class OpenMap:
-    """The map of what one writer has copied into one destination, from its takeover on.
+    """The map of what one writer has copied into one destination topic, since its takeover.
 
-    It grows at its end. ``unwritten`` returns the chunks that differ from what was last ``written``. Only what has to
-    be written again is kept: a sealed chunk is forgotten once it is written."""
+    It grows at its end. ``unwritten`` returns the chunks that differ from what was last ``written``. Only chunks that
+    have to be written again are kept: a sealed chunk is forgotten once it is written.
+    """
 
     def __init__(
         self,
@@ -76,8 +78,16 @@ class OpenMap:
         follows: ChunkId | None = None,
         gone_to: int = 0,
     ) -> None:
-        """``start``: runs that are taken over from others' chunks, from source offset ``since`` on. ``follows`` and
-        ``gone_to``: see ``MapChunk``."""
+        """
+        Args:
+            subject: the partition.
+            writer: identifies this account.
+            order: tells which of several accounts is the latest.
+            since: the source offset from which this account counts, instead of earlier ones.
+            start: runs that are taken over from others' chunks, from ``since`` on.
+            follows: see ``MapChunk``.
+            gone_to: see ``MapChunk``.
+        """
         self.subject = subject
         self.writer = writer
         self.order = order
@@ -92,10 +102,10 @@ class OpenMap:
             self.landed(*run)
 
     def landed(self, source: int, destination: int, length: int) -> None:
-        """Records that ``length`` offsets from ``source`` on are now at ``destination``.
+        """Adds ``length`` offsets, from ``source`` on, that are now at ``destination``.
 
         Raises:
-            MapError: they do not lie behind all that landed before.
+            MapError: they do not lie behind everything that landed before.
         """
         self._open.append(source, destination, length)
         self._changed = True
@@ -118,7 +128,7 @@ class OpenMap:
 
     @property
     def last(self) -> Run | None:
-        """The last run, which may still grow."""
+        """The last run, which may still grow; None: there is none."""
         return self._open[-1] if len(self._open) else None
 
     def unwritten(self) -> list[MapChunk]:
@@ -130,7 +140,7 @@ class OpenMap:
         self._changed = True
 
     def written(self, chunks: list[MapChunk]) -> None:
-        """Records that these chunks, which ``unwritten`` returned, are written."""
+        """Notes that these chunks, which ``unwritten`` returned, are written."""
         self._sealed = [chunk for chunk in self._sealed if chunk not in chunks]
         *_, newest = chunks
         self._changed = newest.number != self._number or newest.map != self._open
@@ -151,15 +161,15 @@ class OpenMap:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CopiedRuns:
-    """The record of what was acknowledged of a partition since it was taken over. It outlives doubts."""
+    """The account of what was acknowledged of a partition since it was taken over. It outlives doubts."""
 
     open_map: OpenMap
     source: int
-    """All source offsets below are at the destination, or are not copied."""
+    """All source offsets below it are at the destination, or are not copied."""
     source_epoch: int
     """Leader epoch of the source's batch before ``source``; -1: not known."""
     destination: int
-    """All that this flow has written of the partition lies below this destination offset."""
+    """Everything that this flow has written of the partition lies below this destination offset."""
     identity: Identity
     """The identity of the next batch."""
     own: frozenset[int]
@@ -167,49 +177,50 @@ class CopiedRuns:
     source_id: bytes | None = None
     destination_id: bytes | None = None
     jumps: deque[Jump] = field(default_factory=deque)
-    """Those ahead of ``source``."""
+    """The jumps at or behind ``source``, in order."""
     isolation_level: str = ""
-    """The setting under which the partition is copied."""
+    """The isolation level under which the partition is copied."""
     unused: bool = False
-    """True if nothing had been copied, by anybody, when this account began."""
+    """True if nothing had been copied, by any worker, when this account began."""
     confirmed: bool = False
     """True if the partition was still ours after the first checkpoint. Nothing is sent before that is written down."""
     last: LastCopied = NOTHING
     """The note of what was copied last, as of the last look at both logs."""
     marks: Sequence[LastBatch] = ()
-    """The partition's marks: record sets that were put on their way since."""
+    """The partition's marks: record sets that were put into the queue since that look."""
     between: deque[Between] = field(default_factory=deque)
-    """Places that were not looked at yet. Nothing that landed behind them is written down before they are."""
+    """Ranges that were not searched for strays yet. Nothing that landed behind them is written down before that."""
     looked: int = 0
-    """All of the destination below this offset was looked at, or is among ``between``."""
+    """All of the destination below this offset was searched for strays, or is in ``between``."""
     astray: bool = False
-    """True if the log has a batch of ours that was not acknowledged, or a damaged one: only what is written down can
-    be believed."""
+    """True if the log has a batch of ours that was not acknowledged, or a damaged one. Then only what is written down
+    can be believed."""
     at: tuple[int, int, bool] = (-1, -1, False)
-    """``source``, ``destination`` and ``confirmed`` as they were last written down."""
+    """``source``, ``destination`` and ``confirmed`` as they were last written."""
 
     @property
     def changed(self) -> bool:
-        """True if there is something to write down."""
+        """True if there is something to write."""
         return self.open_map.changed or self.at != (self.source, self.destination, self.confirmed)
 
     def passed(self, start: int, end: int) -> None:
-        """Records that others have taken these destination offsets while the leader may have forgotten who we are."""
+        """Notes that others have taken these destination offsets while the leader may have forgotten who owns the
+        partition."""
         start = max(start, self.looked)
         if start < end:
             self.between.append(Between(start, end))
             self.looked = end
 
     def landed(self, destination: int, length: int) -> None:
-        """Records that the next batch was acknowledged at this destination offset."""
+        """Books the next batch as acknowledged at this destination offset. ``length``: the number of its offsets."""
         self.open_map.landed(self.source, destination, length)
         self.source += length
-        self.source_epoch = NO_LEADER_EPOCH  # it was another batch's: the next look asks for it
+        self.source_epoch = NO_LEADER_EPOCH  # the known epoch was that of an earlier batch; the next look asks again
         self.destination = destination + length
         self.identity = self.identity.after(length)
 
     def skip(self, start: int, count: int, cause: Cause) -> None:
-        """Records that ``count`` source offsets from ``start`` on will not be copied."""
+        """Notes that ``count`` source offsets from ``start`` on will not be copied."""
         last = self.jumps[-1] if self.jumps else None
         if last is not None and last.end == start and Cause.ACCEPTED not in (cause, last.cause):
             self.jumps[-1] = Jump(last.start, start + count, last.cause)
@@ -217,12 +228,13 @@ class CopiedRuns:
             self.jumps.append(Jump(start, start + count, cause))
 
     def forget_from(self, offset: int) -> None:
-        """Drops the jumps at or behind this source offset: what lies there is fetched, and judged, again."""
+        """Drops the jumps at or behind this source offset, because everything from there on is fetched and judged
+        again."""
         while self.jumps and self.jumps[-1].start >= offset:
             self.jumps.pop()
 
     def jump(self) -> Jump | None:
-        """Passes over the offsets at ``source`` that are not copied, and returns them; None if there are none."""
+        """Moves ``source`` over the offsets there that are not copied, and returns them; None if there are none."""
         if not self.jumps or self.jumps[0].start != self.source:
             return None
         jump = self.jumps.popleft()
@@ -230,8 +242,15 @@ class CopiedRuns:
         return jump
 
     def found(self, runs: OffsetMap, source: int, source_epoch: int, identity: Identity, destination: int) -> None:
-        """Records what landed without an answer, as both logs show. ``source`` and ``destination``: the offsets behind
-        all of it."""
+        """Adds what landed without a response, as both logs show.
+
+        Args:
+            runs: where it landed.
+            source: the source offset behind all of it.
+            source_epoch: leader epoch of the source's batch before that.
+            identity: the identity of the next batch.
+            destination: the destination offset behind all of it.
+        """
         self.unused = self.unused and source == self.source
         for run in runs:
             self.open_map.landed(*run)
@@ -241,15 +260,20 @@ class CopiedRuns:
         self.jumps.clear()
 
     def note(self) -> LastCopied:
-        """Returns the note of what was copied last, as of now. All of it was read under the leader epoch of the last
-        look, or before."""
+        """Returns the current note of what was copied last. Everything was read under the leader epoch of the last
+        look, or before that look."""
         mark = next((mark for mark in reversed(self.marks) if mark.next_offset <= self.source), None)
         if mark is None or mark.next_offset <= self.last.digest_at:
             return self.last._replace(offset=self.source)
         return LastCopied(self.source, self.last.leader_epoch, header_digest(mark.header), mark.next_offset)
 
     def checkpoint(self, at_ms: int, *, closed: bool = False) -> Checkpoint:
-        """Returns the checkpoint as of now. ``at_ms``: the time. ``closed``: nothing will be sent behind it."""
+        """Returns the current checkpoint.
+
+        Args:
+            at_ms: the present time, in ms since 1970.
+            closed: True if nothing will be sent behind it.
+        """
         return Checkpoint(
             subject=self.open_map.subject,
             writer=self.open_map.writer,
@@ -270,7 +294,7 @@ class CopiedRuns:
         )
 
     def again(self) -> None:
-        """Has all that is in memory written down once more, because what was written may be gone."""
+        """Has everything in memory written once more, because what was written may be gone."""
         self.open_map.again()
         self.at = (-1, -1, False)
 
@@ -279,14 +303,14 @@ class CopiedRuns:
         return self.open_map.unwritten() if self.open_map.changed else []
 
     def written(self, chunks: list[MapChunk], checkpoint: Checkpoint) -> None:
-        """Records that these are written, which ``unwritten`` and ``checkpoint`` returned."""
+        """Notes that these are written, which ``unwritten`` and ``checkpoint`` returned."""
         if chunks:
             self.open_map.written(chunks)
         self.at = (checkpoint.source_offset, checkpoint.destination_offset, checkpoint.confirmed)
 
 
 class Unwritten(NamedTuple):
-    """The state of a partition at one moment, as it is written down."""
+    """The account of a partition at one moment, as it is written."""
 
     copied: CopiedRuns
     chunks: list[MapChunk]
@@ -300,12 +324,17 @@ class Unwritten(NamedTuple):
 
 
 async def save(state: Memory, accounts: Sequence[Unwritten], *, forget: Iterable[bytes] = ()) -> None:
-    """Writes down checkpoints and maps. ``forget``: keys that are taken away.
+    """Writes checkpoints and maps to the internal topic.
+
+    Args:
+        state: the internal topic.
+        accounts: the accounts to write.
+        forget: keys to remove.
 
     Raises:
-        NetworkError: it is not certain that they were written; they will be written again.
+        NetworkError: it is not certain that they were written. They will be written again.
     """
-    # The map goes before the checkpoint: if only the first part is written, the lock-step finds the rest again.
+    # Maps go before checkpoints: if only the first part is written, the lock-step finds the rest again.
     entries: list[Entry] = []
     for _, chunks, checkpoint in accounts:
         entries += [*chunks, checkpoint]
@@ -317,8 +346,17 @@ async def save(state: Memory, accounts: Sequence[Unwritten], *, forget: Iterable
 async def write_down(
     state: Memory, accounts: Iterable[CopiedRuns], *, forget: Iterable[bytes] = (), closed: Collection[CopiedRuns] = ()
 ) -> None:
-    """Saves these partitions as they are now, if they have changed. ``closed``: nothing more will be sent of these;
-    they are saved in any case."""
+    """Saves these accounts as they are now, as far as they have changed.
+
+    Args:
+        state: the internal topic.
+        accounts: the accounts.
+        forget: keys to remove.
+        closed: accounts behind which nothing more will be sent. They are saved in any case.
+
+    Raises:
+        NetworkError: it is not certain that they were written.
+    """
     written = [
         Unwritten.of(copied, closed=copied in closed) for copied in accounts if copied.changed or copied in closed
     ]

@@ -1,9 +1,9 @@
 """Fences predecessors at a takeover (``offsets: mapped``), so that whatever they may still send is refused.
 
-The fence is a marker with the predecessor's producer id and a higher epoch than its data: from then on the partition's
-leader refuses its batches. The coordinator writes it for the producer id that it has for the transactional id. If that
-is not the predecessor's (the coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``), the
-predecessor's own id gets a marker of its own.
+The fence is a marker with the predecessor's producer id and a higher epoch than that of its data. From then on, the
+partition's leader refuses the predecessor's batches. The coordinator writes the marker for the producer id that it has
+for the transactional id. That may not be the predecessor's: the coordinator forgets an id that nobody used for
+``transactional.id.expiration.ms``. Then the predecessor's id gets a marker of its own.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from mirror.relay.locate.resync import POLL_S, barrier
 from mirror.relay.locate.tails import SCAN_BYTES
 
 MARKER_WAIT_S = 30.0
-"""Longest wait for the fence's marker, which the coordinator writes soon after its answer: longer than it takes to
+"""Longest wait for the fence's marker, which the coordinator writes soon after its response: longer than it takes to
 replace a leader."""
 
 
 class Before(NamedTuple):
-    """The known state of producers as of an end of the destination's log, up to the fence, which changes what the
+    """What is known of producers, as of an end of the destination's log before the fence. The fence changes what the
     leader remembers."""
 
     end: int
@@ -37,13 +37,14 @@ class Before(NamedTuple):
     known: Sequence[Producer] | None
     """The producers that the leader remembers; None: it cannot tell."""
     complete: bool = False
-    """True if nothing of a predecessor can stand behind ``end``: the fence stands before it, and all before the fence
-    was seen."""
+    """True if nothing of a predecessor can stand behind ``end``: the fence stands before ``end``, and everything before
+    the fence was seen."""
     final: tuple[int, int] | None = None
-    """The producer id and epoch whose batches up to its fence somebody has all seen: later deletions do not matter."""
+    """The producer id and epoch of a producer all of whose batches up to its fence were seen, so that later deletions
+    do not matter; None: there is none."""
     read_to: int = -1
-    """A marker that is written from now on stands at or behind this offset. It is behind ``end`` if something between
-    them was gone when it was looked at."""
+    """A marker that is written from now on stands at or behind this offset. It is behind ``end`` if something in
+    between was gone when it was looked at."""
 
     def last_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Returns the last sequence of the producer; None: not known. -1: it has written nothing in this epoch."""
@@ -51,7 +52,7 @@ class Before(NamedTuple):
         return max((state.last_sequence for state in found), default=None)
 
     def after(self, earlier: "Before | None") -> "Before":
-        """Returns this together with what an earlier look has seen, before a fence that got no further."""
+        """Returns this together with what an earlier look saw, before a fence that got no further."""
         if earlier is None:
             return self
         known = [*(self.known or ()), *(earlier.known or ())]
@@ -60,7 +61,7 @@ class Before(NamedTuple):
         return Before(earlier.end, known, read_to=earlier.read_to)
 
     def of(self, own: Collection[int]) -> "Before":
-        """Returns what it says of these producer ids, in one entry for each id and epoch."""
+        """Returns what is known of these producer ids, with one entry for each id and epoch."""
         return self._replace(known=_joined(one for one in self.known or () if one.producer_id in own))
 
 
@@ -77,9 +78,9 @@ def _joined(known: Iterable[Producer]) -> list[Producer]:
 
 
 async def look_before(there: PartitionLog, log: EventLog) -> Before:
-    """Asks for the end, the producers and the barrier, in this order: the leader then remembers all that was written
-    before the end, and all that it remembers is replicated. A deposed leader remembers batches that are nowhere else.
-    """
+    """Asks for the end, the producers and the barrier, in this order. So the leader remembers everything that was
+    written before the end, and everything that it remembers is replicated. (A deposed leader remembers batches that
+    exist nowhere else.)"""
     end = await there.true_end()
     known = await there.producers()
     await barrier(there, log)
@@ -94,16 +95,23 @@ class DestinationEnd(Protocol):
 
 
 async def noted(state: Memory, subject: Subject, before: Before, there: DestinationEnd, *, end: int) -> Before:
-    """Writes down what the leader remembers before the fence makes it forget. If another worker fenced and got no
-    further, the result includes what that one has written down. It did so before it fenced, so a read of the internal
-    topic after the look finds it. ``end``: of the log at the look.
+    """Writes down what the leader remembers, before the fence makes it forget. If another worker has fenced and got no
+    further, the result includes what that worker wrote down. It did so before its fence, so a read of the internal
+    topic after the look finds it.
+
+    Args:
+        state: the internal topic.
+        subject: the partition.
+        before: what is known of the producers.
+        there: the destination's log.
+        end: the log's end at the look.
 
     Raises:
         NetworkError: it is not certain that it was written.
     """
     await state.load()
     checkpoint, known = state.ledger.checkpoint(subject), state.ledger.remembered(subject)
-    # A note with a later end is of somebody who has looked since, or of a log that has lost its end.
+    # A note with a later end is from a worker that has looked since, or is about a log that has lost its end.
     lost = known is not None and known.end > end and known.end > await there.true_end()
     if (
         checkpoint is None
@@ -115,14 +123,21 @@ async def noted(state: Memory, subject: Subject, before: Before, there: Destinat
         await note(state, subject, before, lost=lost)
         return before
     producer = Producer(known.producer_id, known.epoch, known.last_sequence)
-    # Behind its fence, the producer has written nothing more. Otherwise all behind that look is yet to be looked at.
+    # Behind its fence, the producer has written nothing more. Without a fence, everything behind that look is yet to be
+    # looked at.
     final = (known.producer_id, known.epoch) if known.fenced else None
     return Before(end if final else known.end, [*(before.known or ()), producer], final=final)
 
 
 async def note(state: Memory, subject: Subject, before: Before, *, lost: bool = False) -> None:
-    """Writes down how much the last checkpoint's producer has written, if that is known, unless the checkpoint itself
-    or a note that knows more says so. ``lost``: such a note is of a log that has lost its end since.
+    """Writes down how much the last checkpoint's producer has written, if that is known; unless the checkpoint is
+    closed, or there is a note that knows more.
+
+    Args:
+        state: the internal topic.
+        subject: the partition.
+        before: what is known of the producers.
+        lost: True if the existing note is about a log that has lost its end since.
 
     Raises:
         NetworkError: it is not certain that it was written.
@@ -148,7 +163,7 @@ async def note(state: Memory, subject: Subject, before: Before, *, lost: bool = 
 
 
 def _supersedes(before: Before, known: Remembered) -> bool:
-    """Returns True if the look knows as much of the note's producer as the note, or more."""
+    """Returns True if the look knows at least as much of the note's producer as the note."""
     last = before.last_sequence(known.producer_id, known.epoch)
     return last is not None and not known.fenced and known.end <= before.end
 
@@ -157,19 +172,27 @@ class Looking(NamedTuple):
     """How the log is looked at up to a marker."""
 
     own: Collection[int]
-    """Producer ids of the flow's: what others write is passed over."""
+    """The flow's own producer ids. What others have written is not kept."""
     keep: Callable[[Before], object]
-    """Called with what was seen so far, after each read: a try that gets no further leaves it to the next."""
+    """Called after each read with what was seen so far, so that a try that gets no further leaves it to the next."""
 
 
 async def fence(
     coordinator: Coordinator, name: str, owner: Ownership, there: PartitionLog, before: Before, looking: Looking
 ) -> Before | None:
-    """Has a marker written under the owner's epoch, and waits until it is there.
+    """Has the coordinator write a marker under the owner's epoch, and waits until the marker is there.
+
+    Args:
+        coordinator: the transaction coordinator.
+        name: the transactional id.
+        owner: what the coordinator granted for it.
+        there: the destination's log.
+        before: what is known of the producers.
+        looking: how to look at the log up to the marker.
 
     Returns:
-        ``before`` with what was appended up to the marker; None if the topic or the id may not be used for
-        transactions.
+        ``before`` with what was appended up to the marker; None if the topic or the transactional id may not be used
+        for transactions.
 
     Raises:
         NetworkError: it is not certain that the marker is there.
@@ -196,10 +219,17 @@ def others(checkpoints: Collection[Checkpoint], ours: int) -> dict[int, int]:
 async def fence_others(
     there: PartitionLog, before: Before, old: Mapping[int, int], looking: Looking, log: EventLog
 ) -> Before | None:
-    """Fences each of these producer ids by a marker of its own.
+    """Fences each of these producer ids with a marker of its own.
+
+    Args:
+        there: the destination's log.
+        before: what is known of the producers.
+        old: producer id -> epoch.
+        looking: how to look at the log up to the markers.
+        log: gets an event if the mirror may not write markers.
 
     Returns:
-        ``before`` with what was appended up to their markers; None if the mirror may not write markers.
+        ``before`` with what was appended up to the markers; None if the mirror may not write markers.
 
     Raises:
         NetworkError: it is not certain that the markers are there.
@@ -207,7 +237,7 @@ async def fence_others(
     for producer_id, epoch in old.items():
         states = [state for state in before.known or () if state.producer_id == producer_id]
         if any(state.epoch > epoch for state in states):
-            continue  # it was fenced before, by somebody who got no further
+            continue  # a worker that got no further has fenced it before
         marked = Ownership(producer_id, epoch + 1)
         coordinator_epoch = max([0, *(state.coordinator_epoch for state in states)])
         try:
@@ -226,7 +256,11 @@ async def fence_others(
 
 
 async def _until_marked(there: PartitionLog, owner: Ownership, before: Before, looking: Looking) -> Before:
-    """Waits until the owner's marker stands in the log, replicated, and looks at all before it."""
+    """Waits until the owner's marker stands in the log, replicated, and looks at everything before it.
+
+    Raises:
+        NetworkError: the marker did not come within ``MARKER_WAIT_S``, or the log cannot be read.
+    """
     offset = max(before.end, before.read_to)
     complete = offset == before.end
     give_up_at = time.monotonic() + MARKER_WAIT_S
@@ -237,7 +271,7 @@ async def _until_marked(there: PartitionLog, owner: Ownership, before: Before, l
         segment = await there.read(offset, max_bytes=SCAN_BYTES)
         seen, marked = list(before.known or ()), False
         for header, _ in segment.batches:
-            # Deleted or cleaned away: nobody knows what stood there.
+            # If offsets were deleted or cleaned away, nobody knows what stood there.
             complete = complete and header.base_offset <= offset
             offset = header.next_offset
             if complete:

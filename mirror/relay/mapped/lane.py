@@ -1,6 +1,7 @@
-"""A lane for ``offsets: mapped``: batches are appended at the end of the destination's log, and their offset is noted.
+"""The lane for ``offsets: mapped``: batches are appended at the end of the destination's log, and their offsets are
+noted.
 
-It is a class of its own, so that the lane for exact offsets pays nothing for it.
+It is a class of its own, so that it costs the lane for exact offsets nothing.
 """
 
 from mirror.net.connection import Connection
@@ -15,8 +16,8 @@ from mirror.wire.produce import Expected, PlainAnswer, Produced, ProduceResponse
 
 
 class AppendingLane(Lane):
-    """Accepts any base offset behind the last one. Several source partitions may go to one partition of the
-    destination. A request then has a batch of only one of them, since a broker loses the first of two."""
+    """Accepts any base offset behind the last one. Several source partitions may go to the same destination partition.
+    A request then has a batch of only one of them, because a broker loses the first of two."""
 
     def __init__(self, owner: Orchestrator, node_id: int, *, version: int) -> None:
         super().__init__(owner, node_id, version=version)
@@ -25,7 +26,7 @@ class AppendingLane(Lane):
         self._book_expected = self._append_expected
 
     def attach(self, queue: Queue) -> None:
-        """Pins the partition to this lane."""
+        """See ``Lane``."""
         self._shared = self._shared or any(_place(queue) == _place(each) for each in self._partitions)
         super().attach(queue)
 
@@ -46,19 +47,19 @@ class AppendingLane(Lane):
         later = [queue for queue in self._ready if queue not in chosen]
         self._ready = list(first.values())
         pieces = super()._build(connection, 1)
-        # They go before those that have another batch, so that each has its turn.
+        # Those left out go before those that have another batch, so that each has its turn.
         self._ready = later + self._ready
         return pieces
 
     def _append_expected(
         self, taken: list[Queue], frame: memoryview, likely: Expected, ready: list[Queue]
     ) -> Acknowledged | None:
-        """Works as ``acks.acknowledge_expected``."""
+        """As ``acks.acknowledge_expected``."""
         answer = as_expected(frame, likely)
         return None if answer is None else self._append_all(taken, answer, ready)
 
     def _append_all(self, taken: list[Queue], answer: PlainAnswer, _ready: list[Queue]) -> Acknowledged | None:
-        """Works as ``acks.acknowledge``; nothing is left to do after it."""
+        """As ``acks.acknowledge``; nothing is left to do after it."""
         bases = bases_of(taken, answer)
         if bases is None:
             return None
@@ -84,13 +85,13 @@ class AppendingLane(Lane):
             self._confirm(queue, base_offset, batch)
 
     def _refused(self, queue: Queue, answer: Produced, response: ProduceResponse) -> None:
-        """See ``Lane``. If somebody else has fenced us, the partition is left to them and taken over again later:
-        brokers before 3.0 cannot be asked whose it is."""
+        """See ``Lane``. If another worker has fenced us, the partition is left to that worker, and taken over again
+        later: brokers before 3.0 cannot be asked who owns it."""
         if answer.error in FENCED and queue.partition.phase is Phase.ACTIVE:
             queue.partition.claim.leave()
         super()._refused(queue, answer, response)
 
 
 def _place(queue: Queue) -> tuple[bytes, int]:
-    """Returns the partition of the destination that the queue goes to."""
+    """Returns the destination partition that the queue goes to: the topic as requests carry it, and the index."""
     return queue.topic_head, queue.index

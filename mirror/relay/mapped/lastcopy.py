@@ -1,8 +1,8 @@
-"""Checks that the source still has what was copied (``offsets: mapped``). A source that was truncated and has grown
-since looks healthy otherwise, because what was matched before is not read again.
+"""Checks that the source still has what was copied (``offsets: mapped``). Otherwise, a source that was truncated and
+has grown since would look healthy, because what was matched before is not read again.
 
-The batch that was copied last is compared with the source's in its place. If the destination has deleted it, if a log
-cleaner has removed it, or if offsets were passed over behind it, the source is checked against the note of the copy
+The batch that was copied last is compared with the source's batch in its place. If the destination has deleted it, if a
+log cleaner has removed it, or if offsets were passed over behind it, the source is checked against the note of the copy
 (``relay.locate.evidence``).
 """
 
@@ -39,14 +39,19 @@ class Sides(NamedTuple):
     opening: asyncio.Lock
     """Held while batches are opened to be compared."""
     append_times: bool = False
-    """True if the destination's broker may have put the time of its append into the copy."""
+    """True if the destination's broker may have put the time of the append into the copy."""
 
 
 async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
-    """Checks by the source's end that it still has what was copied.
+    """Checks that the source does not end before what was copied.
+
+    Args:
+        sides: both logs.
+        copied_to: all source offsets below it were copied, or passed over.
+        settle_s: pause between the two looks that it takes. A single look may hit a leader that is still catching up.
 
     Raises:
-        PartitionHalted: it ends before that, seen twice: once may be a leader that is still catching up.
+        PartitionHalted: it ends before that.
         NetworkError: cannot be determined now.
     """
     if await sides.here.true_end() >= copied_to:
@@ -58,7 +63,7 @@ async def check_end(sides: Sides, copied_to: int, settle_s: float) -> None:
 
 
 async def check_seen(here: SourceLog, alignment: Alignment) -> None:
-    """Checks that no conclusion about copies rests on a part of the source that could not be read.
+    """Checks that no conclusion about copies depends on a part of the source that could not be read.
 
     Raises:
         NetworkError: one does. The next look decides.
@@ -68,22 +73,30 @@ async def check_seen(here: SourceLog, alignment: Alignment) -> None:
 
 
 async def check_read(here: SourceLog, alignment: Alignment) -> None:
-    """Checks that all that the source has was read.
+    """Checks that everything that the source has was read.
 
     Raises:
-        NetworkError: it was not: a new leader's high watermark lags behind what the one before has shown, or more has
-            come by now; or it cannot be asked now. The next look decides.
+        NetworkError: it was not, because a new leader's high watermark lags behind what the previous leader has shown,
+            or more has arrived by now. Or it cannot be asked now. The next look decides.
     """
-    # In this order: ``goes_on`` sees all that is visible at first, and the true end, asked last, can only be higher.
+    # The order matters: ``goes_on`` sees everything that was visible first, and the true end, asked last, can only be
+    # higher.
     visible = await here.visible_end()
     if await alignment.goes_on() or visible < await here.true_end():
         raise Unreachable(f"{here.name}: what is there from offset {visible} on was not to be read yet")
 
 
 async def differs(sides: Sides, alignment: Alignment, error: Differs, noted: LastCopied | None) -> PartitionHalted:
-    """Returns the halt for copies that are not the source's next batches. Within a leader epoch an offset has only one
-    batch. So a source has lost what was copied if it has another leader since the copy was noted, and fewer records of
-    the epochs until then than were copied.
+    """Returns the halt for copies that are not the source's next batches.
+
+    Within a leader epoch, an offset has only one batch. So a source has lost what was copied if it has another leader
+    since the copy was noted, and fewer records of the epochs until then than were copied.
+
+    Args:
+        sides: both logs.
+        alignment: what was found of copies and originals.
+        error: the difference.
+        noted: the note of the copy; None: there is none.
 
     Raises:
         NetworkError: cannot be determined now.
@@ -102,9 +115,9 @@ class Checked(NamedTuple):
     """The result if the source has what was copied."""
 
     source_epoch: int
-    """Leader epoch of its batch before the position; -1: not known."""
+    """Leader epoch of the source's batch before the position; -1: not known."""
     copied: LastCopied
-    """The note of the copy to write down from now on."""
+    """The note of the copy to write from now on."""
 
 
 async def check_copied(
@@ -121,15 +134,16 @@ async def check_copied(
 
     Args:
         sides: both logs.
-        last: the last run of the map.
-        upto: the position: all source offsets below are copied, or passed over.
-        own: producer ids of the flow.
+        last: the last run of the map; None: nothing is known to be copied.
+        upto: the position: all source offsets below it are copied, or passed over.
+        own: the flow's own producer ids.
         noted: the note of the copy; None: there is none, as in checkpoints of versions that did not write it.
         vouch: checks the source against the note.
         unshown: see ``Unseen``.
 
     Raises:
-        PartitionHalted: source_truncated if it has lost some of it; unproven if nothing shows that it has it.
+        PartitionHalted: ``source_truncated``, if the source has lost some of it; ``unproven``, if nothing shows that it
+            has all of it.
         NetworkError: cannot be determined now.
     """
     epoch, digest, digest_at, compared_to = NO_LEADER_EPOCH, "", -1, -1
@@ -141,12 +155,13 @@ async def check_copied(
     if original is not None and last is not None and original.header.next_offset == last.source_end:
         digest, digest_at = header_digest(original.batch), last.source_end
     elif noted is not None and noted.digest_at <= upto:
-        # A piece from the middle of a batch says nothing of where a batch ends.
+        # A piece from the middle of a batch does not show where a batch ends. So the earlier digest is kept.
         digest, digest_at = noted.digest, noted.digest_at
     passed_over = compared_to < upto and noted is not None
     if upto > sides.source_start and (original is None or passed_over or unshown):
         why = "the last batch copied is not to be compared"
-        # Then only offsets that were passed over are unseen, and all are noted: a source that cannot tell is believed.
+        # If the last batch was compared and the note covers the position, only offsets that were passed over are
+        # unseen. A source that cannot tell more is believed then.
         seen = original is not None and noted is not None and upto <= noted.offset
         bounds = upto, sides.source_start, sides.log_start
         unseen = Unseen(why, *bounds, data=True, cleaned=seen and not unshown, unshown=unshown)
@@ -155,20 +170,20 @@ async def check_copied(
 
 
 class Original(NamedTuple):
-    """The batch of the source of which something was copied last."""
+    """The source batch that the last copy is of, or is a piece of."""
 
     header: BatchHeader
     batch: bytes
 
 
 async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Original | None:
-    """Checks that the source has, in its place, the batch that was copied last, or whose piece was.
+    """Checks that the source has, in its place, the batch that was copied last, or that the last copy is a piece of.
 
     Returns:
-        That batch of the source; None if nothing can be said, since one side no longer has it.
+        That batch of the source; None if nothing can be concluded, because one side no longer has the batch.
 
     Raises:
-        PartitionHalted: it has another one.
+        PartitionHalted: the source has another batch there.
         NetworkError: cannot be determined now.
     """
     if last is None or last.destination_end <= sides.log_start or last.source_end <= sides.source_start:
@@ -179,7 +194,7 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Or
         return None
     if original is None and not sides.compacted:
         if await sides.here.visible_end() <= at:
-            # A new leader's high watermark lags behind what the one before has shown.
+            # A new leader's high watermark lags behind what the previous leader has shown.
             raise Unreachable(f"{sides.here.name}: offset {at} is there, and not to be read yet")
         # It may have become visible only now.
         original = await sides.here.batch_at(at)
@@ -203,7 +218,7 @@ async def check_last(sides: Sides, last: Run | None, own: Collection[int]) -> Or
 async def _piece(
     sides: Sides, original: tuple[BatchHeader, bytes], copy: tuple[BatchHeader, bytes], source_end: int
 ) -> PiecePlace | None:
-    """Returns where in the original the copy fits as a piece that ends at ``source_end``; None if it does not."""
+    """Returns where in the original the copy fits as a piece that ends at ``source_end``; None if it does not fit."""
     length = copy[0].last_offset_delta + 1
     start = source_end - length - original[0].base_offset
     if start < 0:

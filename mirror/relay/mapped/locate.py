@@ -1,8 +1,8 @@
-"""Locates a partition of ``offsets: mapped``: it is taken over, and both logs are read from the checkpoint on.
+"""Locates a partition with ``offsets: mapped``: takes it over, and reads both logs from the checkpoint on.
 
-Read it beside ``relay.locate.resync``, which does the same for exact mode. There the log end says everything. Here
-others write to the log as well. So a checkpoint says what was copied last, and what the flow has written since then is
-found by its producer ids and compared with the source, batch by batch.
+Read it beside ``relay.locate.resync``, which does the same for exact mode. There, the log end says everything. Here,
+others write to the log as well. So a checkpoint says what was copied last. What the flow has written since then is
+found by its producer ids, and compared with the source batch by batch.
 """
 
 import asyncio
@@ -44,15 +44,20 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.recreated import made_anew
 
 LOOKS = 5
-"""Looks in a row at a partition whose beginning (``start.from``) is decided meanwhile. Usually the second one knows."""
+"""Looks in a row at a partition while the beginning of its copy (``start.from``) is being decided. Usually, the second
+look knows it."""
 
 
 class MappedLocator(Locator):
-    """Locates partitions of a flow with ``offsets: mapped``. ``Queue.copied`` has all that it learns of one."""
+    """Locates partitions of a flow with ``offsets: mapped``. What it learns of a partition is in ``Queue.copied``."""
 
     def __init__(self, *, state: Memory, write_soon: Callable[[], None], **rest: Any) -> None:
-        """``write_soon``: has all that is yet to be written to the internal topic written now. ``rest``: see
-        ``Locator``."""
+        """
+        Args:
+            state: the internal topic.
+            write_soon: has everything that is yet to be written to the internal topic written now.
+            rest: see ``Locator``.
+        """
         super().__init__(**rest)
         self.state = state
         self._write_soon = write_soon
@@ -65,13 +70,13 @@ class MappedLocator(Locator):
         """See ``Locator``.
 
         Raises:
-            NotOurs: somebody else has taken it over since we did.
-            PartitionHalted: also where another flow id has copied it before.
+            NotOurs: another worker has taken it over since we did.
+            PartitionHalted: as for ``Locator``; also if a flow with another id has copied it before.
         """
-        del rest  # while it waits, it holds batches of both logs: only so many may do that at the same time
+        del rest  # the seat is kept while it waits: it holds batches of both logs, which only a few may do at a time
         if takeover:
-            # The previous ownership is somebody else's by now. Until the partition is ours again, a halt is about the
-            # topics themselves.
+            # The previous ownership may be another worker's by now. Until the partition is ours again, a halt is about
+            # the topics themselves.
             partition.claim.own(None)
         try:
             for _ in range(LOOKS):
@@ -80,14 +85,14 @@ class MappedLocator(Locator):
                     return location
             raise Unreachable(f"{partition.name}: where the copy begins changes with each look at the source")
         except PartitionHalted as stop:
-            # A new owner's batches look wrong to a worker that does not know of them: the verdict is the owner's.
+            # To a worker that does not know of a new owner, that owner's batches look wrong. Only the owner may judge.
             if not await self.owners.owns(partition):
                 raise NotOurs(partition.name) from stop
             raise
 
     async def _look(self, partition: Partition, *, takeover: bool) -> Location | None:
-        """Locates the partition. Returns None if where the copy begins was decided or has changed meanwhile: everything
-        is looked at again from there."""
+        """Locates the partition. Returns None if the beginning of the copy was decided or has changed meanwhile: then
+        everything has to be looked at again."""
         self._forget_topics(partition)
         here, there = self.logs(partition)
         await self._pins.check_settings(partition, there)
@@ -104,11 +109,12 @@ class MappedLocator(Locator):
         return await look.anew()
 
     def _check_written(self, copied: CopiedRuns) -> None:
-        """Checks that no more of the map waits to be written down than memory should hold. It is not written here:
-        places that others took, and ranges that were passed over, come first (``relay.durable.writer``).
+        """Checks that not more of the map waits to be written than memory should hold. The map is not written here,
+        because ranges that others took, and ranges that were passed over, have to be dealt with first
+        (``relay.durable.writer``).
 
         Raises:
-            Unreachable: so much waits.
+            Unreachable: too much waits.
         """
         if copied.open_map.overflows and not copied.astray:
             self._write_soon()
@@ -116,7 +122,7 @@ class MappedLocator(Locator):
 
     def _forget_topics(self, partition: Partition) -> None:
         """Forgets the topics if one was recreated and this process knows of nothing that it has copied. The internal
-        topic and the destination's log then tell whether anything was copied (``relay.mapped.beginning``)."""
+        topic and the destination's log show then whether anything was copied (``relay.mapped.beginning``)."""
         copied = partition.queue.copied
         if partition.counts.batches or (copied is not None and copied.open_map.last is not None):
             return
@@ -126,7 +132,7 @@ class MappedLocator(Locator):
             partition.cursor.forget_source()
 
     async def check_unmoved(self, partition: Partition) -> None:
-        """See ``Locator``. Here the end may move, but not by a batch of ours."""
+        """See ``Locator``. Here, the end may move, but not by a batch of ours."""
         _, there = self.logs(partition)
         if not await self.owners.owns(partition):
             raise NotOurs(partition.name)
@@ -146,7 +152,17 @@ class MappedLocator(Locator):
         copied.looked = end
 
     def check_level(self, partition: Partition, there: PartitionLog, before: str) -> None:
-        """Checks that copies that are in no map yet were made under the current isolation level. ``before``: theirs."""
+        """Checks that copies that no map has yet were made under the current isolation level, or that an operator
+        accepts it.
+
+        Args:
+            partition: the partition.
+            there: the destination's log.
+            before: the level under which they were made; empty: not known.
+
+        Raises:
+            PartitionHalted: the level has changed.
+        """
         now = self._settings.isolation_level
         if before not in ("", now) and not partition.claim.accept_settings:
             raise settings_changed(partition, there, LEVEL, before, now)
@@ -168,8 +184,15 @@ class _Look:
         self._reading = Reading(partition, here, there, rules, locator.log)
 
     async def again(self, copied: CopiedRuns) -> Location | None:
-        """Locates the partition after doubt, if it was ours all the time: reads on from what was acknowledged. Returns
-        None if it has to be taken over again, because the destination lost some of that, or has more than that."""
+        """Locates the partition after a doubt, if it was ours all the time: reads on from what was acknowledged.
+        Returns None if the partition has to be taken over again, because the destination has lost some of that, or has
+        a stray batch.
+
+        Raises:
+            NotOurs: another worker has fenced us, or has written to the log.
+            PartitionHalted: the logs contradict each other, or what was copied.
+            NetworkError: cannot be determined now.
+        """
         if copied.astray:
             return None
         before = await look_before(self._there, self._log)
@@ -193,7 +216,7 @@ class _Look:
             await reading.settle(step)
             self._still_ours(step, copied)
         if (gone := step.gone_to(reading.bounds.end)) > before.end:
-            # The leader was asked before that, and without a fence: the next look knows more.
+            # The leader was asked before these batches were gone, and nothing was fenced. The next look asks again.
             raise Unreachable(f"{self._there.name}: what stood before {gone} has gone while it was looked at")
         await reading.count_gone(step, before, closed=False)
         source_end = await reading.check_range(step)
@@ -205,8 +228,13 @@ class _Look:
         return await self._location(copied, source_end)
 
     def _still_ours(self, step: LockStep, copied: CopiedRuns) -> Identity:
-        """Returns the next identity, checked to continue our own batches and not those of an owner who came while both
-        logs were read. That owner's identity would be taken for ours, and its fence keeps out nobody who has it."""
+        """Returns the next identity, after checking that it continues our own batches. If another owner came while both
+        logs were read, it would continue that owner's, and that owner's fence does not keep out a worker that uses its
+        identity.
+
+        Raises:
+            NotOurs: another owner has written to the log.
+        """
         identity, ours = step.identity, copied.identity
         assert identity is not None
         if (identity.producer_id, identity.epoch) != (ours.producer_id, ours.epoch):
@@ -214,9 +242,17 @@ class _Look:
         return identity
 
     async def anew(self) -> Location | None:
-        """Locates the partition at a takeover: fences it, then goes on from what was written down. Writes down where it
-        begins before anything is produced, so that whatever is found there later has a checkpoint before it. Returns
-        None if the copy is to begin later than the source (``start.from``), and that was decided meanwhile."""
+        """Locates the partition at a takeover: fences it, then goes on from what is written down. The beginning is
+        written down before anything is produced, so that whatever is found there later has a checkpoint before it.
+
+        Returns:
+            None if the copy is to begin later than the source (``start.from``), and that was decided meanwhile.
+
+        Raises:
+            NotOurs: another worker has taken the partition over.
+            PartitionHalted: the logs contradict each other, or what was written down.
+            NetworkError: cannot be determined or written now.
+        """
         partition, state, reading = self._partition, self._locator.state, self._reading
         before, fenced = await self._takeover.fence()
         accounts = self._takeover.accounts
@@ -267,7 +303,7 @@ class _Look:
         await self._takeover.confirm()
         given_up = await self._go_over_gap(copied)
         copied.confirmed = True
-        # The accounts that it replaces go only now: an account that is not confirmed may count for nothing.
+        # The accounts that it replaces are removed only now, because an account that is not confirmed may not count.
         await write_down(state, [copied], forget=forget)
         partition.queue.keep_account(copied)
         partition.claim.remember_before(None)
@@ -279,10 +315,13 @@ class _Look:
         return (await self._location(copied, source_end))._replace(accepted=given_up)
 
     async def _is_decided(self, start: ReadingStart) -> bool:
-        """Decides where the copy begins, if nothing of it was ever copied. Returns False if that is not where this look
-        began: it was decided just now, or by a predecessor before it was fenced; or the source has deleted something
-        meanwhile, and the look knows only a part of that. If it begins again in a topic that was recreated, all brokers
-        have to know of that topic."""
+        """Decides where the copy begins, if nothing of the partition was ever copied. If the copy begins again in a
+        recreated topic, all brokers have to know of that topic.
+
+        Returns:
+            False if this look did not begin there: the beginning was decided just now, or by a predecessor before it
+            was fenced; or the source has deleted something meanwhile, of which the look knows only a part.
+        """
         starts, partition, begins, floor = self._locator.starts, self._partition, self._here.begins, self._here.floor
         if start.remade:
             await self._locator.check_ids(partition)
@@ -294,18 +333,28 @@ class _Look:
         return True
 
     async def _check_start(self, chunks: Sequence[MapChunk]) -> None:
-        """Checks that the source still has all that is before the copy's beginning, as long as nothing is copied."""
+        """Checks, as long as nothing is copied, that the source has not lost its end from before the copy's beginning.
+
+        Raises:
+            PartitionHalted: it has.
+            NetworkError: cannot be determined now.
+        """
         if not any(len(chunk.map) for chunk in chunks):
             starting = self._locator.starts.known(self._partition)
             await check_kept(self._partition, self._here, starting, self._rules.settle_s)
 
     async def _check_remade(self, step: LockStep, start: ReadingStart, checkpoint: Checkpoint | None) -> None:
-        """Checks a map that was lost and is rebuilt from where both logs begin: it has to reach the checkpoint, since
-        all before that was copied. Records that the source has deleted from there on count as skipped. None: it was not
-        lost.
+        """Checks a map that was lost and is rebuilt from where both logs begin. It has to reach the checkpoint, since
+        everything before that was copied. Records that the source has deleted from the checkpoint on are recorded as
+        skipped.
+
+        Args:
+            step: the lock-step, with everything that was seen.
+            start: where it began.
+            checkpoint: the checkpoint; None: the map was not lost.
 
         Raises:
-            PartitionHalted: both logs lead to another place.
+            PartitionHalted: the rebuilt map does not reach the checkpoint.
         """
         if checkpoint is None:
             return
@@ -323,8 +372,8 @@ class _Look:
             self._partition.claim.overtaken.append(lost)
 
     async def _go_over_gap(self, copied: CopiedRuns) -> tuple[int, int] | None:
-        """Goes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
-        once. The gap is written down as skipped, and with the checkpoint that follows. Returns it, or None."""
+        """Passes over a gap without a cause before the next batch that is copied, if an operator has accepted it, this
+        once. The gap is written down as skipped, and with the checkpoint that follows. Returns the gap, or None."""
         partition, source_start = self._partition, self._reading.bounds.source_start
         if not partition.claim.accept_gap or self._rules.terms.compacted or copied.source < source_start:
             return None
@@ -355,7 +404,8 @@ class _Look:
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
     def _identity(self, step: LockStep, owner: Ownership | None) -> Identity:
-        """Returns the identity of the next batch: the fence's; without a fence, the computed producer id, continued."""
+        """Returns the identity of the next batch. It is the fence's; without a fence, it has the computed producer id,
+        and continues that id's batches."""
         if owner is not None:
             return Identity(owner.producer_id, owner.epoch, 0)
         computed = self._rules.owner
@@ -369,8 +419,8 @@ class _Look:
     def _account(
         self, step: LockStep, start: ReadingStart, identity: Identity, own: frozenset[int]
     ) -> tuple[CopiedRuns, list[bytes]]:
-        """Returns this worker's account of the partition, which begins with what was found, and the keys of what it
-        replaces."""
+        """Returns this worker's account of the partition, which begins with what was found, and the keys of the entries
+        that it replaces."""
         ledger, subject = self._takeover.accounts, self._partition.subject
         before, chunks = ledger.checkpoints(subject), ledger.chunks(subject)
         kept = ledger.linked(subject, gone_to=self._reading.bounds.log_start) if before and not start.anew else []
@@ -412,8 +462,8 @@ class _Look:
         return copied, list(dict.fromkeys(forget))
 
     def _is_unused(self, step: LockStep, start: ReadingStart) -> bool:
-        """Returns True if nothing was ever copied, neither by what was written down, nor by what was found behind that.
-        Copies that are gone from the destination move the position, too."""
+        """Returns True if nothing was ever copied, neither by what is written down, nor by what was found behind that.
+        If copies are gone from the destination, the position has moved, which shows them, too."""
         checkpoint = self._takeover.accounts.checkpoint(self._partition.subject)
         before = checkpoint is None or bool(start.remade) or checkpoint.unused
         return before and not step.copies and step.source_offset == start.source and not self._rules.accept_loss
@@ -445,7 +495,7 @@ class _Look:
 
 
 def armed(identity: Identity, known: Sequence[Producer] | None) -> bool:
-    """Returns True if the leader remembers what ``identity`` continues, the batch before it or the fence, so that any
+    """Returns True if the leader remembers what ``identity`` continues (the batch before it, or the fence), so that any
     late repeat is recognised."""
     return any(
         (state.producer_id, state.epoch, state.last_sequence)

@@ -1,8 +1,8 @@
-"""Reads both logs of a partition side by side (``offsets: mapped``), and halts where they contradict each other or what
-was written down of the copy.
+"""Reads both logs of a partition side by side (``offsets: mapped``). The partition halts if they contradict each other,
+or contradict what is written down of the copy.
 
-``offsetmap.compare`` (lockstep, alignment) find which copy is of which original; ``relay.mapped.lastcopy`` says
-what it means for the source. Here is what a partition does with it.
+``offsetmap.compare`` (lockstep, alignment) finds which copy is of which original, and ``relay.mapped.lastcopy`` what
+that means for the source. This module decides what follows for the partition.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ from mirror.relay.partition.partition import Partition
 
 
 class Reading:
-    """One reading of both logs. Call ``begin``, ``follow``, and ``advance`` to the end that ``begin`` returned."""
+    """One reading of both logs. Call ``begin``, then ``follow``, then ``advance`` up to the end that ``begin``
+    returned."""
 
     def __init__(
         self, partition: Partition, here: SourceLog, there: PartitionLog, rules: ResyncRules, log: EventLog
@@ -54,9 +55,11 @@ class Reading:
         """True if the map was lost, and is rebuilt from both logs."""
 
     async def begin(self) -> int:
-        """Reads where both logs start, and where the destination's ends for certain; returns that end. Asks the leader
-        for producers before it: an identity older than the log can only lead to a repeat, a newer one to a batch in
-        another's place."""
+        """Asks where both logs start, and where the destination's log ends for certain. Returns that end.
+
+        The leader is asked for producers first: an identity older than the log can only lead to a repeat; a newer one
+        could lead to a batch in another one's place.
+        """
         self.known = await self._there.producers()
         self.ended_at = since_boot()  # before the end is asked for: see ``Queue.confirm``
         self.bounds = ReadBounds(
@@ -78,9 +81,9 @@ class Reading:
         Args:
             start: where to begin.
             own: producer ids under which the partition was ever written.
-            noted: the note of the copy.
-            checkpoint: the one that counts; None: there is none, or nothing that it says is needed.
-            remaking: the map was lost, and is rebuilt from both logs.
+            noted: the note of the copy; None: there is none.
+            checkpoint: the checkpoint that counts; None: there is none, or it is not needed.
+            remaking: True if the map was lost, and is rebuilt from both logs.
         """
         self._noted, self._remaking = noted, remaking
         known_epoch = max(start.source_epoch, noted.leader_epoch if noted is not None else NO_LEADER_EPOCH)
@@ -106,7 +109,12 @@ class Reading:
         )
 
     async def advance(self, step: LockStep, end: int) -> int:
-        """Reads on up to ``end``. Returns how many batches of ours it found."""
+        """Reads on up to ``end``. Returns the number of batches of ours that were found.
+
+        Raises:
+            PartitionHalted: a copy is not of the source's next batch.
+            NetworkError: cannot be determined now.
+        """
         try:
             found = await step.advance(end)
             step.decide()
@@ -116,6 +124,7 @@ class Reading:
         return found
 
     async def _halt(self, step: LockStep, error: Differs) -> PartitionHalted:
+        """Returns the halt for copies that are not of the source's next batches."""
         await check_seen(self._here, step.alignment)
         if isinstance(error, Ambiguous):
             return halt(HaltReason.AMBIGUOUS, f"{self._rules.name}: {error}")
@@ -130,8 +139,13 @@ class Reading:
         return await differs(self._sides, step.alignment, error, self._noted)
 
     async def settle(self, step: LockStep) -> None:
-        """Waits until nothing of ours has come for ``settle.ms``: then nothing of ours is on its way. Others may go on
-        writing."""
+        """Waits until nothing of ours has arrived for ``settle.ms``: then nothing of ours can still arrive. Others may
+        go on writing.
+
+        Raises:
+            PartitionHalted: a copy is not of the source's next batch.
+            NetworkError: cannot be determined now.
+        """
         while True:
             await asyncio.sleep(self._rules.settle_s)
             self.ended_at = since_boot()
@@ -140,14 +154,18 @@ class Reading:
                 return
 
     async def count_gone(self, step: LockStep, before: Before, *, closed: bool) -> None:
-        """Counts copies that the destination has deleted: if nothing is visible, something may have been copied all the
-        same. The leader's memory of the producer says how much. Without it, there must be nothing that can have been
-        copied.
+        """Counts copies that the destination has deleted: even if none is visible, something may have been copied. The
+        leader's memory of the producer shows how much. Without it, there must be nothing that can have been copied.
 
         Args:
-            step: the lock-step, with all that was seen.
-            before: the destination before the fence.
-            closed: nothing was sent behind the checkpoint.
+            step: the lock-step, with everything that was seen.
+            before: what is known of the producers before the fence.
+            closed: True if nothing was sent behind the checkpoint.
+
+        Raises:
+            PartitionHalted: something may have been copied (``checkpoint_behind``), or the count does not fit the
+                source.
+            NetworkError: cannot be determined now.
         """
         end, identity = self.bounds.end, step.identity
         most = max(step.unseen(end), default=0)
@@ -183,11 +201,17 @@ class Reading:
         )
 
     async def check_end(self, upto: int) -> None:
-        """Checks that the source does not end before ``upto``: all below is copied, or passed over."""
+        """Checks that the source does not end before ``upto``: everything below it is copied, or passed over."""
         await check_end(self._sides, upto, self._rules.settle_s)
 
     async def check_range(self, step: LockStep) -> int:
-        """Checks that the source still has what is due, and does not end before what was copied. Returns its end."""
+        """Checks that the source still has what is due, and does not end before what was copied. Returns the source's
+        end.
+
+        Raises:
+            PartitionHalted: it does not have it, or ends before that.
+            NetworkError: cannot be determined now.
+        """
         name, alignment = self._rules.name, step.alignment
         if alignment.overtaken and not self._rules.accept_gap:
             more = f"; {alignment.passed} copies have no original there any more" if alignment.passed else ""
@@ -211,23 +235,32 @@ class Reading:
     async def check_copied(
         self, step: LockStep, last: Run | None, own: Collection[int], noted: LastCopied | None
     ) -> Checked:
-        """Checks that the source still has what was copied. The next fetch names the leader epoch in the result."""
+        """Checks that the source still has what was copied; see ``lastcopy.check_copied``. The next fetch sends the
+        leader epoch in the result.
+
+        Args:
+            step: the lock-step, with everything that was seen.
+            last: the last run of the map; None: nothing is known to be copied.
+            own: the flow's own producer ids.
+            noted: the note of the copy; None: there is none.
+        """
         self._partition.claim.trust(None)
         partition, upto = self._partition, step.source_offset
         unshown = step.alignment.unshown
         checked = await check_copied(self._sides, last, upto, own, noted, self._vouch, unshown=unshown)
         if noted is not None and partition.claim.trusted is None:
-            # What compares as equal may have been sent again after an unclean election, behind other records.
+            # A batch that compares as equal may have been sent again after an unclean election, behind other records.
             unseen = Unseen("", upto, self.bounds.source_start, self.bounds.log_start, data=True)
             await ask_kept(partition, self._here, unseen, [noted])
         if partition.claim.trusted is not None:
-            # The earlier notes of the copy say nothing from now on.
+            # The earlier notes of the copy do not apply from now on.
             partition.cursor.marks.clear()
             return Checked(checked.source_epoch, LastCopied(upto, checked.copied.leader_epoch))
         return checked
 
     async def _vouch(self, unseen: Unseen, noted: LastCopied | None) -> int:
-        """Checks the source against the checkpoint's note, or, if a version wrote it without one, the group's."""
+        """Checks the source against the checkpoint's note. If the checkpoint has none, because an older version wrote
+        it, the group's note is used."""
         partition = self._partition
         notes = [noted] if noted is not None else committed_note(partition)
         return await ask(partition, self._here, unseen, notes, pinned=True)

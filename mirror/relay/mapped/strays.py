@@ -1,9 +1,9 @@
-"""Looks for batches of a former owner between acknowledged ones (``offsets: mapped``), before anything behind them is
-written down.
+"""Searches for strays (``offsets: mapped``): batches of a former owner between acknowledged ones. That is done before
+anything behind them is written down.
 
-A leader forgets who owns a partition while its last batch is old. Then it takes a batch of a former owner, or one of
+A leader forgets who owns a partition while its last batch is old. Then it accepts a batch of a former owner, or one of
 ours a second time. The next look at both logs begins at a checkpoint and reads nothing before it. So a stray before a
-checkpoint would be there for good, and nobody would see it.
+checkpoint would stay for good, and nobody would see it.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
 
 LOOK_BYTES = 256 << 10
-"""Bytes per read. Most places are small, and lie close together or far apart."""
+"""Bytes per read. Most ranges are small, and lie close together or far apart."""
 WIDE = 10_000
-"""A place with this many offsets or more is read by ``SCAN_BYTES``."""
+"""A range with at least this many offsets is read in pieces of ``SCAN_BYTES``."""
 
 
 class Strays:
-    """Looks for strays in all partitions of a process. Brokers are asked side by side, so that a frozen one keeps
-    nobody waiting."""
+    """Searches for strays in all partitions of a process. Brokers are asked in parallel, so that a frozen one does not
+    delay others."""
 
     def __init__(
         self, relay: Orchestrator, write: Callable[[Collection[Partition], list[Unwritten]], Awaitable[None]]
     ) -> None:
-        """``write``: writes down accounts of partitions that were found to have no strays."""
+        """``write``: writes down the accounts of partitions in which no strays were found."""
         self._relay = relay
         self._write = write
         self._looking: dict[int, asyncio.Task[None]] = {}
@@ -42,12 +42,17 @@ class Strays:
         """Topics whose leaders may have changed."""
 
     def concerns(self, copied: CopiedRuns) -> bool:
-        """Returns True if the partition has to be looked at, or is being looked at, before it may be written down."""
+        """Returns True if the partition must not be written down yet: it has to be searched first, or is being
+        searched, or has a stray."""
         return bool(copied.between) or copied.astray or copied in self._waiting
 
     def look(self, partitions: Iterable[Partition], *, closed: Collection[CopiedRuns]) -> None:
-        """Looks at those partitions that are not being looked at yet, and has them written down. ``closed``: nothing
-        more will be sent of these."""
+        """Searches those partitions that are not being searched yet, in the background, and has them written down.
+
+        Args:
+            partitions: partitions that ``concerns`` is True for.
+            closed: accounts behind which nothing more will be sent.
+        """
         by_node: defaultdict[int, list[tuple[Partition, CopiedRuns]]] = defaultdict(list)
         for partition in partitions:
             copied = partition.queue.copied
@@ -65,11 +70,11 @@ class Strays:
                 self._looking[node_id] = asyncio.get_running_loop().create_task(self._look(some, closed))
 
     async def ended(self) -> None:
-        """Waits until all looks are done."""
+        """Waits until all searches have ended."""
         await asyncio.gather(*self._looking.values())
 
     def close(self) -> None:
-        """Cancels all looks."""
+        """Cancels all searches."""
         for task in self._looking.values():
             task.cancel()
 
@@ -79,7 +84,8 @@ class Strays:
         try:
             await self._refresh()
             for partition, copied in some:
-                # Taken before the look: batches acknowledged during it may have others before them that it misses.
+                # The account is taken before the search: batches that are acknowledged during the search may have
+                # strays before them that it misses.
                 account = Unwritten.of(copied, closed=copied in closed)
                 if await self._is_clear(partition, copied):
                     looked.append(partition)
@@ -91,7 +97,7 @@ class Strays:
     async def _refresh(self) -> None:
         stale, self._stale = self._stale, set()
         if stale:
-            with suppress(NetworkError):  # the cluster is away, which is reported elsewhere
+            with suppress(NetworkError):  # if the cluster cannot be reached, that is reported elsewhere
                 await self._relay.destination.refresh(sorted(stale))
 
     async def _is_clear(self, partition: Partition, copied: CopiedRuns) -> bool:
@@ -100,12 +106,12 @@ class Strays:
             _, there = self._relay.locator.logs(partition)
             stray = await first_own(there, copied.own, places)
         except Damaged as error:
-            # Nobody knows whose batch it is. Reading from the checkpoint on finds it as well, and halts.
+            # Nobody knows whose batch this is. A look at both logs from the checkpoint on finds it as well, and halts.
             copied.astray = True
             self._doubt(partition, str(error))
             return False
         except (NetworkError, PartitionHalted) as error:
-            # It is looked at again later. The data path reports why it cannot be read now.
+            # The range is searched again later. The data path reports why it cannot be read now.
             self._stale.add(partition.destination)
             if copied.open_map.overflows:
                 self._relay.doubt_now(partition, "state_not_written", str(error))
@@ -122,14 +128,19 @@ class Strays:
         return True
 
     def _doubt(self, partition: Partition, detail: str) -> None:
-        """Has the partition located again from what is written down, which lies before the stray: both logs are
+        """Has the partition located again from what is written down, which lies before the stray. Both logs are
         compared from there."""
         self._relay.doubt_now(partition, "stray", detail)
 
 
 async def first_own(there: PartitionLog, own: Collection[int], places: Iterable[Between]) -> BatchHeader | None:
-    """Returns the first batch in these places, which follow each other, that has one of the flow's own producer ids;
-    None if there is none, or if it is deleted.
+    """Returns the first batch in these ranges that has one of the flow's own producer ids; None if there is none, or if
+    it is deleted.
+
+    Args:
+        there: the destination's log.
+        own: the flow's own producer ids.
+        places: the ranges, in ascending order.
 
     Raises:
         NetworkError: cannot be determined now.

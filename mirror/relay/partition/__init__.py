@@ -1,1 +1,1 @@
-"""One partition's state, split by who may write it: cursor (fetching), queue (sending), claim (ownership)."""
+"""The state of one partition, split by who may write it: cursor (fetching), queue (sending), claim (ownership)."""

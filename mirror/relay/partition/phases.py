@@ -1,10 +1,10 @@
-"""The states of a partition, and the moves between them."""
+"""The phases of a partition, and the moves between them."""
 
 from enum import Enum
 
 
 class Phase(Enum):
-    """The names are stable: metrics, logs and the status page carry them."""
+    """The values are stable names: metrics, logs and the status page show them."""
 
     LOCATING = "locating"
     ACTIVE = "active"
@@ -26,5 +26,5 @@ MOVES: dict[tuple[Phase, str], Phase] = {
     (Phase.HALTED, "resumed"): Phase.LOCATING,
     (Phase.HALTED, "stopped"): Phase.STOPPED,
 }
-"""All transitions. A partition leaves DOUBT only when nothing is under way any more, and HALTED only when an operator
-resumes it, or when a reason that heals by itself is gone."""
+"""(phase, event) -> next phase: all moves that exist. A partition leaves DOUBT only when nothing of it is in flight any
+more. It leaves HALTED only when an operator resumes it, or when a reason that heals by itself is gone."""

@@ -1,8 +1,8 @@
-"""Counts what was replicated of one partition, for metrics, without counting batch by batch while all goes well.
+"""Counts what was replicated of one partition, for metrics, without counting single batches while all goes well.
 
 Records follow from positions: the destination's log end now, minus its end when the partition was first located, minus
-the offsets filled in between. Batches and bytes are counted when record sets are put into the outbox, minus those that
-are not acknowledged yet. Only a doubt, which is rare, looks at single batches.
+the offsets that were filled in between. Batches and bytes are counted when record sets are put into the outbox, minus
+those that are not acknowledged yet. Only a doubt, which is rare, looks at single batches.
 """
 
 import time
@@ -26,17 +26,18 @@ class Counts(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The first position of a partition after it was adopted, at which its counts begin."""
+    """The first position of a partition after it was adopted. Its counts begin there."""
 
     offset: int
     holes_from: int
     """From here up to ``offset``, the destination has only markers."""
     at_s: float
-    """When it was located, by the machine's monotonic clock, which all of its processes share."""
+    """When it was located, by the machine's monotonic clock, which all processes of a machine share."""
 
 
 class Tally:
-    """Counts for one partition. ``put_batches`` and ``put_bytes`` grow once per record set (``relay.hot.forward``)."""
+    """The counts for one partition. ``put_batches`` and ``put_bytes`` grow once per record set
+    (``relay.hot.forward``)."""
 
     __slots__ = ("_doubtful", "_filled_before", "_first", "_position", "origin", "put_batches", "put_bytes")
 
@@ -49,19 +50,24 @@ class Tally:
         self._position = 0
         self._filled_before = 0
         self._doubtful: list[tuple[int, int]] = []
-        """(end offset, size) of batches whose answers were not believed: the next position tells which were copied."""
+        """(end offset, size) of batches whose responses were not believed. The next position shows which of them were
+        copied."""
 
     def put(self, batches: int, size: int) -> None:
-        """So many batches, of ``size`` bytes in all, were put on their way."""
+        """Counts batches, of ``size`` bytes in all, that were put into the outbox."""
         self.put_batches += batches
         self.put_bytes += size
 
     def located(self, offset: int, filled: int, holes_from: int) -> int:
-        """Takes a new position. The destination's log ends at ``offset``, with only markers from ``holes_from`` on;
-        ``filled`` offsets of it were filled from here so far.
+        """Takes a new position.
+
+        Args:
+            offset: the position: the destination's log end.
+            filled: number of offsets that this process has filled so far.
+            holes_from: from here up to ``offset``, the destination has only markers.
 
         Returns:
-            The number of offsets that were filled without an answer since the position was last known.
+            The number of offsets that were filled without a response since the position was last known.
         """
         unseen = 0
         if self._first is None:
@@ -80,7 +86,13 @@ class Tally:
         return unseen
 
     def dropped(self, acknowledged: int, in_flight: Iterable[Any], outbox: Iterable[Any]) -> None:
-        """The position is not known any more. Batches under way and in the outbox do not count as replicated."""
+        """Takes back all batches that are not acknowledged, because the position is not known any more.
+
+        Args:
+            acknowledged: the position until now.
+            in_flight: batches in flight.
+            outbox: batches and holes that wait to be sent.
+        """
         self._position = end = acknowledged
         for batch in in_flight:
             end += batch[2]
@@ -90,7 +102,7 @@ class Tally:
         self.returned(outbox)
 
     def returned(self, outbox: Iterable[Any]) -> None:
-        """Takes back batches that leave the outbox unsent: they will be fetched again."""
+        """Takes back batches that leave the outbox unsent, because they will be fetched again."""
         for batch in outbox:
             if batch[0]:
                 self._take_back(size_of(batch))
@@ -100,7 +112,13 @@ class Tally:
         self.put_bytes -= size
 
     def counts(self, acknowledged: int, filled: int, waiting: Iterable[Outbox]) -> Counts:
-        """Returns the counts of what is at the destination. ``waiting``: the queues of unacknowledged batches."""
+        """Returns the counts of what is at the destination.
+
+        Args:
+            acknowledged: the position; negative while in doubt.
+            filled: number of offsets that this process has filled so far.
+            waiting: the queues of batches that are not acknowledged.
+        """
         if self._first is None:
             return Counts()
         position = acknowledged if acknowledged >= 0 else self._position
@@ -112,5 +130,5 @@ class Tally:
 
 
 def size_of(batch: Any) -> int:
-    """Returns the bytes of a batch (``partition.queue.Batch``), as stored."""
+    """Returns the size of a batch (``partition.queue.Batch``) in bytes, as stored."""
     return HEADER_SIZE + len(batch[1])
