@@ -161,7 +161,7 @@ def undecided_text(one: Undecided, result: AuditResult) -> str:
 
 
 def _but(result: AuditResult) -> str:
-    """Returns the reservations to append to the verdict: batches that were written anew, what log cleaners have
+    """Returns the reservations to append to the verdict: rewritten batches, what log cleaners have
     changed, skipped offsets and open transactions."""
     said = [
         f"of {_batches(batches)} of {escape(result.source_alias)}, the same "

@@ -57,6 +57,7 @@ def wholesale(queue: Iterable[Region], named: int) -> list[Finding]:
 
 
 def moved_finding(key: TopicPartition, one: MovedRun) -> Finding:
+    """Returns the finding for a run that has moved."""
     there = Span(one.span.start + one.shift, one.span.end + one.shift)
     return Finding(
         kind=Kind.MOVED, topic=key.topic, partition=key.partition, source=one.span, destination=there,
