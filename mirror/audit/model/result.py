@@ -100,7 +100,7 @@ class Verdict(Enum):
     IDENTICAL = "identical"
     ACCEPTED = "accepted"
     """Nothing differs. Something has no proof, or records were passed over, and the configuration accepts that
-    (``audit.accept``)."""
+    (``AuditRequest.accept``)."""
     UNVERIFIABLE = "unverifiable"
     """Nothing differs, but something has no proof."""
     OVERSIZE = "oversize"

@@ -237,7 +237,7 @@ class Looking:
 
     def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
         """Reads and compares both sides of these tasks. ``rows``: the kind of rows. ``units``: compare batches or
-        records (``spark.options`` has the values).
+        records (``audit.spark.options`` has the values).
 
         Raises:
             AuditError: a range cannot be read, Spark failed, or it has lost rows.

@@ -222,7 +222,7 @@ class LockStep:
         """The offset up to which the source was read."""
         return self._originals.offset
 
-    # -- copies that are not there -----------------------------------------------------------------------------------
+    # -- missing copies ----------------------------------------------------------------------------------------------
 
     def unseen(self, end: int) -> list[int]:
         """Returns the sizes of the destination's gaps between the flow's last batch and ``end``, in which batches of
