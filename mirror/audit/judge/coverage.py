@@ -354,7 +354,7 @@ def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dic
 
 
 def damaged(coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]) -> set[TopicPartition]:
-    """Returns the partitions in which a batch of either side has a wrong checksum."""
+    """Returns the partitions in which a batch of either side has a wrong checksum, or cannot be opened."""
     return {
         TopicPartition(topic, partition)
         for read in coverage.values()
