@@ -1,7 +1,7 @@
-"""What the last audit of a flow said, as a small file in Prometheus' text format.
+"""The result of a flow's last audit, as a small file in Prometheus' text format.
 
-``mirror audit`` writes it, and reads it the next time. node_exporter's textfile collector and ``mirror run`` read it.
-It appears whole, by a rename, and its last line tells a whole file from one that was cut.
+``mirror audit`` writes the file, and reads it at the next audit. node_exporter's textfile collector and ``mirror run``
+read it. It appears as a whole, by a rename, and its last line shows that it is complete.
 """
 
 import os
@@ -14,21 +14,21 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # loaded when it is needed: most that load this module write and read no file
+if TYPE_CHECKING:  # otherwise imported where needed: most importers of this module neither write nor read a file
     from prometheus_client.core import Metric
 
 UNFINISHED = "unfinished"
 """The audit ended without a verdict (exit code 1): nothing was proved."""
 VERDICTS = ("identical", "accepted", "unverifiable", "oversize", "different", "incomplete", UNFINISHED)
-"""The audit's own words (``mirror.audit.model.result.Verdict``), and ``UNFINISHED``."""
+"""The values of ``mirror.audit.model.result.Verdict``, and ``UNFINISHED``."""
 PASSED = frozenset({"identical", "accepted"})
 """The verdicts of an audit that ends with exit code 0."""
 SUFFIX = ".prom"
-"""node_exporter reads no files with other names."""
+"""The suffix of the file's name; node_exporter reads no other files."""
 MODE = 0o644
-"""For all to read, whatever the umask is: node_exporter is another user, and nothing in it is secret."""
+"""Readable for all users, whatever the umask is: node_exporter runs as another user, and the file has no secrets."""
 MOST_BYTES = 32 << 20
-"""A larger file is none of ours: this would be more than 50,000 topics."""
+"""Maximum size of the file; a larger one is refused. It is enough for more than 50,000 topics."""
 _FLOW = ["source", "target"]
 _TOPIC = [*_FLOW, "topic"]
 _LAST_RUN = "mirror_audit_last_run_timestamp_seconds"
@@ -39,7 +39,7 @@ _BYTES = "mirror_audit_compared_bytes"
 _BATCHES = "mirror_audit_compared_batches"
 _INFO = "mirror_audit_info"
 _COUNTS = (_DIFFERENCES, _BYTES, _BATCHES)
-"""In the order of ``Compared``."""
+"""The metrics of ``Compared``, in the order of its fields."""
 _FAMILIES = (
     (_LAST_RUN, _FLOW, "When the last audit of the flow ended, whatever it said."),
     (_LAST_SUCCESS, _FLOW, "When the last audit ended that passed (exit code 0)."),
@@ -50,15 +50,18 @@ _FAMILIES = (
     (_INFO, [*_FLOW, "source_cluster_id", "target_cluster_id"], "The ids of the audited clusters; always 1."),
 )
 LABELS = {name: labels for name, labels, _ in _FAMILIES}
-"""Each metric's labels."""
+"""The labels of each metric, by its name."""
 
 
 class Damaged(Exception):
-    """The file is not what an audit writes. The text says what is wrong, after the file's name."""
+    """The file is not one that an audit writes. The message says what is wrong; it is to be shown behind the file's
+    name.
+    """
 
 
 class Compared(NamedTuple):
-    """One topic, as the last audit with a verdict found it. ``bytes`` and ``batches`` are those of the source."""
+    """The numbers of one topic, from the last audit with a verdict. ``bytes`` and ``batches`` count what was read of
+    the source."""
 
     differences: int = 0
     bytes: int = 0
@@ -67,11 +70,16 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastAudit:
-    """What the last audit of a flow said.
+    """The result of a flow's last audit.
 
-    ``at_s`` and ``success_at_s``: when it ended, and when the last one did that passed (None: none is known), in
-    seconds since 1970. ``source_id`` and ``destination_id``: the clusters' ids; empty: no audit has got that far.
-    ``topics``: by source topic, of the last audit that reached a verdict.
+    Attributes:
+        flow: the flow's name (``source->destination``).
+        at_s: when the audit ended, in seconds since 1970.
+        verdict: one of ``VERDICTS``.
+        success_at_s: when the last audit ended that passed, in seconds since 1970; None: none is known.
+        source_id: the source's cluster id; empty: not known, because no audit has got that far.
+        destination_id: the destination's cluster id, likewise.
+        topics: the numbers of each source topic, from the last audit that reached a verdict.
     """
 
     flow: str
@@ -84,7 +92,7 @@ class LastAudit:
 
     @property
     def passed(self) -> bool:
-        """True if it ended with exit code 0."""
+        """True if the audit ended with exit code 0."""
         return self.verdict in PASSED
 
     @property
@@ -93,13 +101,13 @@ class LastAudit:
         return sum(each.differences for each in self.topics.values())
 
     def is_of(self, source_id: str, destination_id: str) -> bool:
-        """Returns False if it was of other clusters. An id that is not known (empty) contradicts none."""
+        """Returns False if the audit was of other clusters than these. An id that is not known (empty) matches any."""
         pairs = (self.source_id, source_id), (self.destination_id, destination_id)
         return all(one == other or not one or not other for one, other in pairs)
 
     def after(self, before: "LastAudit | None") -> "LastAudit":
-        """Returns it with what stays true of the audit before: the last success, and, if this one has no verdict, what
-        was found. A success with other clusters says nothing about these."""
+        """Returns this result with what remains true of the previous audit, ``before``: the time of the last success
+        and, if this audit has no verdict, the numbers of the topics. An audit of other clusters does not count."""
         if self.passed:
             return replace(self, success_at_s=self.at_s)
         if before is None or not before.is_of(self.source_id, self.destination_id):
@@ -115,7 +123,8 @@ class LastAudit:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at the file of a flow's last audit. ``problem``: why it says nothing about the flow; empty: it does."""
+    """The outcome of reading the file of a flow's last audit. ``audit``: the result; None if there is a problem.
+    ``problem``: the reason why the file tells nothing about the flow; empty if it does."""
 
     path: str
     audit: LastAudit | None = None
@@ -123,7 +132,7 @@ class Look:
 
     @classmethod
     def at(cls, path: str) -> "Look":
-        """Reads the file."""
+        """Reads the file at this path. A missing or damaged file is a ``problem``, not an error."""
         try:
             audit = read(Path(path))
         except Damaged as error:
@@ -131,7 +140,8 @@ class Look:
         return cls(path, audit, "" if audit else f"there is no {path}: no audit has ended yet, or none that writes it")
 
     def about(self, flow: str, source_id: str, destination_id: str) -> "Look":
-        """Returns what it says about a flow between these clusters: nothing, if it is of others, or nobody knows."""
+        """Returns the outcome for a flow between these clusters. It is a ``problem`` if the audit was of another flow
+        or of other clusters, or if an id is empty, so that this is not known."""
         audit = self.audit
         if audit is None:
             return self
@@ -148,7 +158,8 @@ class Look:
 
 
 def families(audits: Iterable[LastAudit]) -> "Iterator[Metric]":
-    """Yields the metrics of the last audits of some flows. Those that a file must have come last."""
+    """Yields the metrics of these audits, in the order of ``_FAMILIES``: the metrics that a complete file must have
+    come last."""
     from prometheus_client.core import GaugeMetricFamily
 
     gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, labels, text in _FAMILIES}
@@ -168,10 +179,10 @@ def families(audits: Iterable[LastAudit]) -> "Iterator[Metric]":
 
 
 def write(audit: LastAudit, path: Path) -> None:
-    """Writes the file under another name, which node_exporter passes over, and renames it.
+    """Writes the file under another name, which node_exporter ignores, and renames it.
 
     Raises:
-        OSError: it cannot be written; what was there still is.
+        OSError: it cannot be written; a former file is unchanged.
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
@@ -192,10 +203,10 @@ def write(audit: LastAudit, path: Path) -> None:
 
 
 def probe(path: Path) -> None:
-    """Tries whether a file could be written there, and leaves nothing.
+    """Checks that a file can be written at this path, and leaves nothing behind.
 
     Raises:
-        OSError: it could not.
+        OSError: it cannot be written.
     """
     if path.is_dir():
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
@@ -205,20 +216,20 @@ def probe(path: Path) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Yields a new file in the same folder, whose name node_exporter does not read. It is gone at the end."""
+    """Yields a new file in the same folder, with a name that node_exporter ignores. The file is removed at the end."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent)
     os.close(handle)
     try:
         yield Path(name)
     finally:
-        Path(name).unlink(missing_ok=True)  # gone already if it was renamed
+        Path(name).unlink(missing_ok=True)  # it is missing if it was renamed
 
 
 def read(path: Path) -> LastAudit | None:
-    """Returns what the file says; None if there is none.
+    """Returns the result in the file; None if there is no file.
 
     Raises:
-        Damaged: it cannot be read, or is not what an audit writes.
+        Damaged: the file cannot be read, or is not one that an audit writes.
     """
     try:
         with open(path, "rb") as stream:
@@ -236,7 +247,11 @@ def read(path: Path) -> LastAudit | None:
 
 
 def _parsed(text: str) -> LastAudit:
-    """Raises LookupError, ValueError or OverflowError for what no audit writes."""
+    """Returns the result that this text contains.
+
+    Raises:
+        LookupError, ValueError, OverflowError: no audit writes such a text.
+    """
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[str, dict[tuple[str, ...], float]] = {}
@@ -245,7 +260,7 @@ def _parsed(text: str) -> LastAudit:
             if not isfinite(sample.value):
                 raise ValueError(f"{sample.name} is no number")
             found.setdefault(sample.name, {})[tuple(sample.labels[name] for name in LABELS[sample.name])] = sample.value
-    # The last line of all: without it, or without its end, the file was cut.
+    # This metric is in the last line. If that is missing, or does not end with a newline (below), the file was cut.
     ((here, there, source_id, destination_id),) = found[_INFO]
     ((_, at_s),) = found[_LAST_RUN].items()
     said = {verdict: is_so for (*_, verdict), is_so in found[_VERDICT].items()}

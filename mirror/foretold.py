@@ -1,7 +1,7 @@
-"""The lines of ``mirror plan``, and which of them tells of a halt before the first byte is copied.
+"""The lines of ``mirror plan``, and the reasons for a halt that each can foresee before the first byte is copied.
 
-Each line is one check. Its id is stable: halts, ``docs/HALTS.md`` and scripts name it. A reason to halt that no line
-can tell of is in ``UNFORESEEN``, with the cause why not.
+Each line is one check. Its id is stable: halts, ``docs/HALTS.md`` and scripts name it. ``UNFORESEEN`` has the reasons
+for a halt that no line can foresee, and why.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ class Line(Enum):
     """A line of ``mirror plan``.
 
     Attributes:
-        id: stable, such as ``P07``.
-        slug: its name.
-        asks: what it finds out.
+        id: a stable id, such as ``P07``.
+        slug: the line's name.
+        asks: the question that the check answers.
     """
 
     SAME_CLUSTER = ("P01", "same-cluster", "Are source and destination two clusters?")
@@ -123,7 +123,7 @@ FORETOLD: Mapping[HaltReason, Line] = {
     _R.UNSUPPORTED_VERSION: Line.VERSIONS,
     _R.NO_COMMON_VERSION: Line.VERSIONS,
 }
-"""Reason to halt -> the line that tells of it beforehand, as far as the situation is there by then."""
+"""Reason for a halt -> the line that foresees it, if the situation exists when ``mirror plan`` runs."""
 
 UNFORESEEN: Mapping[HaltReason, str] = {
     _R.DAMAGED_IN_TRANSIT: "the damage happens on the way to the destination, and nothing is sent before the start",
@@ -138,20 +138,20 @@ UNFORESEEN: Mapping[HaltReason, str] = {
     _R.PAUSED: "it is an operator's wish",
     _R.AMBIGUOUS: "only a takeover, which fences the predecessor, compares what followed the last checkpoint",
 }
-"""Reasons to halt that no line can tell of -> why not."""
+"""Reason for a halt that no line can foresee -> why not."""
 
 _BY_SLUG = {each.slug: line for each, line in reversed(list(FORETOLD.items()))}
 
 
 def line_of(slug: str) -> Line | None:
-    """Returns the line that tells of a reason to halt, by the reason's slug. None: no line does, or a later version of
-    the mirror has written the reason down."""
+    """Returns the line that foresees a halt with this reason (a slug). None: no line does, or the reason is unknown,
+    because a later version of the mirror has recorded it. If several cases share the slug, the first one decides."""
     return _BY_SLUG.get(slug)
 
 
 def beforehand(slug: str) -> str:
-    """Returns a phrase for remedies that names the line of ``mirror plan``, or says why none tells of the reason; empty
-    for a reason of a later version."""
+    """Returns a phrase for remedies that names the line of ``mirror plan``, or says why no line foresees the reason. It
+    is empty for an unknown reason."""
     line = line_of(slug)
     if line is not None:
         return f"`mirror plan` sees this ({line})"

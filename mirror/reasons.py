@@ -1,16 +1,15 @@
-"""Every reason for which a partition halts: what it means, what to do, and what can end it.
+"""Every reason for which a partition halts: its meaning, its remedy, and what can end it.
 
-A halt has a stable reason, which metrics, alerts and logs carry, a detail with the values at hand, and a remedy. Some
-reasons have several members here, because the remedy depends on the case; the members of one reason have one ``slug``.
-Commands in a remedy are written with TOPIC, PARTITION and DESTINATION; ``service.commands`` completes them where they
-are shown.
-``docs/HALTS.md`` is made from this module (``python -m tests.project.halts_document``).
+A halt has a stable reason, which appears in metrics, alerts and logs, a detail with the values at hand, and a remedy.
+Some reasons have several members here, because the remedy depends on the case. The members of one reason have the same
+``slug``. Commands in a remedy contain TOPIC, PARTITION and DESTINATION; ``service.commands`` replaces these where the
+remedy is shown. ``docs/HALTS.md`` is generated from this module (``python -m tests.project.halts_document``).
 """
 
 from enum import Enum
 
 DELETE = "kafka-topics.sh --bootstrap-server DESTINATION --delete --topic TOPIC"
-"""Kafka's own command that deletes the destination topic."""
+"""The command of Kafka's own tool that deletes the destination topic."""
 RECOPY = (
     "stop the destination topic's consumers and note their offsets, which go with it (with offsets: exact they fit the "
     f"new copy, too); delete the topic (`{DELETE}`) and run `mirror resume TOPIC`: it is created and copied again. Its "
@@ -54,11 +53,11 @@ class HaltReason(Enum):
     """A case of a halt.
 
     Attributes:
-        slug: the stable reason.
+        slug: the stable name of the reason.
         meaning: what was found, for people who do not know the mirror.
-        remedy: what to do; without a full stop, since more may follow.
-        heals: what ends it without an operator's command. None: the halt is written down, and stays for every worker
-            that takes the partition over, until an operator resumes it.
+        remedy: what to do, without a full stop, since more text may follow.
+        heals: the change that ends the halt without an operator's command. None: the halt is recorded in the internal
+            topic, and holds for every worker that takes the partition over, until an operator resumes it.
     """
 
     # -- a batch of the source that cannot be copied as it is ----------------------------------------------------------
@@ -525,17 +524,18 @@ class HaltReason(Enum):
 
     @property
     def told(self) -> str:
-        """The text that an operator sees next to the detail: the meaning, then the remedy."""
+        """The text for operators beside the detail: the meaning, then the remedy."""
         return f"{self.meaning} {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
 PAUSED = HaltReason.PAUSED.slug
 REASONS = sorted({each.slug for each in HaltReason} - {PAUSED})
-"""Every reason for which a partition halts by itself."""
+"""The slugs of all reasons for which a partition halts by itself, in order."""
 _HEALING = {each.slug: each.heals for each in HaltReason}
 
 UNPLACED = frozenset({HaltReason.RECREATED.slug, HaltReason.TOPIC_MISSING.slug, HaltReason.CREATE_FAILED.slug})
-"""Reasons with which a position says nothing about the current topics: it belongs to their predecessors."""
+"""Reasons with which the position belongs to former topics of the same names, and tells nothing about the current
+ones."""
 ELSEWHERE = UNPLACED | {
     each.slug
     for each in (
@@ -550,18 +550,18 @@ ELSEWHERE = UNPLACED | {
         HaltReason.UNPROVEN,
     )
 }
-"""Reasons with which an offset of the source need not be the same record at the destination: consumers' offsets are not
-carried over."""
+"""Reasons with which an offset of the source need not be the same record at the destination, so that consumers' offsets
+are not carried over."""
 GAPS = frozenset({HaltReason.UNEXPLAINED_GAP.slug, HaltReason.RETENTION_OVERTOOK.slug})
-"""Reasons that ``on.gap: continue`` passes over, also when it was set after the halt."""
+"""Reasons that ``on.gap: continue`` passes over, even if it was set after the halt."""
 
 
 def heals(slug: str) -> Heals | None:
-    """Returns what ends a halt with this reason without an operator's command. None: nothing does, or the reason is
-    unknown (a later version of the mirror wrote it down)."""
+    """Returns the change that ends a halt with this reason (a slug) without an operator's command. None: nothing does,
+    or the reason is unknown, because a later version of the mirror has recorded it."""
     return _HEALING.get(slug)
 
 
 def is_durable(slug: str) -> bool:
-    """Returns True if a halt with this reason stays until an operator resumes the partition."""
+    """Returns True if a halt with this reason (a slug) stays until an operator resumes the partition."""
     return heals(slug) is None

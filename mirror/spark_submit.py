@@ -1,4 +1,4 @@
-"""``mirror audit`` as a file, which ``spark-submit`` needs. The master comes from ``spark-submit`` itself:
+"""``mirror audit`` as a file, because ``spark-submit`` runs only files. ``spark-submit`` also sets the master:
 
 spark-submit --master URL "$(python -c 'import mirror; print(*mirror.__path__)')/spark_submit.py" -c mirror.yaml
 """
@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python puts this file's folder first in sys.path, where modules of ours would hide others of the same name.
+    # Python puts this file's folder first in sys.path, where the mirror's own modules would hide others of the same
+    # name.
     sys.path[:] = [each for each in sys.path if not each or Path(each).resolve() != Path(__file__).resolve().parent]
     from mirror.cli import main
 

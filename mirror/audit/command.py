@@ -1,5 +1,5 @@
-"""``mirror audit`` without the configuration: runs one audit, prints it, returns the exit code. A failure that is
-expected is two lines, never a traceback; a bug is raised."""
+"""``mirror audit`` without its configuration: runs one audit, prints the result and returns the exit code. An expected
+failure is printed in two lines, without a traceback; a bug is raised."""
 
 import logging
 import signal
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _UNHEARD = logging.NullHandler()
 UNWRAPPED = 10_000
-"""Console width in characters: more than any line has."""
+"""Console width in characters that no line exceeds."""
 NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "cryptography")
+"""Packages of the extra ``audit``, which the daemon does not need."""
 
 
 class ExitCode(IntEnum):
@@ -37,6 +38,7 @@ class ExitCode(IntEnum):
     NOT_FINISHED = 1
     DIFFERENT = 2
     UNVERIFIABLE = 3
+    """No difference. Something has no proof, or records were passed over as too large."""
 
 
 _EXIT_CODES = {
@@ -67,21 +69,21 @@ def audit_flow(
 
     Args:
         request: what to audit.
-        out: folder for the result files; without it none are written.
-        key: file of the private key that signs the certificate among them.
-        metrics: file for what it said, for Prometheus (``mirror.audited``); without it none is written.
+        out: folder for the result files; None: none are written.
+        key: file of the private key that signs the certificate among the result files.
+        metrics: file for the result in Prometheus' text format (``mirror.audited``); None: none is written.
         limit: number of findings shown on the terminal; None for the default.
         console: for the result; stdout by default.
         errors: for progress and failures; stderr by default.
-        spark: a session to use; by default one is started and stopped.
-        typed: rewrites the commands in a text as they have to be typed here.
+        spark: a running session, with ``AuditBatches`` registered; by default one is started and stopped.
+        typed: rewrites the commands in a text as they have to be typed on this machine.
         master: a Spark cluster (``spark://HOST:PORT``, ``yarn``, ``k8s://…``); by default this machine alone.
         conf: settings for that cluster, as for ``spark-submit --conf``.
 
     Returns:
-        0 identical or accepted; 1 no verdict, or none on a topic that the configuration names (the reason and a remedy
-        were printed); 2 different; 3 no difference but no proof either, or nothing but records that were passed over as
-        too large.
+        0 identical or accepted; 1 no verdict, or none on a topic that the configuration names, or ``metrics`` cannot be
+        written (the reason and a remedy were printed), or the user interrupted; 2 different; 3 no difference, but
+        something has no proof, or records were passed over as too large.
     """
     console = console or for_stdout()
     errors = errors or Console(stderr=True)
@@ -112,14 +114,14 @@ def audit_flow(
             raise
     finally:
         logging.getLogger().removeHandler(_UNHEARD)
-        # Whatever became of it, a bug included: it was tried.
+        # The file is written however the audit ended, also with a bug: the attempt counts.
         if last is not None and not _left(last, errors, typed):
             code = ExitCode.NOT_FINISHED
     return code
 
 
 def _left(last: LastRun, errors: Console, typed: Callable[[str], str]) -> bool:
-    """Writes what the audit said for Prometheus. Returns False, and says why, if that cannot be done."""
+    """Writes the file for Prometheus. Prints the error and returns False if it cannot be written."""
     try:
         last.leave()
     except AuditError as error:
@@ -130,7 +132,8 @@ def _left(last: LastRun, errors: Console, typed: Callable[[str], str]) -> bool:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end an audit as Ctrl-C does: Spark is stopped and its files are removed."""
+    """Makes SIGTERM end an audit as Ctrl-C does: Spark is stopped and its files are removed. Does nothing outside of
+    the main thread, where Python allows no signal handlers."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -188,7 +191,8 @@ def _audit(
 
 
 class Shown(NamedTuple):
-    """What is at an offset: as JSON could hold it, as text of so many columns (0: not wrapped), and the verdict."""
+    """What both sides have at an offset. ``data``: for JSON. ``table``: returns text for a terminal of so many columns
+    (0: not wrapped). ``differs``: True if a copy has to keep something that differs."""
 
     data: dict[str, Any]
     table: Callable[[int], str]
@@ -201,15 +205,15 @@ def explain_batches(
     """Compares the batches of both sides at an offset.
 
     Args:
-        request: of the flow.
-        topic: by its name at the source.
+        request: the audit request of the flow.
+        topic: its name at the source.
         partition: its number.
         offset: at the source.
-        there: at the destination.
+        there: the offset at the destination.
         show_records: keys, values and headers may be shown.
 
     Returns:
-        What is there; None if a side cannot be read: the reason and a remedy were printed.
+        What both sides have; None if a side cannot be read: then the reason and a remedy were printed to stderr.
     """
     from mirror.audit.explain.comparing import explained
     from mirror.audit.explain.looking import look
@@ -229,12 +233,12 @@ def verify_certificate(path: Path, key: Path | None, console: Console | None = N
     """Verifies a certificate offline and prints what it says.
 
     Args:
-        path: the file, or the folder that has it.
-        key: file of the public key whose signature it must have.
+        path: the certificate's file, or the folder that holds it.
+        key: file of the public key that must have signed the certificate; None: the signature is not checked.
         console: for the result; stdout by default.
 
     Returns:
-        1 if it is not valid, or cannot be read; otherwise the exit code of the audit.
+        1 if the certificate is not valid or cannot be read; otherwise the exit code of the audit that it is of.
     """
     from mirror.audit.certify.keys import read_public
     from mirror.audit.certify.verifying import verified
@@ -266,6 +270,7 @@ def _check_installed() -> None:
 
 
 def tell(errors: Console, error: AuditError, typed: Callable[[str], str] = str) -> None:
-    """Prints problem and remedy, a line each."""
+    """Prints the problem and the remedy on a line each. ``typed``: rewrites the commands in them as they have to be
+    typed on this machine."""
     errors.print(f"audit: {typed(error.problem)}", markup=False, highlight=False, soft_wrap=True)
     errors.print(f"   try: {typed(error.remedy)}", markup=False, highlight=False, soft_wrap=True)

@@ -69,13 +69,16 @@ COVERAGE = pa.schema(
 def write(
     result: AuditResult, folder: Path, *, key: SigningKey | None = None, remedies: Sequence[str] = ()
 ) -> list[Path]:
-    """Writes all files, the summary last. Each file gets its name only when all are whole and on disk.
+    """Writes all files, the summary last. No file gets its name before all are whole and on disk.
 
     Args:
-        result: of the audit.
-        folder: that exists.
+        result: the result of the audit.
+        folder: an existing folder.
         key: signs the certificate; None: it is not signed.
         remedies: lines for the page that say what to do.
+
+    Returns:
+        The paths of the files.
 
     Raises:
         AuditError: a file cannot be written.
@@ -110,7 +113,7 @@ def write(
 
 
 def _write(path: Path, content: Any) -> None:
-    """Writes rows with their schema as Parquet, text as it is, and all else as JSON."""
+    """Writes a tuple (rows, schema) as Parquet, a string as UTF-8 text, and everything else as JSON."""
     if isinstance(content, tuple):
         rows, schema = content
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
@@ -121,7 +124,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Flushes a file to disk, or the names in a folder."""
+    """Flushes a file, or the names in a folder, to disk."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -1,4 +1,5 @@
-"""The folder of an audit's result files. It needs neither Spark nor Arrow: an earlier verdict goes first of all."""
+"""The folder of an audit's result files. This module imports neither Spark nor Arrow, so that an earlier verdict can be
+removed before they are loaded."""
 
 from pathlib import Path
 
@@ -9,10 +10,11 @@ TABLES = [f"{name}.{kind}" for name in ("findings", "coverage") for kind in ("js
 CERTIFICATE = "certificate.json"
 PAGE = "report.html"
 CERTIFIED = (*TABLES, PAGE)
-"""Those whose digests the certificate has."""
+"""The files whose digests are in the certificate."""
 FILES = (*CERTIFIED, CERTIFICATE, SUMMARY)
-"""All of them, in the order in which they get their names: the verdict comes last."""
+"""All files, in the order in which they get their names. The summary, which has the verdict, comes last."""
 UNFINISHED = ".unfinished"
+"""The suffix of a file that is still being written."""
 
 
 def prepare(folder: Path) -> None:

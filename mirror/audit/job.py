@@ -50,16 +50,17 @@ class Prepared(NamedTuple):
 
 
 class EndsLookedAt(NamedTuple):
-    """``shifts``: partitions whose log ends are shifted, and by how many offsets. ``looked``: partitions of which both
-    logs were examined to their ends."""
+    """What the comparison says about the ends of the logs. ``shifts``: by how many offsets a partition's end at the
+    destination is shifted. ``looked``: partitions of which both logs were examined to their ends."""
 
     shifts: dict[TopicPartition, int]
     looked: set[TopicPartition]
 
 
 class JobOutcome(NamedTuple):
-    """The result of the part that needs Spark. ``notes``: what it could not find out, and why. ``old``: of how many
-    records in old formats the destination has the same."""
+    """The result of the part that needs Spark. ``notes``: what could not be found out, and why. ``old``: a finding
+    (``Kind.REENCODED``) for each partition with messages of old formats, which counts those that the destination
+    has."""
 
     findings: list[Finding]
     coverage: list[Coverage]
@@ -80,7 +81,7 @@ def run(
     Args:
         request: what to audit.
         spark: a running session, in which ``AuditBatches`` must be registered; it is not stopped.
-        session: creates the session that is started and stopped here if ``spark`` is None.
+        session: returns a context manager that starts and stops a session; used if ``spark`` is None.
         progress: is notified of each stage.
 
     Raises:
@@ -192,7 +193,8 @@ async def _frozen(request: AuditRequest) -> Prepared:
 
 
 def _apart(findings: Iterable[Finding]) -> tuple[list[Finding], list[str]]:
-    """Separates differences from what log cleaners removed. Returns the differences, and notes on the rest."""
+    """Separates the differences from what log cleaners have removed (``Kind.CLEANED``). Returns the differences, and
+    notes on the rest."""
     found = list(findings)
     notes = []
     for finding in joined(finding for finding in found if finding.kind is Kind.CLEANED):
@@ -217,7 +219,7 @@ def _alone(topics: Sequence[str], request: AuditRequest) -> list[str]:
 
 
 def _before(adopted: Mapping[TopicPartition, Adopted], request: AuditRequest) -> list[str]:
-    """Returns notes on what the destination had before the flow."""
+    """Returns notes on the partitions that the destination had before the flow began."""
     there, here = request.destination.alias, request.source.alias
     aborted = " and what they have aborted" if request.committed else ""
     notes = [
@@ -231,7 +233,7 @@ def _before(adopted: Mapping[TopicPartition, Adopted], request: AuditRequest) ->
 
 
 def _begun(begun: Sequence[BegunLater], request: AuditRequest) -> list[str]:
-    """Returns notes on what the source has before the copies begin."""
+    """Returns notes on the source's offsets in front of copies that begin later (``start.from``)."""
     notes = [
         f"{each.key.topic} partition {each.key.partition}: offsets {each.span.start} to {each.span.end - 1} of "
         f"{request.source.alias} were not to be copied (start.from: {each.start_from}), and are not audited"
@@ -278,11 +280,12 @@ class _Audit:
 
     @property
     def frozen(self) -> Frozen:
-        """The frozen bounds, as they are by now."""
+        """The bounds, as they are now: they begin later if a log's beginning was deleted."""
         return self.scope.frozen
 
     def run(self, tasks: tuple[Task, ...]) -> JobOutcome:
-        """Returns findings and coverage rows. Afterwards, the scope holds the bounds that were compared in the end."""
+        """Reads and compares these tasks, and names what differs. Afterwards, ``scope`` holds the bounds that were in
+        fact compared."""
         # Estimates are of the source; the destination has about as much.
         size = 2 * sum(each.size for each in self.looking.estimates.values())
         self.progress.stage("reading and comparing both clusters", size)
@@ -297,7 +300,11 @@ class _Audit:
             self.looking.end()
 
     def _read(self, tasks: tuple[Task, ...]) -> Compared:
-        """Reads and compares both sides of these tasks, and checks that each side was read in full."""
+        """Reads and compares both sides of these tasks, and checks that each side was read in full.
+
+        Raises:
+            AuditError: a side was not read in full.
+        """
         compared = self.looking.compare(tasks, CHUNKS)
         for side, endpoint in self._endpoints:
             cover.check_side(
@@ -307,8 +314,8 @@ class _Audit:
         return compared
 
     def _by_record(self, compared: Compared) -> Compared:
-        """Reads the ranges once more in which the source has messages of old formats, where any are: only now it is
-        known which of the destination's batches are to be opened."""
+        """Reads once more the ranges in which the source has messages of old formats. Only the first reading shows
+        which batches of the destination have to be opened. Returns the comparison with the results of both readings."""
         read = compared.coverage[Side.SOURCE]
         self.looking.old = old_formats.spans_of(read)
         again = [
@@ -344,7 +351,7 @@ class _Audit:
         return JobOutcome(findings, coverage, ends, [*self.looking.notes, *self._spoiled(compared)], old)
 
     def _spoiled(self, compared: Compared) -> list[str]:
-        """Returns notes that say why records cannot be read."""
+        """Returns notes that say why records could not be read."""
         why = [
             f"{endpoint.alias}: {topic} partition {partition}: {reason}"
             for side, endpoint in self._endpoints
@@ -354,8 +361,15 @@ class _Audit:
         return why if len(why) <= MOST_NOTES else [*why[:MOST_NOTES], f"and {len(why) - MOST_NOTES:,} more such places"]
 
     def _followed(self, compared: Compared, starts: Mapping[Side, Starts]) -> Compared:
-        """Returns the comparison, cut to where both logs start by now. ``starts``: new log starts that are already
-        known; if empty, those that the readers met."""
+        """Returns the comparison, cut to where both logs start now. Ranges around a new start are read again.
+
+        Args:
+            compared: the comparison so far.
+            starts: new log starts that are already known; if empty, those that the readers met are used.
+
+        Raises:
+            AuditError: a log's beginning was deleted again in each of ``MOST_ROUNDS`` rounds.
+        """
         for _ in range(MOST_ROUNDS):
             starts = starts or {side: found_starts(read) for side, read in compared.coverage.items()}
             if not any(starts.values()):
@@ -370,7 +384,8 @@ class _Audit:
         )
 
     def _differences(self, compared: Compared, broken: list[Finding]) -> tuple[list[Finding], EndsLookedAt]:
-        """Returns what differs, each fault once, and what that says about the ends of the logs."""
+        """Returns the differences, each fault once, and what they say about the ends of the logs. ``broken``: the
+        findings on logs that cannot be read to their ends."""
         bounds = self.scope.bounds
         chunks = drill_down(compared.differing, self.scope.ranges, broken)
         self.looking.begin(

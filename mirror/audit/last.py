@@ -1,4 +1,5 @@
-"""Leaves what an audit has said where Prometheus and ``mirror run`` find it (``mirror.audited``). No Spark."""
+"""Writes the result of an audit to a file that Prometheus and ``mirror run`` read (``mirror.audited`` has its format).
+No Spark."""
 
 import time
 from collections import Counter, defaultdict
@@ -12,23 +13,24 @@ from mirror.audited import SUFFIX, UNFINISHED, Compared, Damaged, LastAudit, pro
 
 
 class LastRun:
-    """One audit, from before it begins until what it said is written."""
+    """The file of a flow's last audit, from before an audit begins until its result is written."""
 
     def __init__(self, path: Path, flow: str) -> None:
-        """Looks whether the file can be written, and what it has of the audit before.
+        """Checks that the file can be written, and reads the result of the previous audit from it. A damaged file is no
+        error: it is replaced, and ``remark`` says so.
 
         Args:
             path: the file of metrics.
             flow: the flow's name (``source->destination``).
 
         Raises:
-            AuditError: the file cannot be written, or is another flow's.
+            AuditError: the file cannot be written, its name does not end in ``.prom``, or it is another flow's.
         """
         self.path = path
         self.result: AuditResult | None = None
-        """What it found; None: nothing was proved."""
+        """The result of the audit. ``command`` sets it; None as long as there is no verdict."""
         self.remark = ""
-        """What the operator should know of the audit before; empty: nothing."""
+        """Says for the operator that the file was damaged; empty if it was not."""
         self._flow = flow
         self._before: LastAudit | None = None
         if path.suffix != SUFFIX:
@@ -50,7 +52,7 @@ class LastRun:
             )
 
     def leave(self) -> None:
-        """Writes what this audit said, and of the one before what stays true.
+        """Writes the result of this audit, with what remains true of the previous one (``LastAudit.after``).
 
         Raises:
             AuditError: the file cannot be written.
@@ -63,7 +65,8 @@ class LastRun:
 
 
 def said(result: AuditResult | None, flow: str, at_s: float) -> LastAudit:
-    """Returns what an audit said that ended at this time (seconds since 1970); None: nothing was proved."""
+    """Returns the content of the file for an audit that ended at ``at_s`` (seconds since 1970). ``result`` is None if
+    the audit ended without a verdict."""
     if result is None:
         return LastAudit(flow=flow, at_s=at_s, verdict=UNFINISHED)
     found = Counter(each.topic for each in result.findings if each.kind not in PROVED_OTHERWISE)

@@ -1,4 +1,4 @@
-"""What to do about findings: each remedy once, with the kinds and the partitions that it is for. Pure."""
+"""Remedies for findings: each remedy once, with the kinds and the partitions that it is for. Pure."""
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +9,12 @@ from mirror.audit.model.request import AuditRequest
 from mirror.net.options import tool_options
 
 MOST_NAMED = 10
-"""Most topics that a remedy names, each with its partitions and its command."""
+"""Maximum number of topics that a remedy names, each with its partitions and its commands."""
 
 
 class Remedy(NamedTuple):
-    """What to do about some kinds of findings. ``deletes``: a command that deletes each topic goes with it."""
+    """What to do about some kinds of findings. ``deletes``: the remedy includes commands that delete each topic at the
+    destination and copy it again."""
 
     kinds: frozenset[Kind]
     text: str
@@ -66,12 +67,12 @@ _REMEDIES = (
 
 
 def remedies(findings: Sequence[Finding], request: AuditRequest, typed: Callable[[str], str] = str) -> list[str]:
-    """Returns lines that say what to do, in a fixed order.
+    """Returns lines that say what to do, in a fixed order; none for kinds that the configuration accepts.
 
     Args:
-        findings: all that was found.
-        request: what was audited. Its destination is in the commands.
-        typed: rewrites the mirror's commands in a text as they have to be typed here.
+        findings: all findings of the audit.
+        request: the request of the audit. Its destination is in the commands.
+        typed: rewrites the mirror's commands in a text as they have to be typed on this machine.
     """
     lines = []
     for remedy in _REMEDIES:
@@ -101,7 +102,8 @@ def _place(topic: str, partitions: Sequence[int]) -> str:
 
 
 def _deletions(topics: Sequence[str], request: AuditRequest, typed: Callable[[str], str]) -> list[str]:
-    """Returns the commands of Kafka's own tool that delete the destination's topics, and those that copy them again."""
+    """Returns the commands that delete the topics at the destination (Kafka's own tool) and that copy them again
+    (``mirror resume``)."""
     lines = ["  (only if nobody else writes to it; otherwise, give the flow another topic.rename)"] * request.mapped
     reached = tool_options(request.destination.bootstrap, request.destination.security)
     for topic in topics[:MOST_NAMED]:

@@ -50,8 +50,8 @@ def _batches(count: int) -> str:
 
 
 def coverage_table(result: AuditResult) -> Table:
-    """Returns a table with one line per topic: what was actually read on each side. Holes and filled are counts of
-    offsets."""
+    """Returns a table with one line per topic: what was read on each side. The columns "holes" (source) and "filled"
+    (destination) count offsets."""
     table = Table(title=f"read of flow {escape(result.flow)}", title_justify="left")
     table.add_column("topic", overflow="fold")
     columns = (
@@ -120,7 +120,8 @@ def findings_table(findings: tuple[Finding, ...], limit: int = MOST_SHOWN) -> Ta
 def print_result(
     result: AuditResult, console: Console, *, limit: int = MOST_SHOWN, remedies: Sequence[str] = ()
 ) -> None:
-    """Prints coverage, findings, skipped ranges, open transactions, notes, what to do and the verdict."""
+    """Prints coverage, findings, skipped ranges, open transactions, notes, remedies and the verdict. ``limit``: the
+    maximum number of findings, of skipped ranges and of open transactions."""
     if result.coverage:
         console.print(coverage_table(result))
     if result.findings:
@@ -160,7 +161,7 @@ def undecided_text(one: Undecided, result: AuditResult) -> str:
 
 
 def _but(result: AuditResult) -> str:
-    """Returns the reservations to append to the verdict: batches that were written anew, what log cleaners have
+    """Returns the reservations to append to the verdict: rewritten batches, what log cleaners have
     changed, skipped offsets and open transactions."""
     said = [
         f"of {_batches(batches)} of {escape(result.source_alias)}, the same "
@@ -289,13 +290,13 @@ class BarProgress(JobProgress):
         self._bar.stop()
 
     def stage(self, text: str, size: int = 0) -> None:
-        """Shows what the audit does now, and how much it has to read for that."""
+        """Shows the stage that begins now. ``size``: about how many bytes it has to read; 0: not known."""
         self._size, self._since = size, time.monotonic()
         about = f" (about {size_text(size)})" if size else ""
         self._bar.update(self._task, description=text + about, completed=0, total=None, rate="")
 
     def advance(self, done: int, total: int) -> None:
-        """Shows how many of the tasks are done, and at which rate they read."""
+        """Shows how many of the stage's tasks are done, and at about which rate they read."""
         elapsed_s = time.monotonic() - self._since
         read = self._size * done // max(1, total)
         rate = f"{size_text(int(read / elapsed_s))}/s" if read and elapsed_s > 0 else ""

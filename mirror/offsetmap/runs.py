@@ -1,11 +1,11 @@
-"""The exact map from source offsets to destination offsets, in runs, where the two differ (``offsets: mapped``).
+"""The exact map from source offsets to destination offsets, in runs (``offsets: mapped``).
 
-A run is a stretch in which both sides count alike: ``length`` offsets from ``source`` on are those from ``destination``
-on. Between runs lie offsets that only one side has: holes of the source, which are not copied, and batches of other
-writers at the destination. Runs ascend on both sides, since one partition is copied in order, so both look-ups are a
-binary search.
+In a run, ``length`` consecutive source offsets from ``source`` on correspond to the destination offsets from
+``destination`` on. Between runs lie offsets that only one side has: holes of the source, which are not copied, and
+batches of other writers at the destination. Runs ascend on both sides, since a partition is copied in order, so a
+look-up in either direction is a binary search.
 
-Pure. 24 bytes of memory per run. A copy without holes and other writers is a single run, however long it is.
+Pure. A run takes 24 bytes of memory. A copy without holes and other writers is a single run, however long it is.
 """
 
 from array import array
@@ -17,7 +17,7 @@ from mirror.offsetmap.fields import MOST
 
 
 class Run(NamedTuple):
-    """``length`` offsets in a row on both sides."""
+    """``length`` consecutive offsets on both sides, which correspond to each other."""
 
     source: int
     destination: int
@@ -25,25 +25,25 @@ class Run(NamedTuple):
 
     @property
     def source_end(self) -> int:
-        """The source offset behind it."""
+        """The source offset behind the run."""
         return self.source + self.length
 
     @property
     def destination_end(self) -> int:
-        """The destination offset behind it."""
+        """The destination offset behind the run."""
         return self.destination + self.length
 
 
 class MappedOffset(NamedTuple):
-    """The place of one side's offset on the other side. ``exact`` is False if the other side does not have it. Then
-    ``offset`` is the next one that it has, which is what a consumer that asks for a hole gets."""
+    """The place of one side's offset on the other side. ``exact``: False if the other side does not have it. Then
+    ``offset`` is the place of the next offset that it has, as for a consumer that starts at a hole."""
 
     offset: int
     exact: bool
 
 
 class MapError(ValueError):
-    """Runs that do not ascend on both sides: the message has them."""
+    """Runs do not ascend on both sides, or packed runs are invalid. The message has the numbers."""
 
 
 class OffsetMap:
@@ -89,10 +89,10 @@ class OffsetMap:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def append(self, source: int, destination: int, length: int) -> None:
-        """Adds offsets behind all others. They extend the last run if both sides go on where it ends.
+        """Adds ``length`` offsets behind all others. They extend the last run if they follow it directly on both sides.
 
         Raises:
-            MapError: they do not lie behind it on both sides, or there are none.
+            MapError: they do not lie behind the last run on both sides, or ``length`` is not positive.
         """
         if length <= 0 or source < 0 or destination < 0:
             raise MapError(f"no run: {length} offsets from {source} at {destination}")
@@ -108,7 +108,7 @@ class OffsetMap:
         self._lengths.append(length)
 
     def extend(self, runs: Iterable[Run]) -> None:
-        """Appends each of them.
+        """Appends each of these runs.
 
         Raises:
             MapError: see ``append``.
@@ -117,11 +117,11 @@ class OffsetMap:
             self.append(*run)
 
     def truncate(self, source: int) -> None:
-        """Forgets every source offset from ``source`` on."""
+        """Removes every source offset from ``source`` on."""
         self._keep_before(bisect_right(self._sources, source), source - self._run_start(self._sources, source))
 
     def truncate_destination(self, destination: int) -> None:
-        """Forgets every destination offset from ``destination`` on: its log lost them."""
+        """Removes every destination offset from ``destination`` on, because the destination's log lost them."""
         kept = bisect_right(self._destinations, destination)
         self._keep_before(kept, destination - self._run_start(self._destinations, destination))
 
@@ -142,17 +142,18 @@ class OffsetMap:
     # -- look-ups ----------------------------------------------------------------------------------------------------
 
     def to_destination(self, offset: int) -> MappedOffset | None:
-        """Returns where a source offset is at the destination; None behind the last run."""
+        """Returns the place of a source offset at the destination; None behind the last run."""
         return _look_up(self._sources, self._destinations, self._lengths, offset)
 
     def to_source(self, offset: int) -> MappedOffset | None:
-        """Returns where a destination offset comes from; None behind the last run."""
+        """Returns the place of a destination offset at the source; None behind the last run."""
         return _look_up(self._destinations, self._sources, self._lengths, offset)
 
     # -- as plain numbers ----------------------------------------------------------------------------------------------
 
     def pack(self) -> list[int]:
-        """Returns three numbers per run, relative to the end of the one before: small numbers, short in JSON."""
+        """Returns three numbers per run: the distances from the end of the previous run at the source and at the
+        destination, and the length. The numbers are small, and so short in JSON."""
         packed: list[int] = []
         source_end = destination_end = 0
         for run in self:
@@ -165,7 +166,7 @@ class OffsetMap:
         """Returns the map that ``pack`` packed.
 
         Raises:
-            MapError: it is no such list.
+            MapError: ``packed`` is not such a list.
         """
         if type(packed) is not list or len(packed) % 3 or not all(type(number) is int for number in packed):
             raise MapError("a packed map is a list of three integers a run")

@@ -1,6 +1,6 @@
-"""Translates offsets as of now, by the map that was written down and what the flow has copied since.
+"""Translates offsets with the map in the internal topic and what the flow has copied since.
 
-It only reads, and is for ``mirror offsets translate`` and the audit.
+It only reads. It is used by ``mirror offsets``, by group synchronization and by the audit.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ class Translation:
 
     Attributes:
         map: every offset that is on both sides.
-        source_end: all of the source's offsets below are at the destination, or are holes.
-        destination_end: behind the last copy; what follows there may be others'.
-        noted: behind the last copy by what is written down; 0 if there is none. Whether the destination still has that,
-            is not looked at (``offsetmap.compare.lockstep.lost_from``).
-        seen: the destination was looked at up to here, so what is copied next comes at this offset or behind it.
-        log_start: the destination has deleted what is before.
+        source_end: all of the source's offsets below this one are at the destination, or are holes.
+        destination_end: the offset behind the last copy. Batches of other writers may follow.
+        noted: the offset behind the last copy that the internal topic has; 0 if there is none. Whether the destination
+            still has that copy is not checked here (``offsetmap.compare.lockstep.lost_from`` does that).
+        seen: the destination was read up to this offset, so the next copy comes here or behind it.
+        log_start: the start of the destination's log.
     """
 
     map: OffsetMap
@@ -38,14 +38,14 @@ class Translation:
     log_start: int
 
     def to_destination(self, offset: int) -> MappedOffset | None:
-        """Returns where a reader of the source that goes on at ``offset`` goes on at the destination. None: the record
-        that it would read next may not be copied yet."""
+        """Returns where a consumer that has reached ``offset`` at the source continues at the destination. None: the
+        record that it would read next may not be copied yet."""
         if offset > self.source_end:
             return None
         return self.map.to_destination(offset) or MappedOffset(self.seen, exact=False)
 
     def to_source(self, offset: int) -> MappedOffset:
-        """Returns where a reader of the destination that goes on at ``offset`` goes on at the source."""
+        """Returns where a consumer that has reached ``offset`` at the destination continues at the source."""
         return self.map.to_source(offset) or MappedOffset(self.source_end, exact=False)
 
 
@@ -55,17 +55,17 @@ async def translation(
     """Returns the translation for a partition, whether the mirror runs or not.
 
     Args:
-        state: opened, not lean.
-        source: the partition.
-        destination: where it is copied to.
-        committed: the flow's ``isolation.level``, for checkpoints that do not say theirs.
-        own: producer ids that the flow may have used beside those that its checkpoints have.
+        state: the internal topic, opened and not lean.
+        source: the partition's log at the source.
+        destination: the log into which the partition is copied.
+        committed: True if the flow's ``isolation.level`` is read_committed; for checkpoints that do not have a level.
+        own: producer ids that the flow may have used besides those in its checkpoints.
 
     Returns:
-        None if nothing of this partition was ever copied there by the flow.
+        The translation; None if the internal topic has no checkpoint of this partition.
 
     Raises:
-        Differs: the flow's batches at the destination are not the source's; a topic is not the one that was copied.
+        Differs: the flow's batches at the destination are not the source's, or a topic is not the one that was copied.
         StateUnusable: the internal topic has lost a part of the map.
         NetworkError: a cluster does not answer.
     """
@@ -85,16 +85,16 @@ async def translation(
         source,
         destination,
         source_offset=checkpoint.source_offset,
-        # Others may have written behind the copies, and that may be lost.
+        # The checkpoint's offset may lie behind batches of other writers that the log has lost since.
         destination_offset=min(checkpoint.destination_offset, end),
         identity=checkpoint.identity,
         own=state.ledger.own(subject).union(own),
-        # Copies behind a checkpoint were made under its isolation level, even if another one counts by now.
+        # Copies behind a checkpoint were made under its isolation level, even if the flow has another one now.
         committed=checkpoint.isolation_level == "read_committed" if checkpoint.isolation_level else committed,
         source_start=source_start,
         log_start=log_start,
         may_be_cut=True,
-        append_times=True,  # whether that is as it has to be, is for the mirror to say
+        append_times=True,  # the mirror and the audit check whether append times are allowed
     )
     await step.advance(end)
     step.decide()
@@ -102,7 +102,7 @@ async def translation(
     noted = found.destination_end
     found.extend(step.map)
     coming = await step.next_of_source()
-    # Holes up to the next record are as good as copied.
+    # Holes up to the next record count as copied.
     source_end = coming.header.base_offset if coming is not None else step.source_seen
     return Translation(
         map=found,

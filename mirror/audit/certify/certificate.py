@@ -1,5 +1,5 @@
-"""What a certificate says. It is JSON, and complete in itself: each number in it can be checked without the clusters,
-or by reading the same ranges of them again."""
+"""Builds the certificate of an audit. It is JSON, and complete in itself: each number in it can be checked without the
+clusters, or by reading the same ranges of them again."""
 
 import json
 import platform
@@ -19,7 +19,7 @@ from mirror.offsetmap.fields import id_shown
 
 FORMAT = "mirror-audit-certificate"
 FORMAT_VERSION = 2
-"""Since 2, it has the ids of topics, ``fill``, and what was adopted."""
+"""Since version 2, the certificate has the ids of topics, ``fill``, and what was adopted."""
 
 
 def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
 
     Args:
         result: what the audit found.
-        files: name -> SHA-256 in hex, of the files that stand beside it.
+        files: the SHA-256 in hex of each file beside the certificate, by its name.
     """
     sides: dict[tuple[str, int], dict[Side, Coverage]] = defaultdict(dict)
     for row in result.coverage:
@@ -64,7 +64,7 @@ def certificate(result: AuditResult, files: Mapping[str, str]) -> dict[str, Any]
 
 
 def outcome(result: AuditResult) -> dict[str, Any]:
-    """Returns what an audit compared, and what came of it, as the certificate and the summary have it."""
+    """Returns what an audit compared and its outcome: the part that the certificate and the summary have in common."""
     return {
         "flow": result.flow,
         "verdict": result.verdict.value,
@@ -85,7 +85,7 @@ def outcome(result: AuditResult) -> dict[str, Any]:
 
 
 def _topic_id(result: AuditResult, side: Side, topic: str) -> str:
-    """Returns a topic's id as Kafka's own tools print it; empty, if its cluster has none."""
+    """Returns a topic's id as Kafka's own tools print it; an empty string if its cluster has no topic ids."""
     return id_shown(result.topic_ids.get(side, {}).get(topic))
 
 
@@ -105,12 +105,12 @@ def _side(row: Coverage, digest: str) -> dict[str, Any]:
 
 
 def canonical(made: Mapping[str, Any]) -> bytes:
-    """Returns the bytes that are signed: all of it but the signature, as JSON with sorted keys and without spaces,
-    escaped to ASCII."""
+    """Returns the bytes that are signed: the certificate without its signature, as JSON with sorted keys, without
+    spaces and escaped to ASCII."""
     unsigned = {name: value for name, value in made.items() if name != "signature"}
     return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
 def signed(made: Mapping[str, Any], key: SigningKey | None) -> dict[str, Any]:
-    """Returns the certificate with its signature; without a key, as it is."""
+    """Returns the certificate with its signature, or unchanged if ``key`` is None."""
     return dict(made) if key is None else {**made, "signature": key.sign(canonical(made))}

@@ -1,4 +1,5 @@
-"""What identifies the batches of a partition. No Spark and no Arrow: a certificate is verified without them."""
+"""The root digest, which identifies the batches of a partition. This module needs neither Spark nor Arrow, so that a
+certificate can be verified without them."""
 
 import hashlib
 import struct
@@ -11,11 +12,11 @@ _RANGE = struct.Struct(">qqq")
 
 
 def root(digest: str, contents: Iterable[RangeContent]) -> str:
-    """Returns the root digest of a partition's ranges, in hex: of each range's start, end and width (8 bytes each,
-    big-endian) and its digest, in order.
+    """Returns the root digest of a partition's ranges, in hex. It covers each range's start, end and width (8 bytes
+    each, big-endian) and its digest, in order.
 
     Two sides that were read in the same ranges have the same root if, and only if, they have the same batches at the
-    same (source) offsets: all header fields but the writer's own, and all bytes behind the header.
+    same (source) offsets: all header fields except the writer's own, and all bytes behind the header.
 
     Args:
         digest: ``xxh3_128`` or ``sha256``.

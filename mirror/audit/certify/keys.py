@@ -1,4 +1,4 @@
-"""Signing a certificate, and verifying that: Ed25519, with keys in PEM files as ``openssl genpkey`` makes them."""
+"""Signs a certificate and verifies its signature: Ed25519, with keys in PEM files as ``openssl genpkey`` makes them."""
 
 import base64
 import binascii
@@ -17,17 +17,17 @@ _PUBLIC = "openssl pkey -in KEY.pem -pubout -out KEY.pub.pem"
 
 
 class SigningKey:
-    """A private key."""
+    """A private key that signs certificates."""
 
     def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey":
-        """Reads a PEM file.
+        """Reads the key from a PEM file.
 
         Raises:
-            AuditError: it cannot be read, or is no unencrypted Ed25519 private key.
+            AuditError: the file cannot be read, or has no unencrypted Ed25519 private key.
         """
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -45,7 +45,8 @@ class SigningKey:
         return cls(key)
 
     def sign(self, message: bytes) -> dict[str, str]:
-        """Returns the signature of a message, as it stands in a certificate."""
+        """Returns the signature of a message as a certificate has it: ``algorithm``, ``key`` (fingerprint) and
+        ``value`` (base64)."""
         return _as_written(self._key.public_key(), self._key.sign(message))
 
 
@@ -58,7 +59,7 @@ def read_public(path: Path) -> "Ed25519PublicKey":
     """Reads the PEM file of a public key.
 
     Raises:
-        AuditError: it cannot be read, or is no Ed25519 public key.
+        AuditError: the file cannot be read, or has no Ed25519 public key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -74,8 +75,13 @@ def read_public(path: Path) -> "Ed25519PublicKey":
 
 
 def is_signed(key: "Ed25519PublicKey", signature: Any, message: bytes) -> bool:
-    """Returns True if this is the key's signature of the message. ``signature``: as it stands in a certificate; there
-    is one way to write it only."""
+    """Returns True if ``signature`` is the key's signature of the message.
+
+    Args:
+        key: the public key.
+        signature: the value in a certificate; it may be anything. There is only one valid way to write a signature.
+        message: the signed bytes.
+    """
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -1,5 +1,5 @@
-"""What a certificate must look like before anything in it is believed: whoever verifies one may have got it from
-anybody. Pure."""
+"""The schema of a certificate. It is checked before anything in a certificate is used, because a certificate may come
+from anybody. Pure."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -11,14 +11,14 @@ from mirror.audit.model.places import Side
 from mirror.audit.model.result import Verdict
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$", max_length=1_000)]
-"""Without control characters: it is shown on a terminal, where they could hide what is printed after it."""
+"""Text without control characters: it is shown on a terminal, where these could hide what is printed after it."""
 Hex = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Width = Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class Malformed(Exception):
-    """The text is no certificate. The message is safe for a terminal."""
+    """The text is not a valid certificate. The message is safe for a terminal."""
 
 
 class _Strict(BaseModel):
@@ -26,7 +26,7 @@ class _Strict(BaseModel):
 
 
 class SideShape(_Strict):
-    """One side of a partition. ``ranges``: start, end, width and digest of each."""
+    """One side of a partition. ``ranges``: start, end, width and digest of each range."""
 
     batches: Count
     records: Count
@@ -37,23 +37,24 @@ class SideShape(_Strict):
 
 
 class CountShape(_Strict):
-    """What was written anew for one cause, or changed by log cleaners."""
+    """Counts of what the mirror rewrote for one cause, or of what log cleaners have changed."""
 
     batches: Count
     records: Count
 
 
 class AdoptedShape(_Strict):
-    """What the destination had before the flow: everything before ``end``, of no later leader epoch (-1: not known)."""
+    """The part of the destination's log that was there before the flow: the batches before offset ``end`` whose leader
+    epoch is not later than ``leader_epoch`` (-1: not known)."""
 
     end: Count
     leader_epoch: Annotated[int, Field(ge=-1, lt=1 << 31)]
 
 
 class PartitionShape(_Strict):
-    """One partition. ``topic``: by its name at the source. ``topic_id`` and ``destination_topic_id``: empty where a
-    cluster has no ids. ``cleaned``: what log cleaners have changed; the records are those that the destination no
-    longer has. ``cut``: a batch reaches over the audited offsets, and counts whole."""
+    """One partition. ``topic``: its name at the source. ``topic_id`` and ``destination_topic_id``: empty where a
+    cluster has no topic ids. ``cleaned``: the changes of log cleaners; its ``records`` are those that the destination
+    no longer has. ``cut``: a batch reaches beyond the audited offsets, and all of its records count."""
 
     topic: Text
     partition: Count
@@ -69,7 +70,7 @@ class PartitionShape(_Strict):
     destination: SideShape
 
     def of(self, side: Side) -> SideShape:
-        """Returns one side."""
+        """Returns this side of the partition."""
         return self.source if side is Side.SOURCE else self.destination
 
 
@@ -81,7 +82,7 @@ class ClusterShape(_Strict):
 
 
 class VersionsShape(_Strict):
-    """What made it."""
+    """The versions of the software that made the certificate."""
 
     mirror: Text
     pyspark: Text
@@ -89,7 +90,7 @@ class VersionsShape(_Strict):
 
 
 class CertificateShape(_Strict):
-    """All of it but the signature."""
+    """A certificate without its signature."""
 
     format: Text
     format_version: Count
@@ -115,20 +116,22 @@ class CertificateShape(_Strict):
 
     @property
     def is_whole(self) -> bool:
-        """True if it says all that its version does. Version 1 did not have these."""
+        """True if the certificate has all fields of its format version. Version 1 had no ``fill`` and none of
+        ``_SINCE_2``."""
         told = self.fill is not None and all(each.model_fields_set >= _SINCE_2 for each in self.partitions)
         return told or self.format_version < 2
 
 
 _SINCE_2 = {"topic_id", "destination_topic_id", "adopted"}
+"""The fields that partitions have since format version 2."""
 
 
 def parsed(text: bytes) -> Any:
-    """Returns what this JSON says, if it can be read in one way only: a name that stands twice in an object, and what
-    is no number, mean something else to other readers.
+    """Returns the value of a JSON text that every reader understands in the same way. So an object may not have a name
+    twice, and all numbers must be whole; NaN and Infinity are refused.
 
     Raises:
-        Malformed: it is not JSON, or not as strict.
+        Malformed: the text is not JSON, or not of this strict kind.
     """
     try:
         return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_no_number, parse_float=_no_number)
@@ -139,10 +142,10 @@ def parsed(text: bytes) -> Any:
 
 
 def shaped(made: dict[str, Any]) -> CertificateShape:
-    """Returns the certificate as values that can be relied on.
+    """Returns the certificate with all values checked against the schema.
 
     Raises:
-        Malformed: with the first place that is not as it must be.
+        Malformed: a value does not match the schema; the message names the first one.
     """
     try:
         return CertificateShape.model_validate({name: value for name, value in made.items() if name != "signature"})

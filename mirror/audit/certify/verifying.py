@@ -1,5 +1,5 @@
-"""Verifies a certificate offline: what is in it fits together, the files beside it are those of the audit, and the
-signature is the key's. No cluster, no Spark. Nothing in it is believed before it was looked at."""
+"""Verifies a certificate offline: its content is consistent, the files beside it are those that the audit wrote, and
+the signature is the key's. No cluster, no Spark. Nothing in a certificate is used before it was checked."""
 
 import hashlib
 import os
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 MOST_BYTES = 256 << 20
-"""A larger file is no certificate: this would be a million ranges."""
+"""Maximum size of a certificate; a larger file is refused. This is enough for a million ranges."""
 KNOWN = tuple(range(1, FORMAT_VERSION + 1))
 """Format versions that can be verified."""
 MOST_NAMED = 10
-"""Topics with another name at the destination that are listed."""
+"""Maximum number of topics with another name at the destination that are listed."""
 _TAKE_AGAIN = "take it from the audit again"
 _HAS_FILES = frozenset(CERTIFIED)
 
 
 class Verified(NamedTuple):
-    """What became of it. ``problems``: none, if the certificate is valid. ``told``: lines on what it says."""
+    """The result of verifying a certificate. ``verdict``: the verdict that the certificate states. ``problems``: empty
+    if the certificate is valid. ``told``: lines that summarize it."""
 
     verdict: Verdict
     problems: list[str]
@@ -43,11 +44,11 @@ def verified(path: Path, key: "Ed25519PublicKey | None") -> Verified:
     """Verifies a certificate.
 
     Args:
-        path: the file, or the folder that has it.
-        key: whose signature it must have; None: no signature is asked for, and none is checked.
+        path: the certificate's file, or the folder that holds it.
+        key: the key that must have signed the certificate; None: no signature is needed, and none is checked.
 
     Raises:
-        AuditError: it cannot be read, or is no certificate that this version knows.
+        AuditError: the file cannot be read, or is no certificate of a format version that this mirror knows.
     """
     file = path / CERTIFICATE if os.path.isdir(path) else path
     made = _read(file)
@@ -104,7 +105,7 @@ def _partition_problems(shape: CertificateShape) -> Iterator[str]:
             yield from _root_problems(each, side, shape.digest, where)
         if [one[:3] for one in each.source.ranges] != [one[:3] for one in each.destination.ranges]:
             yield f"{where}: the two sides were read in different ranges"
-        # A log that could not be read to its end is a finding.
+        # Each log that could not be read to its end has a finding, so the verdict cannot be a better one.
         whole = each.source.complete and each.destination.complete
         if not whole and shape.verdict not in (Verdict.DIFFERENT, Verdict.INCOMPLETE):
             yield f"it says {shape.verdict.value}, and {where} was not read in full"
@@ -114,7 +115,7 @@ def _partition_problems(shape: CertificateShape) -> Iterator[str]:
 
 
 def _root_problems(each: PartitionShape, side: Side, digest: str, where: str) -> Iterator[str]:
-    """Yields what does not fit in a side's ranges and its root."""
+    """Yields the inconsistencies between one side's ranges, its root and the partition's bounds."""
     ranges = [RangeContent(*found) for found in each.of(side).ranges]
     at = each.start
     for found in ranges:
@@ -182,10 +183,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _opened(path: Path) -> BufferedReader:
-    """Opens a regular file: anything else, such as a pipe or a device, might have no end, or no beginning.
+    """Opens a regular file. Reading anything else, such as a pipe or a device, might never begin or never end.
 
     Raises:
-        OSError: it cannot be opened, or is none.
+        OSError: the file cannot be opened, or is not a regular file.
     """
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -198,7 +199,7 @@ def _opened(path: Path) -> BufferedReader:
 
 
 def _digest_of(path: Path) -> str | None:
-    """Returns a file's SHA-256 in hex; None, if it is not there."""
+    """Returns a file's SHA-256 in hex; None if there is no such file, or if it cannot be read."""
     try:
         with _opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -27,7 +27,7 @@ from mirror.records.header import (
 from mirror.records.intact import is_intact
 
 SAME, DIFFERS, OWN, ABSENT = "", "differs", "the writer's own", "not there"
-"""Remarks on a row. OWN: a mirror writes its own, so a difference is none."""
+"""Remarks on a row. ``OWN``: every writer has its own value there, so it does not count that the two differ."""
 _OWN = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence")
 _KEPT, _KEPT_THERE = (Rules(side=side).kept_attributes for side in Side)
 """The attribute bits that are compared, of a batch at the source and at the destination."""
@@ -47,7 +47,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(NamedTuple):
-    """One line: what is compared, what each side has, and a remark."""
+    """One line of the comparison: what is compared, each side's value as text, and a remark (``SAME``, ``DIFFERS``,
+    ``OWN`` or ``ABSENT``)."""
 
     what: str
     source: str
@@ -56,8 +57,9 @@ class Row(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """``fields``: of the headers, and of the bytes behind them. ``records``: those that differ, and with
-    ``show_records`` all. ``same``: how many records are the same. ``notes``: what could not be looked at, and why."""
+    """The comparison of two batches. ``fields``: rows on the headers and on the bytes behind them. ``records``: rows on
+    the records that differ, or with ``show_records`` on all records. ``same``: the number of records that are the same.
+    ``notes``: what could not be compared, and why."""
 
     fields: list[Row]
     records: list[Row]
@@ -76,12 +78,12 @@ class _Opened(NamedTuple):
 
 
 def explained(source: Looked, destination: Looked, *, show_records: bool = False) -> Explained:
-    """Compares what two sides have. With other offsets at the destination (``offsets: mapped``), offsets are not
-    compared, and records are by their order.
+    """Compares the batches of both sides. If the two were looked up at different offsets (``offsets: mapped``), base
+    offsets are not compared, and records are paired by their order.
 
     Args:
-        source: what it has.
-        destination: what it has.
+        source: what the source has at the offset.
+        destination: what the destination has.
         show_records: keys, values and headers may be shown.
     """
     ours, theirs = source.batch, destination.batch
@@ -134,7 +136,7 @@ def _fields(ours: bytes, theirs: bytes, *, shifted: bool) -> Iterator[Row]:
     for name, one, other in zip(BatchHeader._fields, first, second, strict=True):
         what = name.replace("_", " ")
         if name == "attributes":
-            # A mirror's markers are of transactions, as all markers are.
+            # All markers have the transactional bit, those of a mirror too.
             kept = (one & _KEPT) == (other & (_KEPT if other & CONTROL else _KEPT_THERE))
             remark = DIFFERS if not kept else SAME if one == other else OWN
             yield Row(what, _attributes(one), _attributes(other), remark)
@@ -146,12 +148,13 @@ def _fields(ours: bytes, theirs: bytes, *, shifted: bool) -> Iterator[Row]:
 
 
 def _is_hiding(batch: bytes) -> bool:
-    """Returns True for a destination's batch that is transactional and no marker."""
+    """Returns True for a batch with the transactional bit that is not a marker."""
     return BatchHeader.read(batch).attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
 
 
 def _intact_row(ours: bytes, theirs: bytes) -> Row:
-    """A batch that is damaged alike on both sides is not the same: it is damaged twice."""
+    """Returns the row on the checksums. It differs unless both are right: a batch with the same damage on both sides is
+    damaged twice."""
     one, other = (not is_cut_off(batch) and is_intact(batch) for batch in (ours, theirs))
     return Row("crc matches", _yes(one), _yes(other), SAME if one and other else DIFFERS)
 
@@ -169,7 +172,8 @@ def _attributes(bits: int) -> str:
 
 
 def time_text(at_ms: int) -> str:
-    """Returns a timestamp in ms as UTC, with the number; a number alone, if no calendar has it."""
+    """Returns a timestamp (ms since 1970) as UTC text followed by the number; only the number if it is out of the range
+    of dates."""
     try:
         return f"{_EPOCH + timedelta(milliseconds=at_ms):%Y-%m-%d %H:%M:%S.%f}"[:-3] + f" ({at_ms})"
     except OverflowError:
@@ -182,7 +186,7 @@ def _payload_row(ours: bytes, theirs: bytes) -> Row:
 
 
 def _opened(side: Looked, notes: list[str]) -> _Opened | None:
-    """Opens a batch; None, with a note that says why, if that cannot be done."""
+    """Opens a side's batch. Returns None and adds the reason to ``notes`` if that is not possible."""
     assert side.batch is not None
     header = BatchHeader.read(side.batch)
     if header.attributes & CONTROL:
@@ -196,7 +200,7 @@ def _opened(side: Looked, notes: list[str]) -> _Opened | None:
 
 
 def _records(ours: _Opened, theirs: _Opened, *, shifted: bool, show: bool) -> Iterator[Row]:
-    """Yields a row for each record of either, in order."""
+    """Yields a row for each record of either batch, in order."""
     for key, one, other in _paired(ours.records, theirs.records, shifted=shifted):
         same = one is not None and other is not None and _comparable(one) == _comparable(other)
         remark = SAME if same else ABSENT if one is None or other is None else DIFFERS
@@ -233,7 +237,7 @@ def _record_text(record: PlacedRecord | None, show: bool) -> str:
 
 
 def _content_text(record: PlacedRecord) -> str:
-    """Returns key, value and headers, as Python would write the bytes, and cut off."""
+    """Returns key, value and headers as text: bytes as in Python's literals, long ones cut off."""
     try:
         read, _ = read_record(RawRecord(0, 0, record.attributes, record.content).stored(0, 0), 0, _NO_HEADER)
     except (ValueError, IndexError) as error:

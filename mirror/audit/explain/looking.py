@@ -22,9 +22,9 @@ from mirror.wire.fetch import Fetched, read_fetch_response
 from mirror.wire.primitives import MalformedFrame
 
 FETCH_BYTES = 1 << 20
-"""Enough for a batch that holds an offset: a broker returns the first one whole, however large it is (KIP-74)."""
+"""The limit of a Fetch response. It is enough: a broker returns the first batch whole, however large it is (KIP-74)."""
 LEAST_MESSAGE = 26
-"""Bytes of a message of magic 0 without key and value: no message has fewer."""
+"""The size in bytes of the smallest message: magic 0, without key and value."""
 _PREFIX = struct.Struct(">qi")
 _TRIES = 10
 _WAIT_S = 0.5
@@ -33,9 +33,9 @@ _WAIT_S = 0.5
 class Looked(NamedTuple):
     """What one side has at an offset.
 
-    ``topic``: by its name there. ``start`` and ``end``: of its log, as consumers see it. ``batch``: the whole batch
-    that holds the offset, or a message or wrapper of magic 0 or 1; None: there is none. ``behind``: then the base
-    offset of the first batch behind it, if the broker shows one.
+    ``topic``: its name on that side. ``start`` and ``end``: the log start and the high watermark. ``batch``: the bytes
+    of the batch that holds the offset; in an old format, of the first message or wrapper that does not end before it.
+    None if there is none. ``behind``: then the base offset of the next batch, if the broker shows one.
     """
 
     alias: str
@@ -50,14 +50,14 @@ class Looked(NamedTuple):
 
 
 def look(request: AuditRequest, topic: str, partition: int, offset: int, there: int) -> tuple[Looked, Looked]:
-    """Looks at the source and the destination.
+    """Reads the batch at an offset from the source and from the destination.
 
     Args:
-        request: of the flow.
-        topic: by its name at the source.
+        request: the audit request of the flow.
+        topic: its name at the source.
         partition: its number.
         offset: at the source.
-        there: at the destination.
+        there: the offset at the destination.
 
     Raises:
         AuditError: a side cannot be read, or has no such partition.
@@ -103,7 +103,12 @@ async def _looked(endpoint: Endpoint, topic: str, partition: int, offset: int) -
 
 
 async def _fetched(cluster: Cluster, endpoint: Endpoint, found: Looked) -> Looked:
-    """Returns it with the batch that holds the offset."""
+    """Returns ``found`` with the batch that holds its offset; unchanged if the leader shows nothing there.
+
+    Raises:
+        AuditError: the partition cannot be read.
+        NetworkError: there is no answer.
+    """
     code, is_empty = 0, False
     for _ in range(_TRIES):
         leader = cluster.leader(found.topic, found.partition)
@@ -111,7 +116,8 @@ async def _fetched(cluster: Cluster, endpoint: Endpoint, found: Looked) -> Looke
             code, records = await _answer(cluster, endpoint, leader.node_id, found)
             if records:
                 return _holding(found, records)
-            # A leader that was just elected shows nothing for a moment, also below what the log's end was before.
+            # A leader that was just elected shows nothing for a moment, even below the log's former end. So an empty
+            # answer counts only after all attempts.
             is_empty = not code
         await asyncio.sleep(_WAIT_S)
         await cluster.refresh([found.topic])
@@ -125,10 +131,10 @@ async def _fetched(cluster: Cluster, endpoint: Endpoint, found: Looked) -> Looke
 
 
 async def _answer(cluster: Cluster, endpoint: Endpoint, node_id: int, found: Looked) -> tuple[int, bytes]:
-    """Returns the answer's error code, and its records.
+    """Fetches from the offset of ``found`` on. Returns the error code (0: none) and the record set.
 
     Raises:
-        NetworkError: there is no answer, or none that can be read.
+        NetworkError: there is no answer, or it is malformed.
     """
     pool = FramePool(budget=FETCH_BYTES + OVERHEAD, frame_size=FETCH_BYTES + OVERHEAD)
     connection = await cluster.dial(node_id, read_ahead=SIZE_ONLY, allocate=pool.take)
@@ -154,14 +160,15 @@ async def _answer(cluster: Cluster, endpoint: Endpoint, node_id: int, found: Loo
 
 
 def _holding(found: Looked, records: bytes) -> Looked:
-    """Returns it with the first of these batches that holds the offset, or with where the first behind it begins."""
+    """Returns ``found`` with the first of these batches that holds its offset, or with ``behind`` if the first one that
+    is not before it begins behind it."""
     at = 0
     while at + PREFIX_SIZE < len(records):
         base, length = _PREFIX.unpack_from(records, at)
         end = at + PREFIX_SIZE + length
         batch = records[at:end]
         if length <= 0 or end > len(records) or is_cut_off(batch):
-            # A length that cannot be: all that is left is shown, since there is no telling where the batch ends.
+            # The length is impossible, so where the batch ends is not known: all remaining bytes are shown.
             return found._replace(batch=records[at:])
         if base > found.offset and batch[MAGIC_AT] == MAGIC:
             return found._replace(behind=base)
@@ -172,13 +179,13 @@ def _holding(found: Looked, records: bytes) -> Looked:
 
 
 def is_cut_off(batch: bytes) -> bool:
-    """Returns True for bytes that are too few for a batch, or a message of magic 0 or 1."""
+    """Returns True if there are too few bytes for a batch header or, with magic 0 or 1, for a message."""
     return len(batch) < (HEADER_SIZE if batch[MAGIC_AT : MAGIC_AT + 1] == bytes((MAGIC,)) else LEAST_MESSAGE)
 
 
 def last_offset(batch: bytes) -> int:
-    """Returns the last offset of a batch; of a message or wrapper of magic 0 or 1, its own, which is that of its last
-    message."""
+    """Returns the last offset of a batch. A message or wrapper of magic 0 or 1 has only one offset: its own or, of a
+    wrapper, that of its last message."""
     if batch[MAGIC_AT] != MAGIC:
         return int(_PREFIX.unpack_from(batch)[0])
     return BatchHeader.read(batch).last_offset

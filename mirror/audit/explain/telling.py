@@ -1,4 +1,4 @@
-"""What ``mirror audit explain`` shows: as a table for people, and as data."""
+"""The output of ``mirror audit explain``: as a table for people, and as data."""
 
 from collections.abc import Sequence
 from io import StringIO
@@ -17,7 +17,7 @@ _STYLES = {SAME: "green", OWN: "dim"}
 
 
 def data(source: Looked, destination: Looked, found: Explained) -> dict[str, Any]:
-    """Returns it as JSON could hold it."""
+    """Returns the comparison as data for JSON."""
     return {
         "source": _side(source),
         "destination": _side(destination),
@@ -41,7 +41,8 @@ def _row(row: Row) -> dict[str, str]:
 
 
 def table(source: Looked, destination: Looked, found: Explained, width: int) -> str:
-    """Returns it as text. ``width``: in columns; 0: nothing is wrapped, and all records are shown."""
+    """Returns the comparison as text. ``width``: of the terminal, in columns; 0: nothing is wrapped, and all records
+    are shown, not only ``MOST_RECORDS``."""
     out = StringIO()
     console = Console(file=out, width=width or UNWRAPPED, force_terminal=False)
     for side in (source, destination):

@@ -2,8 +2,8 @@
 
 A lost or doubled batch moves everything after it, including the log's end. The fault is that batch. The other batches'
 new places are a consequence, and belong to the fault's description. So a run of moved batches is folded into the fault
-before it if the offsets that were lost and added up to there are exactly the run's shift. A run that they do not
-explain remains a finding.
+before it if the offsets that were lost and added before the run amount to exactly the run's shift. A run that they do
+not explain remains a finding.
 """
 
 from bisect import bisect_right
@@ -22,30 +22,32 @@ from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.audit.model.rows import Hole
 
 LOSES = frozenset({Kind.MISSING, Kind.UNFILLED})
-"""Offsets of the source that the destination does not have."""
+"""Findings about offsets of the source that the destination does not have."""
 ADDS = frozenset({Kind.DUPLICATE, Kind.EXTRA, Kind.MISROUTED, Kind.OVERFILLED, Kind.FOREIGN})
-"""Offsets of the destination that the source does not have."""
+"""Findings about offsets of the destination that the source does not have."""
 REPLACES = frozenset({Kind.CORRUPT, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.MOVED})
-"""Offsets that one side has in place of others."""
+"""Findings about offsets that one side has in place of the other's."""
 MOST_MOVED = 100
-"""Up to this many moved runs of a partition may be each other's cause; among more, no run is a cause."""
+"""If a partition has more moved runs than this, a run is not considered as the cause of another one."""
 
 
 class Told(NamedTuple):
-    """A partition's findings, with each fault once, and the shift at its logs' ends."""
+    """A partition's findings, with each fault once. ``shift``: by how many offsets the end of the destination's log is
+    moved."""
 
     findings: list[Finding]
     shift: int
 
 
 def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = ()) -> Told:
-    """Folds findings that only follow from others into these.
+    """Folds findings that only follow from others into those others.
 
     Args:
         found: one partition's findings about what was read. With ``offsets: mapped``, their destination offsets are not
             yet translated to those of the destination.
-        known: its bounds. If the logs' ends differ by exactly what was lost and added, nothing is wrong with the ends.
-        holes: the source's; findings before and after a hole are neighbours.
+        known: the partition's bounds. If the logs' ends differ by exactly what was lost and added, the ends are as they
+            should be.
+        holes: the source's holes; findings before and after a hole are neighbours.
     """
     holes = list(holes)
     findings = joined(_displaced(found), holes)
@@ -86,8 +88,8 @@ def _lost(one: Finding) -> Span | None:
 
 
 def _lost_count(one: Finding, holes: Sequence[Span]) -> int:
-    """Returns how many offsets that are. Data that is missing on both sides of a hole is one finding, without the hole:
-    that may be filled all the same, and is a finding of its own if it is not."""
+    """Returns the number of source offsets that this finding removes from the copy. A finding about missing data may
+    reach over holes. These do not count, because they may be filled; an unfilled one is a finding of its own."""
     span = _lost(one)
     if span is None or one.kind is not Kind.MISSING:
         return _length(span)
@@ -95,9 +97,9 @@ def _lost_count(one: Finding, holes: Sequence[Span]) -> int:
 
 
 def _added(one: Finding, *, pushed: bool = False) -> Span | None:
-    """Returns the destination offsets that this finding adds to the copy. What lies in a hole of the source takes the
-    hole's place and adds none; or, if ``pushed``, it pushed the hole's markers on: these are all alike, so both are
-    possible."""
+    """Returns the destination offsets that this finding adds to the copy. A batch in a hole of the source either took
+    the place of the hole's markers and added nothing, or (``pushed``) moved these markers on. Markers are all alike, so
+    either is possible."""
     in_hole = (one.kind is Kind.EXTRA and one.detail) or (one.kind is Kind.FOREIGN and not one.detail.endswith(NO_HOLE))
     if in_hole and not pushed:
         return None
@@ -110,10 +112,10 @@ def _is_compared(one: Finding) -> bool:
 
 
 class _Offsets:
-    """Counts the offsets that causes have lost and added up to some place."""
+    """Counts the offsets that causes have removed and added before a place."""
 
     def __init__(self, causes: Sequence[Finding], holes: Sequence[Span], *, pushed: bool = False) -> None:
-        """``holes``: the source's, merged. ``pushed``: as for ``_added``."""
+        """``causes``: findings that may be causes. ``holes``: the source's, merged. ``pushed``: see ``_added``."""
         self._pushed = pushed
         lost = [(span.end, _lost_count(one, holes), one) for one in causes if (span := _lost(one))]
         added = [(span.end, span.offsets, one) for one in causes if (span := _added(one, pushed=pushed))]
@@ -133,7 +135,7 @@ class _Offsets:
         return bisect_right(self._lost, source, key=end), bisect_right(self._added, destination, key=end)
 
     def cause_of(self, run: Finding) -> Finding | None:
-        """Returns the last cause before a run, if these causes explain the run; otherwise None."""
+        """Returns the last cause before a run, if the causes before the run explain its shift; otherwise None."""
         ours, theirs = _span(run.source), _span(run.destination)
         if self.balance(ours.start, theirs.start) != _shift(run):
             return None
@@ -148,7 +150,7 @@ class _Offsets:
         return max(found, key=itemgetter(0, 1))[2] if found else None
 
     def _shifting(self, entries: Sequence["Entry"]) -> list[int | None]:
-        """Returns, for each number of first entries, the index of the last of them that shifts what is after it."""
+        """Returns for each n the index of the last one of the first n entries that shifts what is after it, or None."""
         found: list[int | None] = [None]
         for index, (_, _, one) in enumerate(entries):
             changes = _length(_lost(one)) != _length(_added(one, pushed=self._pushed))
@@ -157,7 +159,7 @@ class _Offsets:
 
 
 Entry = tuple[int, int, Finding]
-"""The offset behind what was lost or added, a number, and the finding."""
+"""The offset behind what was lost or added, the number of offsets, and the finding."""
 
 
 def _ways(causes: Sequence[Finding], holes: Sequence[Span]) -> "tuple[_Offsets, _Offsets]":
@@ -170,8 +172,8 @@ def _length(span: Span | None) -> int:
 
 
 def _displaced(findings: Iterable[Finding]) -> list[Finding]:
-    """Turns a batch that is missing in its place and doubled elsewhere into one that was moved there. The findings must
-    have one batch each."""
+    """Replaces each batch that is missing in its place and doubled elsewhere by one that was moved there. The findings
+    must have one batch each."""
     found = list(findings)
     missing = {one.source for one in found if one.kind is Kind.MISSING}
     moved: set[Span | None] = set()
@@ -183,7 +185,8 @@ def _displaced(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds, holes: Sequence[Span]) -> int:
-    """Returns the shift at the logs' ends."""
+    """Returns the shift at the logs' ends; 0 if nothing has moved. If ``rest`` explains the difference of the ends, it
+    is that difference; otherwise the shift of the last moved run if that reaches an end, or else 0."""
     difference = known.destination.end - known.source.end
     ends = known.source.end, known.destination.end
     if runs and any(offsets.balance(*ends) == difference for offsets in _ways(rest, holes)):

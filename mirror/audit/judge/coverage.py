@@ -1,8 +1,8 @@
 """Checks that everything was read. Pure: the plan and the readers' own reports in, coverage rows or an error out.
 
-Nothing passes without full coverage. Each range must have been read to its end on both sides, by a reader that talked
-to the right cluster, with the nature of every offset known. The batches that the readers counted must be those that
-Spark counted before the join. What a reader could not read, and gaps that no cleaner can have left, are findings
+Nothing passes without full coverage. Each range must have been read to its end on both sides, by a reader that was
+connected to the right cluster, with the nature of every offset known. The readers must have counted as many batches as
+Spark did before the join. Offsets that a reader could not read, and gaps that no cleaner can have left, are findings
 (``broken_logs``, ``causeless_gaps``).
 """
 
@@ -38,7 +38,8 @@ def key_of(wanted: Range) -> CoverageKey:
 
 
 def check_plan(bounds: Iterable[Bounds], tasks: Iterable[Task]) -> dict[TopicPartition, list[Range]]:
-    """Returns the ranges of each partition, in order, and checks that together they are exactly the audited offsets.
+    """Returns the ranges of each partition, in the order of the tasks, and checks that together they are exactly the
+    audited offsets.
 
     Raises:
         AuditError: they are not.
@@ -66,10 +67,18 @@ def check_side(
     clusters: set[str],
     counted: tuple[int, int],
 ) -> None:
-    """Checks that one side was read in full. ``counted``: number of batches and bytes that Spark saw.
+    """Checks that one side was read in full.
+
+    Args:
+        side: the side, for the error.
+        cluster_id: the id that all rows must name, or the cluster's alias if it has no id.
+        tasks: what was to be read.
+        read: what the readers report.
+        clusters: what the rows name.
+        counted: the numbers of rows and bytes that Spark saw.
 
     Raises:
-        AuditError: it was not; the error says where.
+        AuditError: the side was not read in full; the error says where.
     """
     wanted = {key_of(found): found for task in tasks for found in task}
     if clusters - {cluster_id}:
@@ -96,11 +105,11 @@ def check_side(
 
 
 def check_none_lost(side: Side, read: Iterable[RangeCoverage], counted: tuple[int, int]) -> None:
-    """Checks that Spark saw all batches of a closer look: what differs could be among others. Some may come twice if
-    their executor is lost; that says nothing else.
+    """Checks that Spark saw all batches of a closer look, since a difference could be in one that is missing. Spark may
+    count batches twice if an executor is lost, and that is no error here.
 
     Raises:
-        AuditError: it did not.
+        AuditError: Spark saw fewer batches or bytes than the readers report.
     """
     _check_counted(side, read, counted, least=True)
 
@@ -119,7 +128,7 @@ def _check_counted(side: Side, read: Iterable[RangeCoverage], counted: tuple[int
 def check_transactions(
     alias: str, ranges: Mapping[TopicPartition, Sequence[Range]], read: dict[CoverageKey, RangeCoverage]
 ) -> None:
-    """Checks that no marker of a side contradicts data that was taken for committed, across all ranges.
+    """Checks across all ranges of one side that no marker contradicts data that was taken for committed.
 
     Raises:
         AuditError: a marker does; the error says where.
@@ -136,7 +145,7 @@ def coverage_of(
     ranges: dict[TopicPartition, list[Range]],
     read: dict[CoverageKey, RangeCoverage],
 ) -> list[Coverage]:
-    """Returns a coverage row for each partition."""
+    """Returns a coverage row of this side for each partition. ``read``: the readers' coverage of each range."""
     rows = []
     for known in bounds:
         wanted = sorted(ranges.get(known.key, ()), key=lambda one: one.start)
@@ -174,15 +183,15 @@ def coverage_of(
 def check_contents(
     differing: Mapping[TopicPartition, Pairs], coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]
 ) -> None:
-    """Checks what comes out of the join: where no chunk of a range differs, both sides have the same batches there by
-    what their readers say of the whole range.
+    """Checks the result of the join: if no chunk of a range differs, the readers' digests of the whole range must be
+    equal, too.
 
     Args:
         differing: the chunks that differ.
-        coverage: of both sides, for the same ranges.
+        coverage: the readers' coverage of both sides, for the same ranges.
 
     Raises:
-        AuditError: a difference got lost.
+        AuditError: the digests of such a range differ, so a difference got lost.
     """
     starts = {key: pairs.starts for key, pairs in differing.items()}
     theirs = coverage[Side.DESTINATION]
@@ -199,7 +208,7 @@ def check_contents(
 
 
 def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]) -> None:
-    """Checks that each partition in which anything differs has a finding, so that no difference got lost on the way.
+    """Checks that each of these partitions has a finding, so that no difference got lost.
 
     Raises:
         AuditError: a partition has none.
@@ -211,7 +220,7 @@ def check_named(differing: Iterable[TopicPartition], findings: Iterable[Finding]
 
 
 EXCUSED = frozenset({Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE, Kind.OVERSIZE})
-"""Kinds of findings about what differs with a cause: a partition that has no others may pass."""
+"""Kinds of findings about differences that have a cause: a partition that has no others may pass."""
 
 
 def check_chunks(
@@ -219,18 +228,19 @@ def check_chunks(
     findings: Iterable[Finding],
     said: Mapping[TopicPartition, Sequence[Span]] = MappingProxyType({}),
 ) -> None:
-    """Checks that in partitions that may pass, a finding says of each chunk that differs why it does.
+    """Checks that in each partition that may pass, every chunk that differs has a finding that says why.
 
-    Where anything differs in earnest, the partition does not pass; there, runs that moved are not named chunk by chunk.
+    A partition with a finding of a kind that is not ``EXCUSED`` does not pass anyway. It is not checked, because moved
+    runs are not named chunk by chunk.
 
     Args:
-        chunks: those that certainly differ, in order.
-        findings: before consequences are folded, with destination offsets as the chunks have them.
-        said: the chunks of which one of those says so that a log cleaner explains, where neighbours became one finding;
-            and those that cleaners have made equal since.
+        chunks: the chunks that certainly differ, in order.
+        findings: the findings before consequences are folded, with destination offsets as the chunks have them.
+        said: the chunks that had a finding before neighbouring findings were joined into one (``folded``), and the
+            chunks that cleaners have made equal since.
 
     Raises:
-        AuditError: of a chunk, nothing is said.
+        AuditError: a chunk has no finding.
     """
     spans: dict[TopicPartition, list[Span]] = defaultdict(list)
     lost: set[TopicPartition] = set()
@@ -239,7 +249,7 @@ def check_chunks(
         if finding.kind not in EXCUSED:
             lost.add(key)
         if finding.detail.endswith(APART):
-            continue  # it says nothing of each chunk between its offsets
+            continue  # it does not cover every chunk between its offsets
         for span in (finding.source, finding.destination):
             if span and finding.kind is Kind.OVERSIZE:
                 # The batch of such a record may begin in an earlier chunk, without a record there.
@@ -266,15 +276,16 @@ def check_fills(
     cleaned: Collection[str] = (),
 ) -> None:
     """Checks that in partitions without findings, the destination has as many records and markers as the source has
-    records and holes; and as many records where nothing was found but batches that were written anew.
+    records and holes. In partitions whose only findings are rewritten batches (``Kind.REENCODED``), the numbers of
+    records must be equal.
 
-    This follows from the comparison; it is checked nevertheless, as all coverage is.
+    This follows from the comparison. It is checked nevertheless, like all coverage.
 
     Args:
-        coverage: of both sides.
-        findings: all of them.
-        mapped: holes are not filled, and only records count.
-        cleaned: topics on which a log cleaner works at either side: it may have changed a batch after it was counted.
+        coverage: the coverage of both sides.
+        findings: all findings.
+        mapped: holes are not filled, so only records count.
+        cleaned: topics on which a log cleaner works on either side: it may have changed a batch after it was counted.
 
     Raises:
         AuditError: the numbers differ.
@@ -307,13 +318,14 @@ def check_fills(
 
 
 def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dict[TopicPartition, Cleaned]:
-    """Returns what log cleaners have changed, for each partition of which a finding says so.
+    """Returns the changes of log cleaners, for each partition with such a finding.
 
-    Where nothing else was found, the records are as many as the destination had less than the source when both were
-    read: a cleaner may have worked again before the findings were made. Otherwise they are those of the findings.
+    The number of batches is that of the findings. If nothing else was found in a partition, its number of records is by
+    how many the destination had fewer than the source when both were read, since a cleaner may have worked again before
+    the findings were made. Otherwise it is that of the findings.
 
     Raises:
-        AuditError: the destination had more than the source, and what it had more was cleaned since.
+        AuditError: the destination had more records than the source, and a cleaner has removed these since.
     """
     batches: Counter[TopicPartition] = Counter()
     records: Counter[TopicPartition] = Counter()
@@ -342,7 +354,7 @@ def cleaned_of(coverage: Iterable[Coverage], findings: Iterable[Finding]) -> dic
 
 
 def damaged(coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]) -> set[TopicPartition]:
-    """Returns the partitions in which a batch of either side has a wrong checksum."""
+    """Returns the partitions in which a batch of either side has a wrong checksum, or cannot be opened."""
     return {
         TopicPartition(topic, partition)
         for read in coverage.values()
@@ -352,8 +364,8 @@ def damaged(coverage: Mapping[Side, Mapping[CoverageKey, RangeCoverage]]) -> set
 
 
 def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Returns findings for batches of the flow at the destination that its offset map does not have: one for each, up
-    to a number, and one for the others of a range."""
+    """Returns findings for batches of the flow at the destination that its offset map does not have: one for each batch
+    that a range lists, and one for all further ones of the range."""
     found = []
     for (topic, partition, _, _), part in sorted(read.items()):
         which = f"of the flow at {alias} that its offset map does not have"
@@ -374,7 +386,9 @@ def unmapped(alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding
 
 
 def causeless_gaps(alias: str, read: dict[CoverageKey, RangeCoverage], compacted: frozenset[str]) -> list[Finding]:
-    """Returns findings for offsets without a batch in source topics that are not compacted: nothing explains them."""
+    """Returns findings for offsets without a batch in source topics that are not compacted, where nothing explains
+    them.
+    """
     found = []
     for (topic, partition, start, _), part in sorted(read.items()):
         if topic in compacted or not part.gap_offsets:
@@ -397,8 +411,8 @@ def _gap(topic: str, partition: int, span: Span, detail: str) -> Finding:
 
 
 def broken_logs(side: Side, alias: str, read: dict[CoverageKey, RangeCoverage]) -> list[Finding]:
-    """Returns findings for logs that are damaged or show nothing, with the offsets that could not be read because of
-    it."""
+    """Returns findings for ranges in which the log is damaged, or the broker shows nothing. Each has the offsets that
+    could not be read because of that."""
     found = []
     for (topic, partition, _, end), part in sorted(read.items()):
         if part.broken:

@@ -1,8 +1,9 @@
 """Compares holes of the source with markers of the destination, where they differ. Pure.
 
 Both logs are walked from batch to batch. Beside a batch that was moved, holes and markers are expected at the same
-shift: of one marker too many and the thousand holes after it, one is overfilled and none is unfilled. Between two
-batches with different shifts, such as right after a lost batch, either is possible: what leaves less to report counts.
+shift. For example, if there is one marker too many in front of a thousand holes, one offset is overfilled and none is
+unfilled. Between two batches with different shifts, such as right after a lost batch, either shift is possible: the one
+that leaves less to report is used.
 """
 
 from bisect import bisect_right
@@ -32,7 +33,7 @@ Moved = tuple[Span, int]
 """The offsets of a moved batch, and its shift: destination offset minus source offset."""
 
 PAIRS = frozenset({Kind.MOVED, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.CORRUPT})
-"""Findings about a batch of each side, the one the other's counterpart."""
+"""Kinds of findings about a batch of each side, one the counterpart of the other."""
 
 
 def with_fills(
@@ -45,16 +46,16 @@ def with_fills(
     *,
     cleaned: bool = False,
 ) -> list[Finding]:
-    """Adds what is overfilled, unfilled or foreign, and what the source has in place of an extra batch; in about linear
-    time, however many holes differ.
+    """Adds findings for what is overfilled, unfilled or foreign, and details on what the source has in place of an
+    extra batch. It takes about linear time, however many holes differ.
 
     Args:
         key: the partition.
         looked: the offsets whose batches were examined one by one; nothing is concluded about others.
-        holes: the source's, including those for which the destination's markers are the same.
-        markers: the destination's, likewise.
-        odd: what else the destination has that is not a batch of records.
-        found: the partition's findings about batches of records, a batch each.
+        holes: the source's holes, including those that equal markers of the destination.
+        markers: the destination's markers, including those that equal holes of the source.
+        odd: everything else at the destination that is not a batch of records.
+        found: the partition's findings about batches of records, one batch each.
         cleaned: a log cleaner works on the destination. It removes markers, which makes no difference to consumers.
 
     Returns:
@@ -100,15 +101,16 @@ def with_fills(
 
 
 def _removed(odd: Iterable[Hole], found: Iterable[Finding]) -> list[Span]:
-    """Returns the offsets from which the destination's log cleaner may have taken something: its gaps, and the batches
-    that were written anew. Of these, the headers do not tell where records are missing, and all records that there are
-    were compared."""
+    """Returns the offsets from which the destination's log cleaner may have removed something: the destination's gaps,
+    and the rewritten batches. The headers of the latter do not show where records are missing; all of their remaining
+    records were compared."""
     anew = (one.destination for one in found if one.kind is Kind.REENCODED and one.destination)
     return merged([*(Span(hole.start, hole.end) for hole in odd if hole.what in REMOVED), *anew])
 
 
 class _There:
-    """What the destination has where a hole of the source may be: ``all`` of it, in order."""
+    """What the destination has at places where the source may have a hole. ``all``: markers, odd offsets and extra
+    batches together, in order."""
 
     def __init__(self, markers: Iterable[Hole], odd: Iterable[Hole], extra: Iterable[Span]) -> None:
         sides = [
@@ -121,7 +123,7 @@ class _There:
         self._are_markers = [is_marker for _, is_marker in sides]
 
     def is_marker(self, part: Hole) -> bool:
-        """Returns True for a part of a marker that the mirror wrote."""
+        """Returns True if this is a part of one of ``markers``."""
         return self._are_markers[bisect_right(self.all, part.start, key=lambda hole: hole.start) - 1]
 
 
@@ -132,8 +134,15 @@ def _unfilled(
     covered: Sequence[Span],
     removed: Sequence[Span],
 ) -> Iterator[Finding]:
-    """Yields the offsets of the source's holes that nothing covers at the destination. ``removed``: where a log cleaner
-    has been at work there."""
+    """Yields findings for the offsets of the source's holes that nothing covers at the destination.
+
+    Args:
+        key: the partition.
+        holes: the holes, each with the shift in force there.
+        looked: the offsets that were examined.
+        covered: the destination offsets at which there is something.
+        removed: the destination offsets from which a log cleaner may have removed something.
+    """
     for hole, shift in holes:
         for span in less(clipped(_moved_by(hole, shift), looked), covered):
             for part in less([span], removed):
@@ -160,8 +169,8 @@ class Explained:
         return not list(less([span], self._removed))
 
     def what_is_there(self, span: Span) -> str:
-        """Returns what the source has there instead of due records; empty if it is not known or there are records,
-        too."""
+        """Returns in words what the source has at these offsets instead of records that are due. Empty if that is not
+        known, or if records are due at some of them."""
         if self._have_records(span):
             return ""
         names = dict.fromkeys(NAMES[hole.what] for hole in overlapping(self._holes, span))
@@ -169,7 +178,7 @@ class Explained:
 
 
 def _odd(key: TopicPartition, odd: Iterable[Hole], astray: Sequence[Span]) -> Iterator[Finding]:
-    """``astray``: the offsets among these for which the source has no hole."""
+    """Yields findings for odd offsets. ``astray``: the offsets among these at which the source has no hole."""
     for hole in odd:
         span = Span(hole.start, hole.end)
         where = NO_HOLE if clipped(span, astray) else ""
@@ -196,11 +205,14 @@ def _finding(kind: Kind, key: TopicPartition, source: Span | None, destination: 
 def _shifted(
     holes: Iterable[Hole], moved: Iterable[Moved], covered: Sequence[Span], *, back: bool = False
 ) -> Iterator[tuple[Hole, int]]:
-    """Yields each hole with the shift in force there: that of the moved batch right before or right after it, or none.
-    For a row of holes that touch, both shifts are tried, and the place at which the first gives way to the second; the
-    best choice leaves the fewest offsets outside ``covered``.
+    """Yields each hole with the shift in force there: that of the moved batch right before or right after it, or 0. In
+    a row of holes that touch, the first shift may give way to the second at some place. The place that leaves the
+    fewest offsets outside of ``covered`` is chosen.
 
     Args:
+        holes: the holes of one side.
+        moved: the batches of the same side that have a counterpart, each with its shift.
+        covered: the offsets at which the other side has something.
         back: False if the shifts lead from the holes' side to the other one, True if they lead back.
     """
     everything = sorted(
@@ -226,8 +238,9 @@ def _shifted(
 def _with_shift(
     row: Sequence[Hole], shifts: tuple[int, int], covered: Sequence[Span], *, back: bool
 ) -> Iterator[tuple[Hole, int]]:
-    """Yields the holes of ``row``, which touch, with their shifts. The shift may change once, within the row only where
-    something was lost that the other side has; where something was added, two would be expected in one place."""
+    """Yields the holes of ``row``, which touch, with their shifts. The shift may change once: at either end of the row,
+    or, if the second shift is larger, also within it. (With a smaller one, two holes would be expected in one
+    place.)"""
     if not row:
         return
     start, end = row[0].start, row[-1].end
@@ -256,7 +269,7 @@ def _with_shift(
 
 
 def _whole(holes: Iterable[Hole]) -> list[Hole]:
-    """Joins holes that touch and are of one kind: ranges and responses cut them."""
+    """Joins holes of the same kind that touch: the borders of ranges and responses cut them."""
     found: list[Hole] = []
     for hole in holes:
         if found and found[-1].end == hole.start and found[-1].what is hole.what:

@@ -1,10 +1,10 @@
 """Names rows that differ. Pure: one partition's rows and the places of their contents in, findings out.
 
-The order of the rules matters. A batch whose checksum is wrong is corrupt, whatever else it is. A destination batch
-that the source has elsewhere was moved, doubled or misrouted: of a doubled batch and the thousand after it, one is a
-duplicate and a thousand are moved by one; none has "changed". Only a batch that the source has nowhere is compared with
-the one in its place: header, value, borders. What then remains on one side only is missing or extra. What a log cleaner
-explains is taken out before that comparison (``cleaned``).
+The order of the rules matters. A batch with a wrong checksum is corrupt, whatever else it is. A destination batch that
+the source has elsewhere was moved, doubled or misrouted. For example, if a batch is doubled and a thousand follow it,
+one is a duplicate and a thousand are moved by one; none has "changed". Only a batch that the source has nowhere is
+compared with the one in its place: header, value, borders. What then remains on one side only is missing or extra. What
+a log cleaner explains is taken out before that comparison (``cleaned``).
 """
 
 import itertools
@@ -27,6 +27,7 @@ from mirror.audit.model.rows import OLD_FORMAT, UNREAD, BatchRow, Hole, What
 from mirror.records.header import CODEC_MASK, LOG_APPEND_TIME, Codec
 
 Content = tuple[object, ...]
+"""``BatchRow.content``."""
 
 
 class PlacedBatch(NamedTuple):
@@ -40,19 +41,19 @@ class PlacedBatch(NamedTuple):
 class Scene:
     """One partition's differing rows by base offset, and the other places of their contents.
 
-    ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: places at the
+    ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: the places at the
     destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
-    ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works;
-    ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: the first
-    offsets with a record of the destination's batches, among these, whose max timestamp is not that of their records.
-    ``mapped``: what the
-    destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd
-    offsets are given this much lower than they are. ``by_record``: a row is a record of a batch that was opened.
-    ``ended``: both logs are examined to their ends, so that all that is missing there is named here. ``passed``: the
-    offsets of records that the flow says it has passed over, each with what became of it. ``codec``: with which the
-    flow compresses batches anew. ``rebatches``: it makes larger batches of small ones. ``append_times``: the
-    destination's broker may have put its own times in. ``source_end``: the end of the source's log; None: not known.
-    ``cut_off_at``: the end of what is audited of the destination's log (as the offsets of its rows); None: all of it.
+    ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works.
+    ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: for each
+    opened batch of the destination whose max timestamp is not that of its records, the offset of its first record.
+    ``mapped``: what the destination has between batches is unknown. ``shift``: the offsets of the destination's rows,
+    markers and odd offsets are lower by this number than they are in its log. ``by_record``: a row is a record of a
+    batch that was opened. ``ended``: both logs were examined to their ends, so that everything that is missing there is
+    named here. ``passed``: the offsets of records that the flow has passed over according to its internal topic, each
+    with what became of it. ``codec``: the codec in which the flow compresses batches that it rewrites; None: the
+    batch's own. ``rebatches``: the flow makes larger batches of small ones. ``append_times``: the destination's broker
+    may have put its own times in. ``source_end``: the end of the source's log; None: not known. ``cut_off_at``: the end
+    of what is audited of the destination's log, in the offsets of its rows; None: all of it.
     """
 
     key: TopicPartition
@@ -82,13 +83,15 @@ class Scene:
 
     @property
     def ends(self) -> dict[Side, int]:
-        """The ends of what is audited of each log, as the offsets of its rows, where they are known."""
+        """The end of what is audited of each log, in the offsets of its rows, where it is known."""
         ends = {Side.SOURCE: self.source_end, Side.DESTINATION: self.cut_off_at}
         return {side: end for side, end in ends.items() if end is not None}
 
 
 def named(scene: Scene) -> list[Finding]:
-    """Returns the findings, with each row that differs in exactly one. ``joined`` sorts them and merges neighbours."""
+    """Returns the findings. Each row that differs is in exactly one of them. ``joined`` sorts them and joins
+    neighbours.
+    """
     source, destination = dict(scene.source), dict(scene.destination)
     damaged, odd = _damaged(scene, source)
     damaged += overreaching(
@@ -96,7 +99,8 @@ def named(scene: Scene) -> list[Finding]:
         rebatches=scene.rebatches,
     )  # fmt: skip
     broken = _set_aside(source), _set_aside(destination)
-    # A larger batch may hold what another batch of the source does: what is in its place is looked at first.
+    # With rebatches, a batch of the destination may have the same content as a batch elsewhere at the source. So the
+    # batches in its place are compared first.
     anew = _anew(scene, source, destination) if scene.rebatches else Reencoded([], [])
     moved = list(_elsewhere(scene, source, destination, broken[0]))
     placed = [*_in_place(scene.key, moved, source, destination, broken), *_in_tail(scene, source)]
@@ -127,8 +131,8 @@ def named(scene: Scene) -> list[Finding]:
 
 
 def _anew(scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow]) -> Reencoded:
-    """Takes out the batches that were written anew."""
-    if scene.opened is None or scene.by_record or scene.shift:  # where all has moved, nothing is excused
+    """Takes out the batches that the mirror has rewritten (deep path)."""
+    if scene.opened is None or scene.by_record or scene.shift:  # where everything has moved, nothing is excused
         return Reencoded([], [])
     return settled_anew(
         scene.key, source, destination, scene.opened, scene.cleaned, scene.audited, ended=scene.ended,
@@ -138,8 +142,8 @@ def _anew(scene: Scene, source: dict[int, BatchRow], destination: dict[int, Batc
 
 
 def _known(scene: Scene) -> Sequence[Span]:
-    """Returns the offsets of which it is known what the source has. A wrapper of an old format that cannot be read may
-    have lost records inside, and its header does not say which."""
+    """Returns the examined offsets at which it is known what the source has. It is not known in a wrapper of an old
+    format that cannot be read: it may lack records inside, and its header does not say which."""
     unknown = merged(row.span for row in scene.source.values() if not row.crc_ok and row.flags & OLD_FORMAT)
     return list(less(scene.looked, unknown)) if unknown else scene.looked
 
@@ -151,8 +155,8 @@ def _shifted(finding: Finding, shift: int) -> Finding:
 
 
 def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], list[Hole]]:
-    """Takes out the source's batches whose copies are damaged and look like control batches. Returns the findings, and
-    what else the destination has that is not a record batch."""
+    """Takes out the source's batches whose copies are damaged and look like control batches. Returns their findings,
+    and the odd offsets that remain."""
     found: list[Finding] = []
     rest: list[Hole] = []
     for hole in scene.odd:
@@ -168,7 +172,7 @@ def _damaged(scene: Scene, source: dict[int, BatchRow]) -> tuple[list[Finding], 
 
 
 def _set_aside(rows: dict[int, BatchRow]) -> dict[int, BatchRow]:
-    """Takes out the rows whose checksum is wrong: their fields cannot be trusted."""
+    """Takes out the rows with a wrong checksum and returns them: their fields cannot be trusted."""
     broken = {base: row for base, row in rows.items() if not row.crc_ok}
     for base in broken:
         del rows[base]
@@ -183,7 +187,8 @@ def _in_place(
     broken: tuple[dict[int, BatchRow], dict[int, BatchRow]],
 ) -> Iterator[Finding]:
     """Takes out pairs of rows that differ and occupy the same place: at the shift of the moved batches beside them, or
-    without a shift. All rows of ``broken`` (both sides) are reported, with or without a counterpart."""
+    without a shift if one of them is broken. All rows of ``broken`` (both sides) get a finding, with or without a
+    counterpart."""
     runs = sorted(
         (one.destination.start, one.destination.start - one.source.start)
         for one in moved
@@ -227,8 +232,8 @@ def _corrupt(key: TopicPartition, ours: Sequence[BatchRow], theirs: Sequence[Bat
 def _elsewhere(
     scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], broken: Mapping[int, BatchRow]
 ) -> Iterator[Finding]:
-    """Takes out destination rows that the source has at another place, and the source rows with which they match. Rows
-    whose origin in this partition is ``broken`` stay, although their contents match."""
+    """Takes out destination rows that the source has at another place, and the source rows that match them. A row whose
+    origin in this partition is ``broken`` is left, although the contents match."""
     shift = 0
     for base in sorted(destination):
         row = destination[base]
@@ -244,7 +249,7 @@ def _elsewhere(
         origin = place.row
         shift = base - origin.base_offset
         if shift + scene.shift == 0 and origin.base_offset in source:
-            del source[origin.base_offset]  # it is in its place; it only seemed to have moved with others
+            del source[origin.base_offset]  # it is in its place; only its neighbours have moved
         elif origin.base_offset in source or not scene.audited.start <= origin.base_offset < scene.audited.end:
             source.pop(origin.base_offset, None)
             yield finding_of(Kind.MOVED, scene.key, [origin], [row], f"by {shift + scene.shift:+,} offsets")
@@ -255,8 +260,8 @@ def _elsewhere(
 def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: int) -> PlacedBatch | None:
     """Returns the place at the source from which this row most likely came; None if the source has it nowhere.
 
-    A place in the same partition wins over others. Then the best one continues the shift of the previous batch, then
-    comes one of which the destination lacks the copy, then the nearest.
+    A place in the same partition is preferred. Among several, the best one continues the shift of the previous batch.
+    The next best is one whose copy the destination lacks, then the nearest one.
     """
     before = source.get(row.base_offset - shift)
     if before is not None and before.content == row.content:
@@ -271,11 +276,12 @@ def _origin(scene: Scene, source: Mapping[int, BatchRow], row: BatchRow, shift: 
 
 
 MOST_COMPARED = 64
-"""Most places of one payload in one partition that are compared: those with the nearest offsets."""
+"""Maximum number of places of one payload in one partition that are compared: those with the nearest offsets."""
 
 
 def near(places: Sequence[PlacedBatch], offset: int) -> Sequence[PlacedBatch]:
-    """Returns those of ``places`` (in order) that are nearest to the offset, for each partition separately."""
+    """Returns the ``MOST_COMPARED`` places nearest to the offset, for each partition separately. ``places``: in
+    order."""
     if len(places) <= MOST_COMPARED:
         return places
     by_partition = (list(group) for _, group in itertools.groupby(places, key=lambda place: place.key))
@@ -302,7 +308,7 @@ def _in_tail(scene: Scene, source: dict[int, BatchRow]) -> Iterator[Finding]:
 def _cleaned(
     scene: Scene, source: dict[int, BatchRow], destination: dict[int, BatchRow], holes: list[Hole]
 ) -> Iterator[Finding]:
-    """Takes out what a log cleaner explains. ``holes``: see ``settled``."""
+    """Takes out what a log cleaner explains. ``holes``: see ``cleaned.settled``."""
     if scene.opened is not None and scene.cleaned:
         opened = OpenedBatches(
             differences=scene.opened,
@@ -337,7 +343,7 @@ def _changed_pair(key: TopicPartition, ours: BatchRow, theirs: BatchRow) -> Find
 
 
 def header_changes(ours: BatchRow, theirs: BatchRow) -> list[str]:
-    """Returns the promised header fields in which two batches differ, with both values. These contain no payload."""
+    """Returns the compared header fields in which two batches differ, as text with both values and without payload."""
     changes = [
         f"{name} {mine:,} → {other:,}"
         for name, mine, other in (
@@ -373,11 +379,12 @@ def codec_name(flags: int) -> str:
 
 
 def joined(findings: Iterable[Finding], holes: Iterable[Hole] = ()) -> list[Finding]:
-    """Returns the findings in offset order, with equal neighbours joined. There may be holes between these."""
+    """Returns the findings in offset order, with neighbours of the same kind and detail joined into runs. Only
+    ``holes`` of the source may lie between neighbours."""
     over = {hole.start: hole.end for hole in holes}
     runs: list[Finding] = []
     for finding in sorted(findings, key=_order):
-        # Not only the last run is tried: a moved run and what is missing beside it alternate by offset.
+        # Not only the last run is tried: in offset order, the findings of a moved run and missing ones may alternate.
         at = next(
             (i for i in range(len(runs) - 1, max(-1, len(runs) - 4), -1) if _continues(runs[i], finding, over)), None
         )
@@ -409,8 +416,8 @@ def _continues(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
 
 
 def _follows(run: Finding, finding: Finding, over: Mapping[int, int]) -> bool:
-    """Returns True if only holes lie between the two, with as many offsets on both sides. ``over``: start -> end of
-    each hole."""
+    """Returns True if only holes lie between the two, with the same number of offsets on both sides. ``over``: start ->
+    end of each hole."""
     if run.source is None or finding.source is None:
         return run.source is finding.source and _gap(run.destination, finding.destination) == 0
     at = run.source.end

@@ -33,12 +33,14 @@ from mirror.records.identity import producer_id
 POLL_S = 0.5
 READ_BYTES = 4 << 20
 MOST_OUTSIDE_BYTES = 4 << 30
-"""Others may have filled a topic before the flow began, or since; not more of that than this is examined."""
+"""The maximum that is searched for batches of the flow outside of its map, in one place: other writers may have filled
+the topic."""
 
 
 class MappedPartition(NamedTuple):
-    """The place of a partition's copy. ``read``: the destination offsets that the map covers; ``own``: the copy's
-    producer ids; ``sharing``: those of the flow's other copies in the same partition, if topics are copied into one."""
+    """The place of a partition's copy. ``topic``: its name at the destination. ``read``: the destination offsets that
+    the map covers and the log still has. ``own``: the copy's producer ids. ``sharing``: the producer ids of the flow's
+    other copies in the same partition, if several topics are copied into one."""
 
     topic: str
     offsets: OffsetMap
@@ -47,23 +49,25 @@ class MappedPartition(NamedTuple):
     sharing: tuple[int, ...] = ()
 
     def there(self, span: Span) -> Span:
-        """Translates source offsets to the destination's."""
+        """Returns the destination offsets of these source offsets, according to the map."""
         begins, last = self.offsets.to_destination(span.start), self.offsets.to_destination(span.end - 1)
         start = begins.offset if begins else self.read.end
         return Span(start, max(start, last.offset + last.exact) if last else self.read.end)
 
 
 class Strays(NamedTuple):
-    """What was found of the flow outside of its map. ``notes``: where nobody looked."""
+    """The batches of the flow that were found outside of its map. ``notes``: lines on the places that were not
+    searched.
+    """
 
     findings: list[Finding]
     notes: list[str]
 
 
 class Mapped(NamedTuple):
-    """All partitions, their bounds as source offsets on both sides, and findings, for example on those that are not
-    copies. ``notes``: what was not looked at. ``flow_ids``: the producer ids of all copies that the flow has, or had,
-    audited or not."""
+    """The place and the bounds of all partitions. ``partitions``: those that the map has. ``bounds``: as source
+    offsets, on both sides. ``findings``: for example on partitions that are no copies. ``notes``: lines on what was not
+    examined. ``flow_ids``: the producer ids of all present and former copies of the flow, audited or not."""
 
     partitions: dict[TopicPartition, MappedPartition]
     bounds: list[Bounds]
@@ -72,7 +76,7 @@ class Mapped(NamedTuple):
     flow_ids: frozenset[int] = frozenset()
 
     def take(self, strays: Strays) -> None:
-        """Adds what was found outside of the map."""
+        """Adds these findings and notes."""
         self.findings.extend(strays.findings)
         self.notes.extend(strays.notes)
 
@@ -86,8 +90,16 @@ async def freeze_mapped(
 ) -> Mapped:
     """Returns the map of every partition, once it reaches the source's end or ``catch_up_s`` is over.
 
+    Args:
+        source: its metadata must have the topics.
+        destination: its metadata must have the topics.
+        starts: where each partition's audited offsets begin at the source.
+        ends: where they end.
+        request: the request of the audit.
+
     Raises:
-        AuditError: the internal topic cannot be read.
+        AuditError: the internal topic cannot be read, or it cannot be told which batches behind the last checkpoint
+            were copied.
         NetworkError: a cluster does not answer.
     """
     state = InternalTopic(destination, request.flow)
@@ -131,7 +143,7 @@ async def _is_written(state: InternalTopic, destination: Cluster) -> bool:
     """Opens the internal topic. Returns False if there is none.
 
     Raises:
-        AuditError: it may not be read, or its broker cannot read it.
+        AuditError: the audit may not read it, or its broker cannot read it.
     """
     try:
         return await state.open(create=False)
@@ -149,8 +161,8 @@ async def _is_written(state: InternalTopic, destination: Cluster) -> bool:
 def _at_home(
     state: InternalTopic, request: AuditRequest, cluster_id: str, computed: Mapping[TopicPartition, int]
 ) -> dict[tuple[str, int], set[int]]:
-    """Returns the producer ids of all copies that the flow has, or had, in each partition of the destination; also of
-    those that it is only about to have: ``computed``."""
+    """Returns the producer ids of all present and former copies of the flow, by destination topic and partition.
+    ``computed``: the ids of the audited partitions, which are included even if nothing was copied yet."""
     found: dict[tuple[str, int], set[int]] = defaultdict(set)
     for key, each in computed.items():
         found[request.destination_of(key.topic), key.partition].add(each)
@@ -200,7 +212,8 @@ async def _freeze(
     here_at_home = homes.get((theirs.topic.name, key.partition), set())
     alien = set().union(*homes.values()) - here_at_home - own
     log = Span(*await asyncio.gather(theirs.start(), theirs.visible_end()))
-    # While it waited, retention may have worked at both sides. At the source last: what is gone there is not lost here.
+    # During the wait, retention may have worked on both sides. The source is asked last: what it has deleted, too, is
+    # not missing at the destination.
     here = Span(min(max(here.start, await ours.start()), here.end), here.end)
     if known is None:
         found.findings.extend(_unknown(key, here, state))
@@ -212,7 +225,7 @@ async def _freeze(
     found.partitions[key] = MappedPartition(theirs.topic.name, known.map, read, tuple(sorted(own)))
     found.bounds.append(_bounds(key, here, _reach(known, here, log, first)))
     found.take(await _strays(key, theirs, Span(log.start, min(first, log.end)), own, alien))
-    # What is the flow's own behind the map was looked for above, where the translation ends.
+    # Behind the map, the translation above has already looked for batches under the copy's own producer ids.
     found.take(await _strays(key, theirs, Span(read.end, log.end), (), alien))
 
 
@@ -222,8 +235,8 @@ async def _in_spare(
     request: AuditRequest,
     homes: Mapping[tuple[str, int], set[int]],
 ) -> list[Strays]:
-    """Returns batches of the flow in partitions that only the destination has: no copy belongs there. Each is named by
-    the first of the source's topics that are copied into this topic."""
+    """Searches the partitions that only the destination has, where no copy belongs, for batches of the flow. Findings
+    name the first of the source's topics that are copied into this topic."""
     topics: dict[str, str] = {}
     audited: set[tuple[str, int]] = set()
     for key in sorted(keys):
@@ -248,7 +261,7 @@ def _computed(source: Cluster, key: TopicPartition, request: AuditRequest) -> in
 
 
 def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Finding]:
-    """Returns a finding for a partition of which the internal topic says nothing, if the source has any offsets."""
+    """Returns a finding for a partition that is not in the internal topic, if the source has any offsets."""
     detail = f"{state.topic} says nothing of it: not copied yet, or that topic was lost, and nothing can be compared"
     return [_finding(Kind.MISSING, key, here, None, 0, 0, detail)] if here.offsets else []
 
@@ -256,19 +269,19 @@ def _unknown(key: TopicPartition, here: Span, state: InternalTopic) -> list[Find
 async def _strays(
     key: TopicPartition, log: PartitionLog, span: Span, own: Collection[int], alien: Collection[int]
 ) -> Strays:
-    """Looks for batches of the flow outside of its map, in up to ``MOST_OUTSIDE_BYTES``.
+    """Searches for batches of the flow outside of its map, in up to ``MOST_OUTSIDE_BYTES``.
 
     Args:
         key: the partition.
         log: its log at the destination.
-        span: where to look, in the destination's offsets.
+        span: the destination offsets to search.
         own: the copy's producer ids. Such batches came from an earlier source topic, or their map was lost and
-            everything was copied again.
-        alien: those of copies that have never been in this partition.
+            everything was copied again: ``unverifiable``.
+        alien: the producer ids of copies that have never been in this partition. Such batches are ``extra``.
     """
     ours, theirs = _Counted(), _Counted()
     at, size, why = span.start, 0, ""
-    careful_until = 0  # a size
+    careful_until = 0  # bytes: up to this size, one batch is read at a time
     while at < span.end and size < MOST_OUTSIDE_BYTES:
         most = ONE_BATCH if size < careful_until else READ_BYTES
         try:
@@ -277,7 +290,7 @@ async def _strays(
             if most == ONE_BATCH:
                 why = f"; {error}"
                 break
-            # Up to the damage, batch by batch. Behind all that this answer can have held, there was none after all.
+            # Reads batch by batch up to the damage. After READ_BYTES more, there was no damage after all.
             careful_until = size + READ_BYTES
             continue
         if not segment.batches:
@@ -325,7 +338,7 @@ class _Counted:
     records: int = 0
 
     def take(self, header: BatchHeader) -> None:
-        """Adds the next one."""
+        """Adds the next batch."""
         if not self.batches:
             self.start = header.base_offset
         self.end = header.next_offset
@@ -347,7 +360,8 @@ def _finding(
 
 
 def _reach(known: Translation, here: Span, log: Span, first: int) -> Span:
-    """Returns the source offsets that the destination has, judging by the bounds of its ``log``."""
+    """Returns the source offsets that the destination has, according to the map and the bounds of its ``log``.
+    ``first``: the destination offset at which the map begins."""
     start, end = here.start, min(known.source_end, here.end)
     if log.start > first:
         start = max(start, known.to_source(log.start).offset)
@@ -367,12 +381,13 @@ def _log(cluster: Cluster, topic: str, partition: int) -> PartitionLog:
             f"cluster {cluster.name}: topic {topic} partition {partition} has no leader; check that its leader is up"
         )
     log = PartitionLog(cluster, cluster.topics[topic], partition, leader)
-    log.converts = True  # The mirror copies messages of old formats; others' may stand before and among the copies.
+    log.converts = True  # The mirror copies messages of old formats, and other writers may have written some.
     return log
 
 
 def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPartition]) -> tuple[Task, ...]:
-    """Returns the tasks with the place of each range at the destination; unchanged if nothing is mapped."""
+    """Returns the tasks with the place of each range at the destination (``Range.copied``). Without partitions, the
+    tasks are unchanged."""
     if not partitions:
         return tuple(tasks)
     return tuple(
@@ -391,7 +406,8 @@ def placed(tasks: Iterable[Task], partitions: Mapping[TopicPartition, MappedPart
 
 
 def at_destination(findings: Iterable[Finding], partitions: Mapping[TopicPartition, MappedPartition]) -> list[Finding]:
-    """Returns findings with the destination's own offsets."""
+    """Returns the findings with their destination spans translated from source offsets to the destination's own.
+    Partitions that are not mapped stay unchanged."""
     found = []
     for finding in findings:
         there = partitions.get(TopicPartition(finding.topic, -1 if finding.partition is None else finding.partition))

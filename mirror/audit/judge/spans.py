@@ -22,7 +22,7 @@ class HasOffsets(Protocol):
 
     @property
     def end(self) -> int:
-        """The first offset after it."""
+        """The first offset behind it."""
 
 
 S = TypeVar("S", bound=HasOffsets)

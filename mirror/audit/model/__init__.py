@@ -1,1 +1,1 @@
-"""The data types of an audit, in modules by who needs them. No I/O."""
+"""The data types of an audit, one module for each part of it. No I/O."""

@@ -12,9 +12,9 @@ class RecordDifference(NamedTuple):
 
     ``at``: the side that has a record there; None if both have different records, or if a batch could not be opened.
     ``excused``: the other side's log cleaner may have removed the record (``by_record`` has the rules). ``size``: bytes
-    of its key, value and headers. ``digests``: of what source and destination have there; empty where one has nothing,
-    or where nobody asked for them. ``mistimed``: this says nothing of the record, which may be the same. At the
-    destination it is the first one of a batch whose max timestamp is not that of its records.
+    of its key, value and headers. ``digests``: those of the source's and the destination's record; empty where that
+    side has none, or where they were not asked for. ``mistimed``: no difference of the record, which may be the same:
+    at the destination, it is the first record of a batch whose max timestamp is not that of its newest record.
     """
 
     offset: int
@@ -29,10 +29,10 @@ class RecordDifference(NamedTuple):
 class Pairs:
     """The differences in one partition: each side's rows that are not equal to the other side's, by base offset.
 
-    ``holes`` (the source's) and ``markers`` (the destination's) are those that differ. ``odd`` is anything else at the
-    destination that is not a batch of records. ``equal`` are holes that both sides have; they are known only where rows
-    were compared one by one, and at another shift they may belong to other offsets. With ``offsets: mapped``, all
-    of the source's are: a copy has no offsets there. All are in offset order.
+    ``holes`` (the source's) and ``markers`` (the destination's) are those that differ. ``odd``: everything else at the
+    destination that is not a batch of records. ``equal``: holes that both sides have. They are known only where rows
+    were compared one by one, and at another shift they may belong to other offsets. With ``offsets: mapped``, all holes
+    of the source are in ``equal``: a copy has no offsets there. All lists are in offset order.
     """
 
     source: dict[int, BatchRow] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where an audit looks: a side, a partition, offsets of its log, and what bounds them."""
+"""Places in an audit: a side, a partition, offsets of its log and their bounds."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -53,8 +53,9 @@ class Bounds:
 
 
 class OldRange(NamedTuple):
-    """Source offsets in which it has messages of old formats. ``starts_at`` and ``ends_at``: where the copies of these
-    begin and end at the destination, if that is known to be elsewhere."""
+    """Source offsets at which the source has messages of old formats. ``starts_at`` and ``ends_at``: the destination
+    offsets at which the copies of these messages begin and end; None if nothing else is known than ``there`` assumes.
+    """
 
     start: int
     end: int
@@ -62,8 +63,12 @@ class OldRange(NamedTuple):
     ends_at: int | None = None
 
     def there(self, ahead: int, less: int = 0) -> Span:
-        """Returns the destination's offsets, ``less`` subtracted from those that are known; others are ``ahead`` of the
-        source's."""
+        """Returns the destination offsets of the copies.
+
+        Args:
+            ahead: how much higher the destination's offsets are than the source's, where they are not known.
+            less: is subtracted from the known offsets.
+        """
         starts = self.start + ahead if self.starts_at is None else self.starts_at - less
         ends = self.end + ahead if self.ends_at is None else self.ends_at - less
         return Span(starts, max(starts, ends))

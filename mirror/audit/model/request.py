@@ -1,4 +1,4 @@
-"""What is asked of an audit: the clusters, the topics, and the settings of the flow that it judges."""
+"""The request of an audit: the clusters, the topics, and the flow's settings that the audit judges by."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,10 +34,11 @@ class AuditRequest:
     ``catch_up_s`` is how long the destination may take to reach the source's end. That end is frozen first, and a
     running mirror has batches on their way. ``isolation_level`` and ``fill`` are the flow's: they say whether aborted
     data is due at the destination, and whose markers fill its holes. With ``offsets: mapped``, copies have offsets of
-    their own and may be in topics with other names, which ``rename`` returns. ``accept``: kinds of findings that do not
-    fail the audit (``ACCEPTABLE``). ``append_times``: the destination's broker may put the time of the append into
-    batches (``destination.timestamps: append``). ``codec``: with which the flow compresses batches anew
-    (``compression.type``); None: with their own. ``rebatches``: small batches in a row become larger ones (``mode``).
+    their own, and may be in topics with other names; ``rename`` returns the destination's name of a topic. ``accept``:
+    kinds of findings that do not fail the audit (``ACCEPTABLE``). ``append_times``: the destination's broker may put
+    the time of the append into batches (``destination.timestamps: append``). ``codec``: the codec in which the flow
+    compresses batches that it rewrites (``compression.type``); None: the batch's own. ``rebatches``: the flow makes
+    larger batches of small ones in a row (``mode``).
     """
 
     flow: str
@@ -76,7 +77,8 @@ class AuditRequest:
         """Returns the destination topic of this source topic.
 
         Raises:
-            ValueError: it has another name, with ``offsets: exact``: readers take the source's name there.
+            ValueError: the topic has another name at the destination, with ``offsets: exact``. Readers use the source's
+                name there.
         """
         name = self.rename(topic) if self.rename is not None else topic
         if name != topic and not self.mapped:

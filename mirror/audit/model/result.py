@@ -10,8 +10,8 @@ from mirror.audit.model.places import Adopted, Side, Span, TopicPartition
 
 
 class RangeContent(NamedTuple):
-    """The batches that one side has in a range of offsets. ``width``: offsets in a chunk, the first of which begins at
-    ``start``. ``digest``: that of the chunks' digests (``read.rows.Chunks``), in hex."""
+    """What identifies the batches that one side has in a range of offsets. ``width``: the number of offsets in a chunk;
+    the first chunk begins at ``start``. ``digest``: the digest of the chunks (``read.rows.Chunks.content``), in hex."""
 
     start: int
     end: int
@@ -23,11 +23,14 @@ class RangeContent(NamedTuple):
 class Coverage:
     """Counts of what was actually read of one partition on one side: batches of records, and offsets by their nature.
 
+    ``log``: the log's bounds on that side. ``complete``: all audited offsets were read.
+
     ``offsets`` counts those in batches of records. At the source, ``control``, ``aborted``, ``empty`` and ``gaps`` (no
-    batch at all) count holes; at the destination, ``control`` counts filled holes, and ``aborted`` what was there
-    before the flow (``Adopted``). ``odd`` counts offsets of control batches that do not belong at the destination.
-    ``stamped`` counts batches with the time of their append. ``cut``: a batch of records begins before the audited
-    offsets, or ends behind them; all of its records count. ``contents``: each range's batches, in order.
+    batch at all) count holes; at the destination, ``control`` counts filled holes, and ``aborted`` aborted data that
+    was there before the flow (``Adopted``). ``odd`` counts offsets of control batches that do not belong at the
+    destination. ``stamped`` counts batches with the time of their append. ``cut``: a batch of records begins before the
+    audited offsets, or ends behind them; all of its records count. ``contents``: what identifies the batches of each
+    range, in order.
     """
 
     side: Side
@@ -58,20 +61,21 @@ class Coverage:
 
     @property
     def filled(self) -> int:
-        """At the destination: the number of offsets in which consumers get nothing, as it should be."""
+        """At the destination: the number of offsets at which consumers rightly get no record."""
         return self.control + self.aborted
 
 
 class Cleaned(NamedTuple):
-    """What log cleaners have changed in a partition, where that is no difference. ``batches``: those that they have
-    rewritten or removed. ``records``: those that the destination no longer has, and the source still has."""
+    """The changes of log cleaners in a partition that are no difference. ``batches``: the batches that they have
+    rewritten or removed. ``records``: the records that the destination no longer has, and the source still has."""
 
     batches: int
     records: int
 
 
 class SkippedRange(NamedTuple):
-    """Source offsets that the flow skipped or took on trust by decision. ``why`` is in words; ``at_ms`` since 1970."""
+    """Source offsets that the flow skipped or took on trust by decision. ``why``: the cause in words. ``at_ms``: when,
+    in ms since 1970."""
 
     topic: str
     partition: int
@@ -95,12 +99,12 @@ class Verdict(Enum):
 
     IDENTICAL = "identical"
     ACCEPTED = "accepted"
-    """Nothing differs. Something can no longer be compared, or was passed over, and the configuration accepts that by
-    name."""
+    """Nothing differs. Something has no proof, or records were passed over, and the configuration accepts that
+    (``AuditRequest.accept``)."""
     UNVERIFIABLE = "unverifiable"
-    """Nothing differs, but something can no longer be compared."""
+    """Nothing differs, but something has no proof."""
     OVERSIZE = "oversize"
-    """Nothing differs but what the flow has passed over as too large for the destination."""
+    """Nothing differs, except records that the flow has passed over as too large for the destination."""
     DIFFERENT = "different"
     INCOMPLETE = "incomplete"
     """A topic that the configuration names could not be audited; the others were."""
@@ -111,12 +115,12 @@ class AuditResult:
     """The result of an audit. Without findings, nothing differs that was due within the frozen bounds; ``notes``,
     ``skipped`` and ``undecided`` say what was not due or not compared.
 
-    ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``cleaned``: what
-    log cleaners have changed, by partition at the source; the notes say where. ``skipped`` and ``notes`` hold what is
-    not a difference but worth knowing. ``accepted``: kinds of findings that the configuration accepts by name.
-    ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: what the destination
-    had before the flow. ``fill``: whose markers fill holes, as the flow has it. ``topic_ids``: by side and by the
-    topic's name there, where the cluster has ids.
+    ``reencoded``: runs of batches whose records the destination has in other batches, for a cause. ``cleaned``: the
+    changes of log cleaners, by partition at the source; the notes say where they are. ``skipped`` and ``notes`` hold
+    what is not a difference but worth knowing. ``accepted``: kinds of findings that the configuration accepts by name.
+    ``undecided``: offsets behind open transactions; the source's were not audited. ``adopted``: the part of each
+    destination log that was there before the flow. ``fill``: the flow's setting (``AuditRequest.fill``). ``topic_ids``:
+    ids by side and by the topic's name on that side; clusters without topic ids have none.
     """
 
     flow: str
@@ -140,19 +144,20 @@ class AuditResult:
     topic_ids: Mapping[Side, Mapping[str, str]] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
     append_times: bool = False
-    """True if the configuration allows times of the append at the destination."""
+    """True if the configuration allows times of the append at the destination (``destination.timestamps: append``)."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Topics with another name at the destination: source -> destination."""
+    """The topics that have another name at the destination: name at the source -> name at the destination."""
 
     @property
     def stamped(self) -> int:
-        """Batches at the destination whose times are those of their append, as the configuration allows."""
+        """The number of batches at the destination with the time of their append; 0 if the configuration does not allow
+        that: then each is a finding."""
         stamped = sum(row.stamped for row in self.coverage if row.side is Side.DESTINATION)
         return stamped if self.append_times else 0
 
     @property
     def all_cleaned(self) -> Cleaned:
-        """What log cleaners have changed in all partitions together."""
+        """The changes of log cleaners in all partitions together."""
         return Cleaned(
             sum(one.batches for one in self.cleaned.values()), sum(one.records for one in self.cleaned.values())
         )
@@ -169,8 +174,8 @@ class AuditResult:
 
 
 def verdict_of(kinds: Set[Kind], accepted: Collection[str]) -> Verdict:
-    """Returns the verdict that follows from the worst of these kinds of findings. ``accepted``: those, by name, that
-    the configuration accepts."""
+    """Returns the verdict that follows from the worst of these kinds of findings. ``accepted``: the names of the kinds
+    that the configuration accepts."""
     if Kind.ABSENT in kinds:
         return Verdict.INCOMPLETE
     if kinds - PROVED_OTHERWISE:

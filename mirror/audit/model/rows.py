@@ -1,4 +1,4 @@
-"""What readers see of one side's log: batches, records, and offsets at which no record is due."""
+"""The rows that readers make of one side's log: batches, records, and offsets at which no record is due."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class What(IntEnum):
     CONTROL = 1
     """A transaction marker; at the destination, a marker that the mirror wrote."""
     ABORTED = 2
-    """Data of an aborted transaction; at the destination, of one that was there before the flow (``Adopted``)."""
+    """Data of an aborted transaction; at the destination, only of one that was there before the flow (``Adopted``)."""
     EMPTY = 3
     """A batch from which compaction removed every record."""
     GAP = 4
@@ -23,8 +23,8 @@ class What(IntEnum):
     DAMAGED = 6
     """A control batch at the destination whose checksum does not match its bytes."""
     INSIDE = 7
-    """Offsets without a record inside of a batch, or of a wrapper of an old format, that is compared record by
-    record (compaction)."""
+    """Offsets without a record (compaction) inside of a batch, or of a wrapper of an old format, that is compared
+    record by record."""
 
 
 class Hole(NamedTuple):
@@ -39,9 +39,9 @@ class RecordRow(NamedTuple):
     """One record as a reader saw it.
 
     ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
-    False if the row stands for a batch that cannot be opened; then only the offset has a meaning. ``mistimed``: it is
-    the first record of a batch whose header has a max timestamp that is not that of its records.
-    ``sealed``: the batch that cannot be opened has a right checksum, so both sides may have the same.
+    False if the row stands for a batch that cannot be opened; then only the offset and ``sealed`` have a meaning.
+    ``mistimed``: it is the first record of a batch whose max timestamp is not that of its newest record. ``sealed``:
+    the batch cannot be opened although its checksum is right, so both sides may have the same batch.
     """
 
     offset: int
@@ -55,15 +55,17 @@ class RecordRow(NamedTuple):
 
 
 OLD_FORMAT, UNREAD, STRADDLES = 0x4000, 0x2000, 0x1000
-"""Flags of rows that no batch's attributes have. ``OLD_FORMAT``: a message from before Kafka 0.11, at the destination
-or with a wrong checksum. ``UNREAD``: the checksum is right, and it cannot be opened all the same. ``STRADDLES``: a
-record of a batch that begins or ends among messages of an old format, and is not one of their copies."""
+"""Flags of rows that no batch's attributes have. ``OLD_FORMAT``: a message from before Kafka 0.11, if it is at the
+destination or cannot be read. ``UNREAD``: the batch or message cannot be opened although its checksum is right.
+``STRADDLES``: a record that is no copy of a message of an old format, in a batch that reaches into such messages."""
 
 
 class BatchRow(NamedTuple):
-    """One batch as a reader saw it. Timestamps are in ms since 1970; ``size`` is in bytes and includes the header.
+    """One batch as a reader saw it. ``flags``: the attribute bits that are compared, and the flags above. Timestamps
+    are in ms since 1970. ``size`` is in bytes and includes the header.
 
-    A record that is compared by itself is a row, too: a batch of one record, whose ``size`` is that of its content.
+    A record that is compared by itself is also such a row: a batch of one record, whose ``size`` is that of its
+    content.
     """
 
     base_offset: int
@@ -83,7 +85,7 @@ class BatchRow(NamedTuple):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """Everything that is compared except the base offset, so that equal batches can be found at any offset."""
+        """Everything that is compared except the base offset. Equal batches at different offsets have the same."""
         return (
             self.last_offset - self.base_offset,
             self.records,

@@ -1,4 +1,4 @@
-"""Offset maps: what of a partition each side has, what of it was audited, and where something was found. As SVG."""
+"""Offset maps as SVG: which offsets of a partition each side has, which were audited, and which have findings."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -10,13 +10,15 @@ from mirror.audit.model.places import Side, Span
 from mirror.audit.model.result import AuditResult, Coverage
 
 WIDTH = 1_000
-"""Columns of a map. A column shows the worst of what lies in it, so a map is small however much was found."""
+"""The number of columns of a map. A column shows the worst mark in it, so a map is small however many findings there
+are."""
 BAR = 12
 GAP = 4
 
 
 class Mark(NamedTuple):
-    """Offsets to mark in a bar: ``name`` is the class of their colour; of two in one column, the later one shows."""
+    """Offsets to mark in a bar. ``name``: the CSS class of their colour. If two marks share a column, the later one is
+    shown."""
 
     name: str
     span: Span
@@ -25,9 +27,9 @@ class Mark(NamedTuple):
 def offset_map(sides: Mapping[Side, Coverage], findings: Iterable[Finding], result: AuditResult) -> str:
     """Returns the map of a partition: the source's bar above the destination's.
 
-    With ``offsets: exact``, both have one scale, so that what belongs together stands together. Otherwise each has its
-    own. With ``offsets: mapped``, what was audited is given in the source's offsets, so the destination's bar shows its
-    whole log.
+    With ``offsets: exact``, both bars have the same scale, so that equal offsets are above each other. With ``offsets:
+    mapped``, each has its own scale, and the destination's bar shows its whole log as audited, because the audited
+    offsets are the source's.
     """
     found = list(findings)
     logs = {side: row.log for side, row in sides.items()}
@@ -81,7 +83,7 @@ def _bar(top: int, whole: Span, marks: Iterable[Mark], title: str) -> str:
 
 
 def _column(offset: int, whole: Span, *, up: bool = False) -> int:
-    """Returns the column of an offset. ``up``: the first column behind it, if it is an end."""
+    """Returns the column of an offset. ``up``: rounds up, for the end of a span, to the first column behind it."""
     part = (offset - whole.start) * WIDTH
     size = max(1, whole.offsets)
     column = -(-part // size) if up else part // size

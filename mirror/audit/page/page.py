@@ -1,5 +1,5 @@
-"""The report as one HTML page. It begins with what the verdict means, for those who decide; then it says where
-something was found, and how the result is proved, for those who look closer."""
+"""The report as one HTML page. It begins with the meaning of the verdict, for those who decide. Then it shows the
+places of findings and how the result is proved, for those who look closer."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ Partition = Mapping[Side, Coverage]
 
 
 def page(result: AuditResult, remedies: Sequence[str] = ()) -> str:
-    """Returns the whole page. ``remedies``: lines that say what to do."""
+    """Returns the page as HTML. ``remedies``: lines that say what to do."""
     sides: dict[tuple[str, int], dict[Side, Coverage]] = defaultdict(dict)
     for row in result.coverage:
         sides[row.topic, row.partition][row.side] = row
@@ -80,7 +80,7 @@ def _meaning(result: AuditResult) -> str:
 
 
 def _listed(title: str, lines: Iterable[str], left: int = 0) -> str:
-    """Returns a list, if it has anything. ``left``: lines that the summary alone has."""
+    """Returns a list with its title; empty without lines. ``left``: how many more lines are only in the summary."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     more = f"<p>{left:,} more are in summary.json.</p>" if left else ""
     return f"<h2>{title}</h2><ul>{items}</ul>{more}" if items else ""
@@ -130,7 +130,7 @@ def _share(part: int, whole: int, name: str) -> str:
 
 
 def _kinds(result: AuditResult) -> str:
-    """Returns charts: what was found, by kind, and what was written anew, by cause."""
+    """Returns two charts: findings by kind, and rewritten batches by cause."""
     kinds = Counter(finding.kind for finding in result.findings)
     most = max(kinds.values(), default=0)
     found = [

@@ -1,9 +1,9 @@
 """Freezes what is compared before anything is read: topics, partitions, and the offsets of both logs.
 
 Order matters on clusters that are in use. The source's end is frozen first. Then the destination has ``catch_up_s`` to
-reach it, because a running mirror has batches on their way. Where the destination's log begins later than the source's
-did, the source is asked again: retention may have worked at both. A destination end is a finding only if it is beyond
-the source's end *as it is afterwards*.
+reach it, because a running mirror has batches on their way. If the destination's log begins later than the source's
+did, the source is asked for its start again, because retention may have worked on both sides. A destination end is a
+finding only if it is beyond the source's end *as it is afterwards*.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def cluster_options(endpoint: Endpoint) -> ClusterOptions:
 
 
 class BegunLater(NamedTuple):
-    """Offsets of the source before those at which a copy begins, and the setting by which it does."""
+    """The offsets of the source in front of a copy that begins later. ``start_from``: the setting that decided it."""
 
     key: TopicPartition
     span: Span
@@ -54,7 +54,7 @@ class BegunLater(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """The bounds of every partition on both sides, and what was found while they were determined."""
+    """The bounds of every partition on both sides, and the findings from while they were determined."""
 
     source_cluster_id: str
     destination_cluster_id: str
@@ -73,16 +73,17 @@ class Frozen:
     begun: tuple[BegunLater, ...] = ()
     """Offsets that the source has, and that were never to be copied (``start.from``)."""
     notes: tuple[str, ...] = ()
-    """What was not looked at."""
+    """Lines that say what was not examined."""
     flow_ids: frozenset[int] = frozenset()
-    """With ``offsets: mapped``: the producer ids of all copies that the flow has, or had."""
+    """With ``offsets: mapped``: the producer ids of all present and former copies of the flow."""
 
 
 async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -> Frozen:
     """Freezes the bounds of both clusters, in the order that the module's docstring describes.
 
     Raises:
-        AuditError: one cluster on both sides, nothing to audit, a partition without a leader.
+        AuditError: both sides are the same cluster, there is nothing to audit, a partition has no leader, or a cluster
+            answers with an error.
         NetworkError: a cluster does not answer.
     """
     _check_two(source, destination)
@@ -93,7 +94,7 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
     for name in names:
         error = _absence(destination, there[name], failed)
         denied = failed.get(there[name]) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        # One of a pattern that is not there is missing, and told below.
+        # A topic that matches a pattern and is not there is a finding of another kind: missing. It is added below.
         if error is not None and (denied or name in request.topics):
             absent[name] = error
     names = _present(names, absent)
@@ -111,7 +112,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
             # ``freeze_mapped`` looks for the flow's batches there.
             spare += [TopicPartition(name, p) for p in sorted(theirs - ours)] if not request.mapped else []
         wanted += [TopicPartition(name, p) for p in sorted(ours & theirs)]
-    # This may read many logs, so it comes first: little time is to pass between the questions to the two sides.
+    # This may read many logs, so it comes first. From here on, little time should pass between the questions to both
+    # sides.
     decided = await starting_offsets(source.cluster_id, destination, wanted, request, _topic_ids(source, names))
     high = await list_offsets(source, wanted, LATEST)
     starts, ends = await log_spans(source, wanted, committed=request.committed)
@@ -156,8 +158,8 @@ async def freeze(source: Cluster, destination: Cluster, request: AuditRequest) -
 
 
 def _undecided(side: Side, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]) -> list[Undecided]:
-    """Returns the partitions with an open transaction: the last stable offset is below a high watermark that was read
-    before it."""
+    """Returns the partitions with an open transaction: their last stable offset is below a high watermark that was read
+    earlier."""
     return [
         Undecided(side, key.topic, key.partition, Span(stable[key], end))
         for key, end in sorted(high.items())
@@ -169,7 +171,7 @@ def _check_two(source: Cluster, destination: Cluster) -> None:
     """Refuses one cluster on both sides: a topic compared with itself is always identical.
 
     Raises:
-        AuditError: both have the same cluster id, or a broker in common.
+        AuditError: both sides have the same cluster id, or a broker in common.
     """
     same_id = source.cluster_id and source.cluster_id == destination.cluster_id
     ours = {(node.host, node.port) for node in source.nodes.values()}
@@ -181,11 +183,15 @@ def _check_two(source: Cluster, destination: Cluster) -> None:
 
 
 async def selected(cluster: Cluster, request: AuditRequest) -> tuple[list[str], dict[str, AuditError]]:
-    """Returns the topics to audit, sorted, each of which exists at the source; and why others cannot be that the
-    configuration names. Without a finding for each, they would silently go without an audit.
+    """Selects the topics to audit at the source.
+
+    Returns:
+        The selected topics that exist, sorted; and for each of the others, the error that says why it cannot be
+        audited. The caller makes a finding of each error, because these topics would silently go without an audit.
 
     Raises:
-        AuditError: nothing is selected, or none of it exists.
+        AuditError: no topic is selected, none of the selected ones exists, or the cluster answers with another error.
+        NetworkError: the cluster does not answer.
     """
     names = set(request.topics)
     if request.selects is not None:
@@ -204,7 +210,7 @@ def _present(names: Iterable[str], absent: Mapping[str, AuditError]) -> list[str
     """Returns the topics that are not absent.
 
     Raises:
-        AuditError: all are.
+        AuditError: all of them are absent; the error is that of the first one.
     """
     left = [name for name in names if name not in absent]
     if not left:
@@ -213,8 +219,8 @@ def _present(names: Iterable[str], absent: Mapping[str, AuditError]) -> list[str
 
 
 def _selected(cluster: Cluster, failed: Iterable[str], selects: Callable[[str], bool]) -> set[str]:
-    """Returns the selected topics among all that the cluster shows this principal, without internal ones. ``failed``:
-    those that it shows with an error."""
+    """Returns the selected topics among all that the cluster shows to this principal, without internal ones.
+    ``failed``: topics that it shows with an error."""
     shown = {name for name, topic in cluster.topics.items() if not topic.internal} | {*failed}
     return {name for name in shown if not name.startswith(INTERNAL_PREFIX) and selects(name)}
 
@@ -235,7 +241,7 @@ def _absence(cluster: Cluster, name: str, failed: Mapping[str, int]) -> AuditErr
     """Returns the error for a topic that does not exist, or that this principal may not see; otherwise None.
 
     Raises:
-        AuditError: there is another error.
+        AuditError: the cluster answers with another error.
     """
     code = failed.get(name, ErrorCode.NONE)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -282,7 +288,8 @@ async def _freeze_destination(
 ) -> list[Bounds]:
     deadline = time.monotonic() + request.catch_up_s
     their_starts, their_ends = await log_spans(destination, list(ends))
-    # Retention may have worked at both sides since the source's starts were frozen: what is gone there is not lost.
+    # Retention may have worked on both sides since the source's starts were frozen. What the source has deleted, too,
+    # is not missing.
     later = [key for key, start in starts.items() if their_starts[key] > start]
     gone = await list_offsets(source, later, EARLIEST)
     starts = starts | {key: min(max(starts[key], start), ends[key]) for key, start in gone.items()}
@@ -290,7 +297,7 @@ async def _freeze_destination(
         await asyncio.sleep(POLL_S)
         their_ends.update(await list_offsets(destination, behind, LATEST))
     beyond = [key for key, end in ends.items() if their_ends[key] > end]
-    # The mirror may have copied more since the source's end was frozen: then the source's end has moved, too.
+    # The mirror may have copied more since the source's end was frozen. Then the source's end has moved, too.
     now = await list_offsets(source, beyond, LATEST, committed=request.committed)
     return [
         Bounds(
@@ -319,18 +326,18 @@ async def _spare(destination: Cluster, source_name: str, spare: list[TopicPartit
 def outside(
     bounds: Bounds, source_name: str, destination_name: str, shift: int = 0, *, ended: bool = False
 ) -> list[Finding]:
-    """Returns the findings that follow from the frozen bounds alone: offsets of one side that the other does not reach.
-    These offsets were not read.
+    """Returns the findings that follow from the bounds alone: offsets of one side that the other side's log does not
+    have. These offsets were not read.
 
     A destination that begins after the source's start lacks offsets that the source still has. Retention may have been
     quicker there, or they were never copied; the logs cannot tell, so it is a finding. The reverse is no finding: the
     source no longer has anything to compare with.
 
     Args:
-        bounds: the partition's frozen bounds.
+        bounds: the partition's bounds.
         source_name: alias of the source, for the findings.
-        destination_name: likewise.
-        shift: how many offsets further the destination was found to have the ends of the log.
+        destination_name: alias of the destination.
+        shift: by how many offsets the end of the destination's log was found to have moved.
         ended: both logs were examined to their ends, so nothing is concluded from the ends here.
     """
     source, destination = bounds.source, bounds.destination

@@ -1,4 +1,5 @@
-"""Estimates the bytes in a partition's audited offsets from samples, to cut the plan by. Needs no right but Read.
+"""Estimates from samples how many bytes a partition's audited offsets have, for the plan. It needs only the right to
+read the topics.
 
 A wrong estimate costs time, never correctness: every offset is in some range, whatever its size turns out to be.
 """
@@ -28,9 +29,9 @@ Wanted = tuple[str, int, int]
 
 
 def bytes_per_offset(record_set: memoryview) -> float | None:
-    """Returns the bytes per offset, from the headers alone; None without a header. A batch that is cut off counts too,
-    since its header has its size. The header of an old-format wrapper has only its last offset: the number of its
-    offsets follows from the entry before it."""
+    """Returns the bytes per offset of a record set, from the headers alone; None if that cannot be told. A batch that
+    is cut off counts too, since its header has its size. The header of an old-format wrapper has only its last offset,
+    so the number of its offsets follows from the entry before it."""
     at = size = offsets = 0
     before: int | None = None
     while at + MAGIC_AT < len(record_set):
@@ -75,7 +76,7 @@ async def estimates(cluster: Cluster, client_id: str, bounds: Iterable[Bounds]) 
 
 
 async def samples(cluster: Cluster, client_id: str, wanted: list[Wanted]) -> list[tuple[TopicPartition, float]]:
-    """Returns the bytes per offset at these places (topic, partition, offset), without those that cannot be had."""
+    """Returns the bytes per offset at these places (topic, partition, offset), except places that cannot be read."""
     by_leader: dict[int, list[Wanted]] = defaultdict(list)
     for entry in wanted:
         if leader := cluster.leader(entry[0], entry[1]):

@@ -1,9 +1,9 @@
 """Finds leading filler that consumers of the destination still see.
 
-A copy of a log that begins at offset N begins with filler up to N, which is deleted once it is complete. Brokers write
-down a log's new start only once a minute, so a crash right after the deletion brings the filler back. Consumers that
-begin at the earliest offset would then read records without content. Filler is written only into empty logs and deleted
-from the front, so it exists if, and only if, the log's first batch is filler.
+The copy of a log that begins at offset N begins with filler up to N, which is deleted once it is complete. Brokers save
+a log's new start only once a minute, so a crash right after the deletion brings the filler back. Consumers that begin
+at the earliest offset then read records without content. Filler is written only into empty logs and deleted from the
+front, so there is filler if, and only if, the log's first batch is filler.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,8 @@ from mirror.records.filler import filler_id, is_filler
 
 
 class VisibleFiller(NamedTuple):
-    """What consumers see of leading filler. ``notes``: of logs whose first batch cannot be read, so that it is none."""
+    """The leading filler that consumers see. ``findings``: one for each log with filler. ``notes``: lines on logs whose
+    beginning cannot be read, so that it is not known whether they have filler."""
 
     findings: list[Finding]
     notes: list[str]
@@ -64,7 +65,7 @@ async def visible_filler(
 
 
 def without_leader(cluster: Cluster, key: TopicPartition) -> Unreachable:
-    """Returns the error for a partition of which nobody can be asked."""
+    """Returns the error for a partition without a leader."""
     return Unreachable(
         f"cluster {cluster.name}: topic {key.topic} partition {key.partition} has no leader; check that its leader is "
         "up"
@@ -72,14 +73,18 @@ def without_leader(cluster: Cluster, key: TopicPartition) -> Unreachable:
 
 
 async def filler_end(log: PartitionLog, before: Span, filler: int) -> int:
-    """Returns the offset at which the filler ends, or ``before.start`` without filler. A binary search. ``before`` has
-    to be visible.
+    """Returns the offset at which the filler ends, or ``before.start`` if there is none. It is found by binary search.
+
+    Args:
+        log: the destination's log.
+        before: the offsets in which filler may be. They lie below the high watermark.
+        filler: the producer id of the filler.
 
     Raises:
-        Damaged: what stands there cannot be read.
-        Unreadable: likewise, by the broker itself.
-        StoredInOldFormat: likewise.
-        NetworkError: a leader does not answer, or shows less than before.
+        Damaged: the batch at an offset is damaged.
+        Unreadable: the broker cannot read its log there.
+        StoredInOldFormat: there is a message of magic 0 or 1.
+        NetworkError: a leader does not answer, or its high watermark is lower than before.
     """
     low, high = before
     at = before.start

@@ -29,14 +29,15 @@ from mirror.net.errors import NetworkError
 from mirror.offsetmap.runs import OffsetMap
 
 MOST_ROUNDS = 20
-"""Most times in a row that moved starts are followed, each time by reading one range of each such partition again."""
+"""Maximum number of times in a row that moved log starts are followed. Each time, one range of each such partition is
+read again."""
 
 Starts = Mapping[TopicPartition, int]
 """The start of each log, in the log's own offsets."""
 
 
 class LogsMoved(Exception):
-    """Logs begin later by now, so some of what differs can no longer be examined."""
+    """Logs begin later now, so some of the differences can no longer be examined. ``starts``: the new log starts."""
 
     def __init__(self, starts: Mapping[Side, Starts]) -> None:
         super().__init__(starts)
@@ -44,11 +45,11 @@ class LogsMoved(Exception):
 
 
 class Scope:
-    """The bounds and ranges of each partition that are compared. They begin later whenever a log does.
+    """The bounds and ranges of each partition that are compared. They move whenever the beginning of a log is deleted.
 
     Attributes:
-        frozen: the frozen values, with the bounds as they are by now.
-        ranges: those of each partition, in order; together they are its audited offsets.
+        frozen: the frozen values, with the bounds as they are now.
+        ranges: the ranges of each partition, in order; together they are its audited offsets.
     """
 
     def __init__(self, frozen: Frozen, ranges: dict[TopicPartition, list[Range]], request: AuditRequest) -> None:
@@ -61,12 +62,12 @@ class Scope:
 
     @property
     def bounds(self) -> dict[TopicPartition, Bounds]:
-        """The bounds by partition."""
+        """The bounds by partition, as they are now."""
         return {known.key: known for known in self.frozen.bounds}
 
     def begin_later(self, compared: Compared, starts: Mapping[Side, Starts]) -> tuple[Compared, list[Range]]:
-        """Moves the bounds to these new log starts. Returns the part of ``compared`` that remains valid, and the ranges
-        to read again."""
+        """Moves the bounds to these new log starts, which are in each log's own offsets. Returns the part of
+        ``compared`` that remains valid, and the ranges to read again."""
         frozen = self.frozen
         there = starts.get(Side.DESTINATION, {})
         later = dict(starts.get(Side.SOURCE, {}))
@@ -114,7 +115,7 @@ class Scope:
         for side in Side:
             starts = await self._starts_of(side, list(first))
             here = starts if side is Side.SOURCE else self.at_source(starts)
-            # Only what was deleted since then counts: what a side lacked before is a difference.
+            # Only what was deleted since the bounds were frozen counts. What a side lacked before is a difference.
             later[side] = {
                 key: starts[key]
                 for key, start in here.items()
@@ -124,15 +125,16 @@ class Scope:
             raise LogsMoved(later)
 
     def _start(self, side: Side, key: TopicPartition) -> int:
-        """Returns the offset from which the log is read, in its own offsets. When it was frozen, the log began there or
-        earlier."""
+        """Returns the offset from which the log is read now, in its own offsets. The log began there or earlier when
+        this bound was set."""
         known = self.bounds[key]
         there = self.frozen.mapped.get(key) if side is Side.DESTINATION else None
         return there.read.start if there else known.source.start if side is Side.SOURCE else known.destination.start
 
     def log_start(self, side: Side, key: TopicPartition) -> int:
-        """Returns where the log of this side begins by now, as far as is known, in its own offsets. The audited offsets
-        begin later if the other side has deleted more. (At the source: not before the copy, see ``BegunLater``.)"""
+        """Returns the offset, in the log's own offsets, at which the log of this side begins now, as far as is known.
+        The audited offsets begin later if the other side has deleted more. At the source, it is never before the
+        beginning of the copy (``BegunLater``)."""
         known = self._frozen_first[key]
         first = known.source.start if side is Side.SOURCE else known.destination.start
         return max(first, self._starts[side].get(key, first))
@@ -173,8 +175,9 @@ class Scope:
         return {key: offsets[other] for key, other in there.items()}
 
     async def lost(self) -> list[Finding]:
-        """Returns what the destination has deleted since the bounds were frozen, and the source still has: nobody
-        compared it, and that it was retention is no proof. What both have deleted is a note only.
+        """Returns findings for the offsets that the destination has deleted since the bounds were frozen, and that the
+        source still has. They were not compared, and that retention deleted them proves nothing. For offsets that both
+        sides have deleted, there is only a note.
 
         Raises:
             AuditError: the source does not answer.
@@ -193,7 +196,7 @@ class Scope:
 
     @property
     def notes(self) -> list[str]:
-        """A line for each log that begins later than at first."""
+        """A line for each log whose beginning was deleted during the audit."""
         began = {
             Side.SOURCE: {known.key: known.source.start for known in self._at_first.bounds},
             Side.DESTINATION: {known.key: known.destination.start for known in self._at_first.bounds}
@@ -218,7 +221,8 @@ def _lost(key: TopicPartition, span: Span, request: AuditRequest) -> Finding:
 
 
 def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:
-    """Returns the source offset after the last copy that lies before ``start`` at the destination, or None."""
+    """Returns the source offset after the last copy that lies before ``start`` at the destination; None if no copy lies
+    before it."""
     at = bisect_left(offsets, start, key=lambda run: run.destination)
     if not at:
         return None
@@ -227,7 +231,7 @@ def _behind_deleted(offsets: OffsetMap, start: int) -> int | None:
 
 
 def _begun_later(known: Bounds, starts: Starts) -> Bounds:
-    """Returns the bounds with both logs starting at the partition's new start, or later if they did already."""
+    """Returns the bounds with both logs beginning at the partition's new start, or later if they already did."""
     start = starts.get(known.key)
     if start is None:
         return known
@@ -240,12 +244,12 @@ def _begun_later(known: Bounds, starts: Starts) -> Bounds:
 
 
 def _read_later(there: MappedPartition, start: int) -> MappedPartition:
-    """Returns the partition with its copies read from the destination's own new start on."""
+    """Returns the partition with its copies read from ``start`` on, the new log start at the destination."""
     return there._replace(read=Span(max(there.read.start, min(start, there.read.end)), there.read.end))
 
 
 def found_starts(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, int]:
-    """Returns the log starts that readers met inside their ranges, in the log's own offsets."""
+    """Returns the new log starts that readers found inside of their ranges, in the log's own offsets."""
     starts: dict[TopicPartition, int] = {}
     for (topic, partition, _, _), part in read.items():
         if part.log_start is not None:
@@ -255,8 +259,8 @@ def found_starts(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartiti
 
 
 def cut(ranges: Sequence[Range], start: int) -> tuple[list[Range], list[Range]]:
-    """Cuts a partition's ranges at its new start. Returns those that remain as they are, and the one to read again from
-    ``start`` on, including a batch that the log begins inside of."""
+    """Cuts a partition's ranges at its new start. Returns the ranges behind it, which remain as they are, and the range
+    to read again from ``start`` on, including a batch that the log begins inside of."""
     again = [
         wanted._replace(start=max(start, wanted.start), first=True)
         for wanted in ranges if wanted.start <= start < wanted.end
@@ -265,8 +269,8 @@ def cut(ranges: Sequence[Range], start: int) -> tuple[list[Range], list[Range]]:
 
 
 def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compared:
-    """Returns the comparison without what lies before these partitions' borders, each of which is a border of ranges.
-    Other partitions stay as they are."""
+    """Returns the comparison without everything that lies before these partitions' borders. Each border must be one
+    between ranges. Other partitions remain unchanged."""
 
     def stands(key: TopicPartition, offset: int) -> bool:
         return offset >= borders.get(key, offset)
@@ -295,7 +299,7 @@ def without(compared: Compared, borders: Mapping[TopicPartition, int]) -> Compar
 
 
 def besides(compared: Compared, ranges: Iterable[Range]) -> Compared:
-    """Returns the comparison without these ranges, which are whole ranges of it. Their rows must be chunks."""
+    """Returns the comparison without these ranges, which must be complete ranges of it. Its rows must be chunks."""
     gone: dict[TopicPartition, list[Range]] = defaultdict(list)
     for wanted in sorted(ranges):
         gone[wanted.key].append(wanted)

@@ -25,6 +25,7 @@ async def log_spans(
     """Returns the log starts and log ends of these partitions. Starts are read first, so that none is after its end.
 
     The end is the high watermark, or with ``committed`` the last stable offset, after which nothing is decided yet.
+    Raises what ``list_offsets`` raises.
     """
     starts = await list_offsets(cluster, keys, EARLIEST)
     return starts, await list_offsets(cluster, keys, LATEST, committed=committed)
@@ -33,10 +34,11 @@ async def log_spans(
 async def list_offsets(
     cluster: Cluster, keys: list[TopicPartition], timestamp: int, *, committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """Returns one offset per partition. All partitions of a leader share a request; when leaders move, it asks again.
+    """Returns one offset per partition. All partitions of a leader share a request. If leaders have moved, it asks
+    again.
 
     Args:
-        cluster: where to ask.
+        cluster: the cluster to ask; its metadata must have the topics.
         keys: the partitions.
         timestamp: in ms since 1970, or ``EARLIEST``, ``LATEST`` or ``EARLIEST_LOCAL``.
         committed: ask at read_committed.

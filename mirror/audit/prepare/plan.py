@@ -1,4 +1,4 @@
-"""Cuts offsets into ranges and bundles these into tasks of a useful size. Pure: estimates in, tasks out.
+"""Cuts offsets into ranges and bundles the ranges into tasks of a useful size. Pure: estimates in, tasks out.
 
 The same tasks read both sides, so that each range's coverage on one side has its counterpart on the other.
 """
@@ -15,20 +15,22 @@ from mirror.offsetmap.runs import OffsetMap, Run
 
 MIB = 1 << 20
 TASK_BYTES = 128 * MIB
-"""A Spark task costs about 12 ms and two connections. With this many bytes, that is less than a tenth of its work."""
+"""The most that a task usually reads. A Spark task costs about 12 ms and two connections, which is less than a tenth of
+the work on this many bytes."""
 LEAST_TASK_BYTES = 8 * MIB
 """Small audits are cut finer than ``TASK_BYTES`` so that every core has work, but not finer than this."""
 CHUNK_BYTES = MIB
-"""About this many bytes are one row for Spark, until they turn out to differ."""
+"""About the size of a chunk. A chunk is one row for Spark, until it turns out to differ."""
 MOST_TASKS = 5_000
-"""Limit, because the plan carries each task's ranges; larger logs get larger tasks."""
+"""About the maximum number of tasks, because the plan contains each task's ranges. Larger logs get larger tasks."""
 
 
 class CopiedRange(NamedTuple):
     """The place of a range's source offsets at the destination.
 
     ``start`` and ``end``: the offsets to read there, in topic ``topic``. ``own``: producer ids of the copy. ``runs``:
-    those of the offset map that touch the range. ``sharing``: ids of the flow's other copies in the same partition.
+    the runs of the offset map that touch the range. ``sharing``: producer ids of the flow's other copies in the same
+    partition.
     """
 
     topic: str
@@ -43,7 +45,11 @@ class CopiedRange(NamedTuple):
         cls, topic: str, start: int, end: int, own: Iterable[int], runs: Iterable[Iterable[int]],
         sharing: Iterable[int] = (),
     ) -> "CopiedRange":  # fmt: skip
-        """Builds it from JSON lists."""
+        """Returns the value that these JSON lists contain.
+
+        Raises:
+            TypeError, ValueError: they do not fit.
+        """
         found = tuple(Run(*map(int, run)) for run in runs)
         return cls(topic, int(start), int(end), tuple(map(int, own)), found, tuple(map(int, sharing)))
 
@@ -70,7 +76,7 @@ def copied(
         topic: name at the destination.
         bounds: the destination offsets that all ranges together read.
         own: producer ids of the copy.
-        shift: how many offsets further than the map says the destination has them.
+        shift: by how many offsets the copies lie behind where the map has them.
         sharing: producer ids of the flow's other copies in the same partition.
     """
     begins, ends = offsets.to_destination(start), offsets.to_destination(end)
@@ -89,9 +95,9 @@ class Range(NamedTuple):
     DeleteRecords, a log may start inside a batch).
     ``width``: offsets per chunk; the first chunk begins at ``start``.
     ``copied``: the place of these offsets at a destination with offsets of its own (``offsets: mapped``).
-    ``shift``: how many offsets further the destination has them than ``copied`` says, or than the source without it.
-    The source is read as it is. The destination is read that much further, and the shift is subtracted from its
-    offsets, so that what moved as a whole compares equal.
+    ``shift``: by how many offsets the copies lie behind ``copied``, or without that, behind the source's offsets.
+    The destination is read that many offsets further on, and the shift is subtracted from its offsets, so that batches
+    that moved together compare equal. The source is read without a shift.
     """
 
     topic: str
@@ -113,7 +119,7 @@ Task = tuple[Range, ...]
 
 
 class ReadingEstimate(NamedTuple):
-    """The offsets of a partition to read, and about how many bytes they have."""
+    """The offsets of a partition to read. ``size``: about how many bytes they have."""
 
     key: TopicPartition
     span: Span
@@ -168,7 +174,7 @@ def from_json(text: str) -> list[Task]:
     """Returns the tasks of a text that ``to_json`` made.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: ``to_json`` did not make this text.
     """
     try:
         return [tuple(_range(*entry) for entry in task) for task in json.loads(text)]
@@ -182,8 +188,7 @@ def _range(
     topic: str, partition: int, start: int, end: int, first: bool, width: int,
     where: list[Any] | None = None, shift: int = 0,
 ) -> Range:  # fmt: skip
-    # A destination that has all of this further on is read from its own first offset on: by the source's offsets, that
-    # may be before 0.
+    # With a shift, the destination's first offsets may correspond to source offsets below 0.
     if not isinstance(topic, str) or start + max(shift, 0) < 0 or start >= end or partition < 0 or width < 1:
         raise ValueError(f"range {start} to {end} of partition {partition!r}, chunks of {width}")
     found = CopiedRange.read(*where) if where is not None else None
@@ -198,7 +203,7 @@ def chunk_range(whole: Range, start: int) -> Range:
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Joins ranges of the same partition and shift that touch."""
+    """Returns the ranges in order, with those of the same partition and shift that touch joined into one."""
     joined: list[Range] = []
     for found in sorted(ranges):
         if joined and joined[-1][:2] + joined[-1][-1:] == found[:2] + found[-1:] and joined[-1].end == found.start:

@@ -1,4 +1,4 @@
-"""Finds the topics that a log cleaner works on. It removes batches after they were copied, which explains gaps."""
+"""Finds the topics that a log cleaner works on. Cleaners remove batches after they were copied, which explains gaps."""
 
 from collections.abc import Iterable
 

@@ -1,9 +1,9 @@
-"""Offsets that somebody decided to skip, take on trust, pass over or adopt. The flow's internal topic has them.
+"""Reads from the flow's internal topic which offsets were skipped, taken on trust, passed over or adopted.
 
-What is skipped or taken on trust is no difference: what the source no longer has cannot be compared. But a verdict is
-incomplete without it. Records that were passed over as too large are still at the source: where the destination has a
-marker in their place, that is a finding of its own kind. What was adopted was at the destination before the flow
-(``mirror cutover --reverse``): it is compared as all else, but may have been written by others.
+Offsets that were skipped or taken on trust are no difference: what the source no longer has cannot be compared. But the
+verdict has to name them. Records that were passed over as too large are still at the source. If the destination has a
+marker in the place of one, that is a finding of its own kind. Adopted offsets were at the destination before the flow
+(``mirror cutover --reverse``). They are compared like all others, but other producers may have written them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,9 +24,10 @@ from mirror.offsetmap.internal.topic import InternalTopic
 
 
 class Decisions(NamedTuple):
-    """Decisions on the audited partitions. ``unknown``: the reason why they are not known, or an empty string.
-    ``passed``: the offsets of records that were passed over, each with what became of it, in words. ``adopted``: what
-    the destination had before the flow."""
+    """Decisions on the audited partitions. ``ranges``: offsets that were skipped or taken on trust. ``unknown``: the
+    reason why the decisions are not known; empty if they are. ``passed``: the offsets of records that were passed over,
+    each with what became of it, in words. ``adopted``: the part of each destination log that was there before the flow.
+    """
 
     ranges: tuple[SkippedRange, ...] = ()
     unknown: str = ""
@@ -40,13 +41,18 @@ async def skipped(
     request: AuditRequest,
     ids: tuple[Mapping[str, str], Mapping[str, str]] = (MappingProxyType({}), MappingProxyType({})),
 ) -> Decisions:
-    """Returns what the flow's internal topic at the destination says about the audited partitions. ``ids``: of the
-    topics at source and destination, where they have some; what was passed over or adopted does not count if it is
-    known to be of other topics (``fields.same_ids``).
+    """Returns the decisions on the audited partitions, from the flow's internal topic at the destination.
+
+    Args:
+        destination: the cluster with the internal topic.
+        bounds: the audited partitions.
+        request: the request of the audit.
+        ids: the topic ids at the source and at the destination, by name, as far as the clusters have ids. What was
+            passed over or adopted does not count if it is known to be of other topics (``fields.same_ids``).
 
     Raises:
-        NetworkError: the destination does not answer. Without an answer, records that were passed over would count as
-            lost.
+        NetworkError: the destination does not answer. (Without an answer, records that were passed over would count as
+            lost.)
     """
     state = InternalTopic(destination, request.flow, lean=True)
     try:
@@ -81,7 +87,7 @@ async def skipped(
 def _adopted(
     ledger: Ledger, key: TopicPartition, request: AuditRequest, ids: tuple[Mapping[str, str], Mapping[str, str]]
 ) -> Adopted | None:
-    """Returns what the destination had of this partition before the flow; None: nothing."""
+    """Returns the part of the destination's log that was there before the flow; None if there was none."""
     into = request.destination_of(key.topic)
     pin = ledger.pin(Subject(*key, into))
     these = ids[0].get(key.topic), ids[1].get(into)
@@ -93,8 +99,9 @@ def _adopted(
 def decided(
     adopted: Mapping[TopicPartition, Adopted], undecided: Iterable[Undecided], request: AuditRequest
 ) -> dict[TopicPartition, Adopted]:
-    """Returns what the destination had before the flow, up to the first transaction that is open there. When the flow
-    began, none was open. So this one was written since, and whether the data behind it is aborted is not known."""
+    """Returns the adopted parts, each cut off at the first transaction that is open at the destination. No transaction
+    was open when the flow began. So such a transaction was written since, and behind it, it is not known yet which data
+    is aborted."""
     opens = {(one.topic, one.partition): one.span.start for one in undecided if one.side is Side.DESTINATION}
     return {
         key: one._replace(end=min(one.end, opens.get((request.destination_of(key.topic), key.partition), one.end)))

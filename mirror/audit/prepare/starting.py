@@ -1,8 +1,8 @@
-"""Where the copies begin that begin later than their source (``start.from``). The flow's internal topic has that.
+"""Reads from the flow's internal topic where copies begin that begin later than their source (``start.from``).
 
-What the source has before is no difference: it was never to be copied. The result says how much that is. A worker that
-had lost the partition may have written such an offset late, when others had begun to copy before it. With exact
-offsets, it does not count if the destination has copies in front of it.
+The source's offsets before a copy are no difference, because they were never to be copied. The audit's notes list them.
+A worker that had already lost the partition may have written such an offset late, when another worker had begun to copy
+in front of it. So with exact offsets, it does not count if the destination has copies in front of it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from mirror.records.filler import filler_id, is_filler
 from mirror.wire.errors import ErrorCode
 
 AT_A_TIME = 50
-"""Partitions that are examined at the same time: a copy may be filled, or begun late, in thousands of them."""
+"""How many partitions are examined at the same time: thousands of them may have filler in front of their copies."""
 
 
 async def starting_offsets(
@@ -34,18 +34,20 @@ async def starting_offsets(
     request: AuditRequest,
     ids: Mapping[str, str],
 ) -> dict[TopicPartition, StartingOffset]:
-    """Returns where the copies of these partitions begin, of those that begin later than their source by what the
-    flow's internal topic says. If that cannot be read, there are none: then what is not there is ``missing``.
+    """Returns the starting offsets of those partitions whose copies begin later than their source, according to the
+    flow's internal topic. If that topic cannot be read, there are none: then the offsets before the copy are
+    ``missing``.
 
     Args:
-        source_cluster_id: the source's id, by which filler is known.
-        destination: the cluster with the internal topic. It knows the copies' leaders.
+        source_cluster_id: the source's id, by which filler is recognized.
+        destination: the cluster with the internal topic. Its metadata must have the copies' leaders.
         keys: the partitions, by their names at the source.
-        request: what is audited.
-        ids: of the source's topics, where they have some; a starting offset counts only in this very topic.
+        request: the request of the audit.
+        ids: the source's topic ids by name, as far as the cluster has ids; a starting offset counts only in the topic
+            with the same id.
 
     Raises:
-        AuditError: a log's start or end cannot be had at the destination.
+        AuditError: the destination does not tell the start or end of a log.
         NetworkError: the destination does not answer.
     """
     state = InternalTopic(destination, request.flow, lean=True)
@@ -72,10 +74,10 @@ async def starting_offsets(
 async def _begun_before(
     source_cluster_id: str, destination: Cluster, found: Mapping[TopicPartition, StartingOffset], request: AuditRequest
 ) -> list[TopicPartition]:
-    """Returns the partitions whose copies began in front of these offsets."""
+    """Returns the partitions whose copies in fact began in front of these offsets."""
     starts, ends = await log_spans(destination, list(found))
     before = {key: Span(starts[key], min(each.offset, ends[key])) for key, each in found.items()}
-    # Mostly, a log begins where its copy does, or later by now: then there is nothing to read.
+    # Usually a log begins where its copy does, or later if retention has worked. Then there is nothing to read.
     asked = [key for key, span in before.items() if span.offsets]
     begun: list[TopicPartition] = []
     for at in range(0, len(asked), AT_A_TIME):
@@ -95,8 +97,8 @@ async def _begun_before(
 
 
 async def _has_copies(destination: Cluster, key: TopicPartition, before: Span, offset: int, filler: int) -> bool:
-    """Returns True if the destination has anything but filler in front of this offset. ``before``: what its log had
-    there."""
+    """Returns True if the destination has anything but filler in front of this offset. ``before``: the offsets that its
+    log has there."""
     leader = destination.leader(*key)
     if leader is None:
         raise without_leader(destination, key)
@@ -106,8 +108,8 @@ async def _has_copies(destination: Cluster, key: TopicPartition, before: Span, o
         segment = await log.read(end)
     except (Damaged, Unreadable, StoredInOldFormat) as error:
         if isinstance(error, Unreadable) and error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            raise  # it says nothing about the log: that is tried again
-        return True  # no filler; what it is, the audit says
+            raise  # this says nothing about the log; the caller tries again
+        return True  # this is no filler; the audit will say what it is
     if not segment.batches and segment.high_watermark > end:
         raise Unreachable(f"cluster {destination.name}: {log.name} has more, and shows nothing from offset {end} on")
     # Filler may have been appended since the log's end was asked for.

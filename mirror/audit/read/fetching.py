@@ -1,4 +1,4 @@
-"""Frames, sends and awaits one Fetch request on a data connection. Callers retry and interpret the answer."""
+"""Builds and sends one Fetch request on a data connection. Callers await the answer, interpret it and retry."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,12 @@ from mirror.wire.header import SIZE, request_header
 from mirror.wire.versions import FETCH_FLEXIBLE, FETCH_KEY, FETCH_TOPIC_IDS, FETCH_VERSIONS
 
 FETCH_WAIT_MS = 500
-"""How long a broker may wait for data. It never should: all requested offsets lie below the log's end."""
+"""How long a broker may wait for data. Brokers need not wait: all requested offsets lie below the log's end."""
 
 
 class FetchInFlight(FrameWaiter):
-    """A fetch in flight, and the one waiter for its answer. ``topics``: name or id in the request -> topic name."""
+    """A fetch in flight. ``future`` gets the response's frame. ``topics``: the topic's name or id in the request -> its
+    name."""
 
     __slots__ = ("connection", "topics", "version")
 
@@ -34,11 +35,19 @@ def send_fetch(
     response_bytes: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> FetchInFlight:
-    """Sends a fetch for each (topic, partition, offset), in this order. At ``READ_COMMITTED``, the answer lists aborted
-    transactions.
+    """Sends one Fetch request for these partitions.
+
+    Args:
+        cluster: its metadata have the topic ids.
+        connection: to the leader of all these partitions.
+        wanted: (topic, partition, offset) of each, in the order of the request.
+        client_id: sent with the request.
+        partition_bytes: the limit for each partition's records.
+        response_bytes: the limit for all records of the response.
+        isolation_level: at ``READ_COMMITTED``, the answer also lists aborted transactions.
 
     Raises:
-        Unsupported: the broker speaks no version of Fetch that we do.
+        Unsupported: the broker has no version of Fetch in common with the mirror.
     """
     version = connection.version_of(FETCH_KEY, FETCH_VERSIONS, "Fetch")
     ids = {topic: known.topic_id for topic, _, _ in wanted if (known := cluster.topics.get(topic)) and known.topic_id}

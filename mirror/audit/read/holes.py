@@ -1,12 +1,13 @@
 """Classifies each batch of a log for the audit: a record batch that is due, or a kind of hole. Pure.
 
 At the source, transaction markers, aborted data and empty batches are holes. No read_committed consumer reads anything
-there, and the destination has only control markers for them. (So it has for gaps between batches: ``read.ranges`` finds
-them, and ``judge.coverage`` says whether they have a cause.) At the destination, an abort marker with the
+there, and the destination has only control markers for them. (Gaps between batches are also holes: ``read.ranges``
+finds them, and ``judge.coverage`` decides whether they have a cause.) At the destination, an abort marker with the
 mirror's identity fills one offset; anything else that is not a record batch does not belong there.
 
-What the destination had before the flow (``Adopted``) is what its own producers wrote, and the source is a copy of
-that: where they have a marker or aborted data, the copy has markers. So both fill there what they fill.
+The part of the destination's log that was there before the flow (``Adopted``) was written by the destination's own
+producers, and the source is a copy of it. Where these have a marker or aborted data, the source has markers. So in this
+part, markers and aborted data of any producer fill their offsets.
 """
 
 import json
@@ -33,7 +34,7 @@ NO_HOLES: Holes = np.empty((0, 3), np.int64)
 
 
 def coalesced(holes: Holes) -> Holes:
-    """Returns the holes with neighbours of one kind joined."""
+    """Returns the holes, with those of one kind that touch joined into one."""
     if len(holes) < 2:
         return holes
     begins = np.concatenate(([True], (holes[1:, 0] != holes[:-1, 1]) | (holes[1:, 2] != holes[:-1, 2])))
@@ -46,11 +47,11 @@ def coalesced(holes: Holes) -> Holes:
 class Rules:
     """How one side's batches are classified.
 
-    ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers fill holes
-    whoever wrote them (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are not
-    filled at all, and are not compared; the source's say what is gone there. ``append_times``: the destination's broker
-    may put its own times in. ``flow_ids``: the producer ids of all copies of a mapped flow; each is at home in one
-    partition.
+    ``committed``: aborted data is a hole (``isolation.level: read_committed``). ``strangers``: abort markers of any
+    producer fill holes (``fill: transaction``, where a coordinator allocates the producer id). ``mapped``: holes are
+    not filled at all, and are not compared; the source's holes still tell what is gone there. ``append_times``: the
+    destination's broker may put its own times in. ``flow_ids``: the producer ids of all copies of a mapped flow; each
+    belongs to one partition.
     """
 
     side: Side = Side.SOURCE
@@ -62,8 +63,8 @@ class Rules:
 
     @property
     def odd(self) -> frozenset[What]:
-        """The natures that are findings by themselves: all except data, markers and what was aborted before the flow,
-        at a destination that is not mapped; none otherwise."""
+        """The kinds of batches that are findings by themselves. At a destination with exact offsets: all except data,
+        markers, and data that was aborted before the flow. Otherwise: none."""
         if self.side is Side.SOURCE or self.mapped:
             return frozenset()
         return frozenset(What) - {What.DATA, What.CONTROL, What.ABORTED}
@@ -86,7 +87,7 @@ class Rules:
         """Returns the rules of a text that ``to_json`` made.
 
         Raises:
-            ValueError: it is not such a text.
+            ValueError: ``to_json`` did not make this text.
         """
         try:
             fields = json.loads(text)
@@ -96,11 +97,11 @@ class Rules:
 
 
 PLAIN = Rules()
-"""Every batch with records that is not a control batch is data."""
+"""Rules by which every batch with records that is not a control batch is data."""
 
 
 def were_there(headers: NDArray[np.void], adopted: Adopted | None) -> NDArray[np.bool_]:
-    """Returns which of a destination's batches were there before the flow."""
+    """Returns a mask of the destination's batches that were there before the flow; ``adopted`` None: none of them."""
     if adopted is None:
         return np.zeros(len(headers), np.bool_)
     before: NDArray[np.bool_] = headers["base_offset"] + headers["last_offset_delta"].astype(np.int64) < adopted.end
@@ -118,12 +119,20 @@ def judged_batches(
     witness: Witness | None = None,
     adopted: Adopted | None = None,
 ) -> NDArray[np.int8]:
-    """Returns the ``What`` of each batch of a Fetch response. ``aborted``: the response's (producer id, first offset).
-    ``adopted``: of a destination, what was there before the flow. Its transactions have to be over: then their batches
-    lose the bit that says that they are of one, as copies have.
+    """Returns the ``What`` of each batch of a Fetch response.
 
-    That list has every aborted transaction that reaches into the response, wherever it began, so each response is
-    judged by itself. Only ``witness``, which belongs to the range, remembers what came before.
+    The list of aborted transactions has every one that reaches into the response, wherever it began, so each response
+    is judged by itself. Only ``witness``, which belongs to the range, remembers earlier responses.
+
+    Args:
+        rules: how this side's batches are classified.
+        body: the response.
+        places: its batches and units.
+        headers: their headers. In the adopted part, the transactional bit of batches is cleared in them, since copies
+            do not have it either.
+        aborted: the response's list of aborted transactions: (producer id, first offset) of each.
+        witness: the witness of the range; None: a new one.
+        adopted: the part of a destination that was there before the flow. No transaction may be open in it.
 
     Raises:
         AuditError: the list and the markers in the log contradict each other.
@@ -150,7 +159,7 @@ def judged_batches(
             of_transactions = np.flatnonzero(((flags & TRANSACTIONAL) != 0) & ~damaged)
             for index in _aborted(body, places, headers, of_transactions, control, aborted, witness or Witness()):
                 whats[index] = What.ABORTED
-    # A damaged batch may only seem to be empty or aborted: it stays a record batch, and is found corrupt.
+    # Damage may make a batch look empty or aborted. A damaged batch stays a record batch, and is found corrupt.
     left_out = np.isin(whats, (What.EMPTY, What.ABORTED))
     whats[left_out & ~_intact(body, places, headers, left_out)] = What.DATA
     return whats
@@ -159,7 +168,7 @@ def judged_batches(
 def _intact(
     body: memoryview, places: Sequence[Row], headers: NDArray[np.void], asked: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Returns which of the ``asked`` batches have a checksum that matches their bytes."""
+    """Returns a mask of the batches in ``asked`` (another mask) whose checksum matches their bytes."""
     intact = asked.copy()
     for index in np.flatnonzero(asked).tolist():
         intact[index] = _is_intact(body, places, headers, index)
@@ -183,8 +192,8 @@ def _markers(
     control: NDArray[np.bool_],
     before: NDArray[np.bool_],
 ) -> list[tuple[int, What]]:
-    """Returns index and ``What`` of each control batch at the destination. ``before``: which were there before the
-    flow: there, the end of any transaction fills its offset."""
+    """Returns index and ``What`` of each control batch at the destination. ``before``: a mask of the batches that were
+    there before the flow; among these, a marker that ends any transaction fills its offset."""
     found = headers[control]
     own = (found["producer_id"] & MIRROR_BIT != 0) & (found["producer_epoch"] % 2 == 1)
     may_fill = (own | rules.strangers | before[control]) & (found["last_offset_delta"] == 0)
@@ -193,10 +202,11 @@ def _markers(
         batch = _bytes(body, places[index])
         kinds = (ABORT, COMMIT) if before[index] else (ABORT,)
         if checksum(batch) != crc:
-            # With offsets of its own, no marker counts: it is a damaged copy if the map has it, else somebody else's.
+            # With offsets: mapped, no marker counts. This is a damaged copy if the map has it, and otherwise a batch of
+            # another writer.
             whats.append((index, What.DATA if rules.mapped else What.DAMAGED))
         elif not headers["record_count"][index]:
-            whats.append((index, What.EMPTY))  # the cleaner keeps a producer's last batch, without what was in it
+            whats.append((index, What.EMPTY))  # the cleaner keeps a producer's last batch, without its records
         else:
             whats.append((index, What.CONTROL if may and marker_kind(batch) in kinds else What.FOREIGN))
     return whats

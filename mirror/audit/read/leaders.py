@@ -1,7 +1,7 @@
-"""Fetches from the leaders of one cluster's partitions, one partition a fetch, and says what an answer means.
+"""Fetches from the leaders of one cluster's partitions, one partition per request, and interprets the answers.
 
-It keeps a connection to each leader. What failed is raised as what the caller can do about it, who decides whether to
-ask again.
+It keeps a connection to each leader. Each failure is raised as an exception that tells the caller what it can do about
+it. The caller decides whether to ask again.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ CHECK_BROKER = "check that the broker is up and see its log, then run the audit 
 
 
 DAMAGED = UNREADABLE - {ErrorCode.UNKNOWN_SERVER_ERROR}
-"""The codes that say that a log is damaged. UNKNOWN_SERVER_ERROR may say so, too, but is also the answer for as long as
-tiered storage is down: then nothing is proved, and nothing is found."""
+"""Error codes that mean that a log is damaged. UNKNOWN_SERVER_ERROR may mean that, too, but it is also the answer while
+tiered storage is down. So it is no finding: the fetch is tried again, and then the audit ends without a verdict."""
 
 
 class BrokenLog(Exception):
-    """The broker says that it cannot read its log at this place (``DAMAGED``): its disk may have failed once only."""
+    """The broker says that it cannot read its log at this place (``DAMAGED``). Its disk may have failed only once."""
 
 
 class NotThere(Exception):
@@ -42,7 +42,8 @@ class NotThere(Exception):
 
 
 class Throttled(Exception):
-    """A quota: the broker answers with nothing but the time to wait, which the next request on the connection does."""
+    """The broker applied a quota: its answer has only a time to wait. The next request on the connection waits for so
+    long by itself."""
 
 
 class Again(Exception):
@@ -54,15 +55,16 @@ class Again(Exception):
 
 
 class Leaders:
-    """Fetches from one cluster. It opens its sockets in ``open``, and belongs to the event loop that runs then."""
+    """Fetches from the leaders of one cluster. ``open`` connects; from then on, it belongs to the running event
+    loop."""
 
     def __init__(self, endpoint: Endpoint, *, cluster_id: str, topic_ids: Mapping[str, str], fetch_bytes: int) -> None:
         """
         Args:
             endpoint: how to reach the cluster.
-            cluster_id: that it must have.
-            topic_ids: those that its topics must have, by name; a topic without one is not checked.
-            fetch_bytes: that a fetch asks for.
+            cluster_id: the id that the cluster must have.
+            topic_ids: the ids that topics must have, by name; a topic without an id is not checked.
+            fetch_bytes: the limit for the records of one response.
         """
         self._endpoint = endpoint
         self._cluster_id = cluster_id
@@ -70,14 +72,14 @@ class Leaders:
         self._fetch_bytes = fetch_bytes
         self._cluster: Cluster | None = None
         self._connections: dict[int, Connection] = {}
-        # One frame is digested while the next one arrives.
+        # Two frames: one is digested while the next one arrives.
         self._pool = FramePool(budget=2 * (fetch_bytes + OVERHEAD), frame_size=fetch_bytes + OVERHEAD)
 
     async def open(self, topics: set[str]) -> None:
-        """Connects to the cluster, and makes sure that it is the one whose bounds were frozen.
+        """Connects to the cluster, and checks that it is the one whose bounds were frozen.
 
         Raises:
-            AuditError: it is another cluster, or it cannot be reached.
+            AuditError: it is another cluster, a topic was recreated, or the cluster cannot be reached.
         """
         try:
             await patiently(lambda: self._open(topics))
@@ -106,10 +108,10 @@ class Leaders:
             self._cluster = None
 
     async def refresh(self, topics: set[str]) -> None:
-        """Asks for the leaders of these topics anew.
+        """Refreshes the metadata of these topics.
 
         Raises:
-            AuditError: a topic was deleted and created again meanwhile.
+            AuditError: a topic was deleted and created again since the bounds were frozen.
             NetworkError: the cluster does not answer.
         """
         assert self._cluster is not None
@@ -121,7 +123,8 @@ class Leaders:
                 raise AuditError(f"topic {topic} of cluster {self._endpoint.alias} was recreated meanwhile", RUN_AGAIN)
 
     async def listed(self, wanted: Range, timestamp: int) -> int:
-        """Returns the offset that the leader lists for a time in ms since 1970, or for ``EARLIEST`` and the like.
+        """Returns the leader's answer to ListOffsets. ``timestamp``: in ms since 1970, or a special value of
+        ``prepare.offsets`` such as ``EARLIEST``.
 
         Raises:
             AuditError: the partition has no leader, or an error persists.
@@ -138,7 +141,8 @@ class Leaders:
     # -- one fetch -----------------------------------------------------------------------------------------------------
 
     async def send(self, wanted: Range, offset: int, isolation_level: int) -> FetchInFlight:
-        """Asks the leader for the records from ``offset`` on. At ``READ_COMMITTED``, it lists aborted transactions.
+        """Sends the leader a fetch for the records from ``offset`` on, when a throttle allows it. At
+        ``READ_COMMITTED``, the answer also lists aborted transactions.
 
         Raises:
             Again: there is no leader at present, or it cannot be reached.
@@ -159,7 +163,8 @@ class Leaders:
             raise Again(str(error), moved=True) from error
 
     def send_ahead(self, wanted: Range, offset: int, isolation_level: int) -> FetchInFlight | None:
-        """Asks the leader at once, without waiting. Returns None if there is anything to wait for."""
+        """Sends the fetch that ``send`` would send, at once. Returns None, and sends nothing, if there is no connection
+        to the leader yet, or if it is throttled."""
         assert self._cluster is not None
         leader = self._cluster.leader(wanted.topic, wanted.partition)
         connection = self._connections.get(leader.node_id) if leader else None
@@ -180,11 +185,14 @@ class Leaders:
         )
 
     async def receive(self, sent: FetchInFlight, wanted: Range) -> tuple[Frame, Fetched]:
-        """Returns the answer, with or without records. The caller releases the frame.
+        """Returns the answer to a fetch, with or without records. The caller has to release the frame.
 
         Raises:
-            Throttled, Again, BrokenLog, NotThere, AuditError: what the answer, its error code or the lost
-                connection means.
+            Throttled: a quota; ask again.
+            Again: the connection was lost, the answer is malformed, or an error code that may pass.
+            BrokenLog: the broker cannot read its log there.
+            NotThere: the log does not have the offset.
+            AuditError: the topic may not be read.
         """
         try:
             frame = await sent.future
@@ -212,7 +220,7 @@ class Leaders:
         raise self._meaning(code, wanted)
 
     def _meaning(self, code: int, wanted: Range) -> Exception:
-        """Returns the exception that an error code means for the range."""
+        """Returns the exception for this error code."""
         place = self.place(wanted)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return NotThere(error_name(code))

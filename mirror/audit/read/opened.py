@@ -1,8 +1,9 @@
 """Opens batches and returns a row for each record.
 
-A log cleaner rewrites batches, and from then on their bytes prove nothing. What is left of them can only be compared
-record by record. What is gone can only be excused, as by a later record of its key (``audit.spark.by_record``).
-Batches of other topics are opened only where they cannot be matched as a whole (``OPENED``).
+A log cleaner rewrites batches, and from then on their bytes prove nothing. The remaining records can only be compared
+one by one, and removed ones can only be excused, for example by a later record of their key
+(``audit.spark.by_record``). Batches of other topics are opened only where they cannot be matched as a whole
+(``OPENED``).
 """
 
 import struct
@@ -25,15 +26,24 @@ from mirror.records.intact import is_intact
 
 _FRONT = struct.Struct(">qB")
 NO_TIMESTAMP = -1
+"""The max timestamp of a batch whose records have no timestamps."""
 TOMBSTONE, MISTIMED, SEALED = 1, 2, 4
-"""Flags of a record's row. ``SEALED``: it stands for a batch that cannot be opened, though its checksum is right."""
+"""Flags of a record's row: ``RecordRow.tombstone``, ``mistimed`` and ``sealed``."""
 
 
 def opened_rows(
     body: memoryview, places: Sequence[Row], headers: NDArray[np.void], digest: Digester, *, timed: bool = True
 ) -> Iterator[RecordRow]:
-    """Yields the records of these batches, and those that are rows already, in order. Offsets come from ``headers``,
-    not from ``body``: with ``offsets: mapped``, the two differ. ``timed``: False if their times are not compared."""
+    """Yields the records of these batches, and the units among them, in order. A batch that cannot be opened is one row
+    that is not ``whole``.
+
+    Args:
+        body: a Fetch response.
+        places: the batches and units.
+        headers: their headers. Offsets are taken from here: with ``offsets: mapped``, they are not those in ``body``.
+        digest: digests keys and records.
+        timed: False if the times of the records are not compared.
+    """
     for place, base in zip(places, headers["base_offset"].tolist(), strict=True):
         if isinstance(place, Unit):
             record = PlacedRecord(base, place.timestamp if timed else 0, place.attributes, place.content)
@@ -60,7 +70,7 @@ def opened_rows(
 
 
 def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
-    """Returns the row of a record: its digest is of all that it has, key, value and headers as stored."""
+    """Returns the row of a record. Its digest covers timestamp, attributes, key, value and headers as stored."""
     found = parts(record.content, f"the record at offset {record.offset}")
     key = None if found.key is None else digest(memoryview(found.key)).hex()
     whole = _FRONT.pack(record.timestamp, record.attributes) + record.content
@@ -70,7 +80,7 @@ def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
 def as_units(block: Block, wanted: Span) -> Block:
     """Returns the block's records at these offsets, each as a batch of one record, so that batch borders do not matter.
 
-    A batch that cannot be opened becomes one unit with a wrong checksum, so that it is equal to nothing.
+    A batch that cannot be opened becomes one row with a wrong checksum, so that it is equal to nothing.
     """
     records = [record for record in block.records if wanted.start <= record.offset < wanted.end]
     headers = np.zeros(len(records), HEADERS)
@@ -84,8 +94,8 @@ def as_units(block: Block, wanted: Span) -> Block:
 
 
 def record_rows(cluster: str, topic: str, partition: int, rows: Sequence[RecordRow]) -> Any:
-    """Returns these rows as an Arrow record batch. ``note`` is the key's digest; ``flags`` has ``TOMBSTONE``,
-    ``MISTIMED`` and ``SEALED``."""
+    """Returns these rows as an Arrow record batch. The column ``note`` is the key's digest; ``flags`` has
+    ``TOMBSTONE``, ``MISTIMED`` and ``SEALED``."""
     count = len(rows)
     offsets = pa.array([row.offset for row in rows], pa.int64())
     columns = {

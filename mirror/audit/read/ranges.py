@@ -22,15 +22,14 @@ from mirror.records.intact import is_intact
 from mirror.records.scan import scan
 
 LISTED_GAPS = 10
-"""Gaps that a coverage row lists one by one, and messages that cannot be read; others are only counted, or found."""
+"""Maximum number of gaps, and of reasons why records cannot be read, that a coverage row lists."""
 MOST_CHANGES = 10_000
-"""Most times that the format changes in one range: each is told to the readers of the destination."""
+"""Maximum number of runs of old messages in one range: the readers of the destination need to know each of them."""
 
 
 class OldSpan(NamedTuple):
-    """Offsets from the first record of some messages of magic 0 or 1 to the end of the last one, without batches of
-    magic 2 in between. ``entries``: how many of these messages end there; wrappers count as one. ``size``: their bytes.
-    """
+    """The offsets of a run of messages of magic 0 or 1, without batches of magic 2 in between. ``entries``: the number
+    of messages that end there; a wrapper counts as one. ``size``: their bytes."""
 
     start: int
     end: int
@@ -40,8 +39,8 @@ class OldSpan(NamedTuple):
 
 
 class MoreUnmapped(NamedTuple):
-    """Batches of the flow that its offset map does not have, behind those that are listed one by one. ``offsets``: that
-    they have; ``start`` and ``end``: from the first to the last of these, at the destination."""
+    """Counts of the batches of the flow that its offset map does not have, beyond those that are listed one by one.
+    ``offsets``: the number of their offsets. ``start`` and ``end``: destination offsets that enclose all of them."""
 
     batches: int
     offsets: int
@@ -49,7 +48,7 @@ class MoreUnmapped(NamedTuple):
     end: int
 
     def plus(self, start: int, end: int) -> "MoreUnmapped":
-        """Returns these with the next one."""
+        """Returns the counts with the next batch added, which has these offsets."""
         return MoreUnmapped(
             self.batches + 1, self.offsets + end - start, self.start if self.batches else start, max(self.end, end)
         )
@@ -59,7 +58,7 @@ NO_MORE = MoreUnmapped(0, 0, 0, 0)
 
 
 class StoredInstead(NamedTuple):
-    """What a log has in place of some rows: batches and messages, and their bytes."""
+    """What a log itself holds for some rows: the number of batches and messages, and their bytes."""
 
     batches: int
     size: int
@@ -73,9 +72,10 @@ class RangePiece(NamedTuple):
     """The part of one response that concerns a range: its own batches of records, and all holes within its borders.
 
     ``offsets``: how many of the range's offsets are in batches of records, including those that a neighbour owns.
-    ``broken``: the reason if the log's own structure is damaged after these batches, so that reading on is useless.
-    ``stored``: what the log has; None: a batch for each row. ``old``: where the rows are messages of an old format.
-    ``cut``: the first of these batches begins before the range, and the last one ends behind it.
+    ``next_offset``: where to read on. ``broken``: the reason if the log's own structure is damaged after these batches,
+    so that reading on is useless. ``stored``: what the log holds for the rows; None: one batch for each row. ``old``:
+    the runs of messages of an old format among the rows. ``cut``: whether one of these batches begins before the range,
+    and whether one ends behind it.
     """
 
     places: Sequence[Row]
@@ -110,20 +110,20 @@ class RangeCoverage:
     """Counts of what was read of a range: its own batches of records, and each of its offsets by its nature.
 
     ``offsets`` counts those in batches of records; ``control``, ``aborted``, ``empty``, ``gap_offsets`` and ``inside``
-    count holes (``gaps`` lists the first gaps); ``odd`` counts what does not belong at a destination. With
-    ``offsets: mapped``, a destination's gaps are the offsets that the map does not have, and ``unmapped`` are the
-    destination offsets of the first of the flow's batches that are not in the map, ``unlisted`` says how many more
-    there are. ``next_offset`` is where reading stopped; the
-    range was read if that is its end. ``broken`` is the reason why the log could not be read further: its bytes or, if
-    ``unreadable``, a broker that returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's
-    ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay before it was
-    deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
-    becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
-    formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
-    ``damaged``: batches and messages whose checksum is wrong, or that cannot be opened.
-    ``stamped``: batches of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the
-    range does so; all of its records count. ``content``: what identifies all batches
-    (``Chunks.content``), in hex; empty where rows are not chunks.
+    count holes (``gaps`` lists the first gaps); ``odd`` counts offsets of batches that do not belong at a destination.
+    With ``offsets: mapped``, a destination's gaps are the offsets that the map does not have; ``unmapped`` has the
+    destination offsets of the first batches of the flow that are not in the map, and ``unlisted`` counts the further
+    ones. ``next_offset`` is where reading stopped; the range was read to its end if the two are equal. ``broken`` is
+    the reason why the log could not be read further: its bytes or, if ``unreadable``, a broker that returns none.
+    ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: the log's current start,
+    if it is after the range's start; the offsets before it were deleted before they could be read. ``batches`` and
+    ``bytes`` count what the log holds, ``rows`` and ``row_bytes`` the rows for Spark; they are equal where no records
+    are compared by themselves. ``old``: the runs of messages of old formats, as ``OldSpan``. ``spoiled``: the reasons
+    why records cannot be read, for the first such batches and messages. ``damaged``: the number of batches and messages
+    with a wrong checksum, or that cannot be opened. ``stamped``: the number of batches of records with the time of
+    their append. ``begins_before`` and ``ends_behind``: a batch of the range begins before it, or ends behind it; all
+    of its records count. ``content``: what identifies all batches (``Chunks.content``), in hex; empty where rows are
+    not chunks.
     """
 
     batches: int = 0
@@ -163,7 +163,11 @@ class RangeCoverage:
         return self.offsets + holes + self.odd
 
     def take(self, piece: RangePiece) -> None:
-        """Adds one more response."""
+        """Adds the piece of one more response.
+
+        Raises:
+            AuditError: the format of messages changes more than ``MOST_CHANGES`` times.
+        """
         rows = StoredInstead(len(piece.places), piece.size)
         stored = rows if piece.stored is None else piece.stored
         self.batches += stored.batches
@@ -209,11 +213,12 @@ class RangeCoverage:
 
     @property
     def witness(self) -> Witness:
-        """The witness of the range, from what its markers say about its transactions."""
+        """The witness of the range, as it was after the last response."""
         return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
 
     def become(self, other: Self, shift: int) -> None:
-        """Takes the other one's values, with its offsets in this log increased by ``shift``."""
+        """Takes all values of ``other``, with the offsets among them increased by ``shift``. (Not those of markers and
+        of the log's start, which remain the log's own.)"""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
         self.next_offset += shift
@@ -221,7 +226,7 @@ class RangeCoverage:
         self.old = [(start + shift, end + shift, *counts) for start, end, *counts in self.old]  # type: ignore[misc]
 
     def to_json(self) -> str:
-        """Returns it as text for the coverage row."""
+        """Returns the coverage as text for the coverage row."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -244,16 +249,24 @@ def cut_records(
 ) -> RangePiece:
     """Returns the part of the record set ``body[at:end]``, fetched at offset ``due``, that concerns the range.
 
-    A broker may answer with batches before ``due`` (it begins with the batch that holds it, and some begin earlier):
-    those are left out. The batch that begins before the range belongs to its neighbour, unless the range is the first.
-    ``aborted``: the response's list of aborted transactions. ``witness``: what the range's markers have said so far.
-    ``adopted``: what a destination had before the flow.
+    A broker may answer with batches before ``due``: it begins with the batch that holds that offset, and some brokers
+    begin earlier. Those batches are left out. The batch that begins before the range belongs to its neighbour, unless
+    the range is the first. Each record of messages of a format before Kafka 0.11 is a unit. If there is no room for all
+    of them, the last ones are left out, and have to be fetched again.
 
-    Messages of a format before Kafka 0.11 are units: one for each record. Of many, the last ones may be left out, to be
-    fetched again.
+    Args:
+        body: the response.
+        at: where the record set begins in it.
+        end: where the record set ends.
+        wanted: the range, in the offsets of this log.
+        due: the offset that was asked for.
+        rules: how batches are classified.
+        aborted: the response's list of aborted transactions.
+        witness: the range's witness, with what earlier responses showed.
+        adopted: the part of a destination that was there before the flow.
 
     Raises:
-        AuditError: markers that contradict ``aborted``.
+        AuditError: markers contradict ``aborted``.
     """
     flags = OLD_FORMAT if rules.side is Side.DESTINATION else 0
     places, broken = _rows(body, at, end, due, wanted.end, flags)
@@ -265,12 +278,12 @@ def cut_records(
     first = int(live.argmax()) if live.any() else len(places)
     unfound = first == len(places) or bases[first] > due
     if unfound and not all(_is_sound(body, place) for place in places[:first]):
-        # No batch has the due offset. One of those left out may have it, if its last offset is wrong.
+        # No batch has the due offset. A batch that was left out may have it, if damage changed its last offset.
         return RangePiece((), headers[:0], NO_HOLES, 0, due, f"a batch before offset {due} has a wrong checksum")
     places, headers, bases, nexts = places[first:], headers[first:], bases[first:], nexts[first:]
     whats = whats[first:]
     previous = np.concatenate(([due], nexts[:-1]))[: len(places)]
-    # Offsets only rise in a log, and no two batches share one. But the range may begin inside its first batch.
+    # Offsets only rise in a log, and no two batches share one. But the range may begin inside of its first batch.
     wrong = (nexts <= bases) | (bases < previous)
     if places and due == wanted.start:
         wrong[0] = nexts[0] <= bases[0]
@@ -278,7 +291,7 @@ def cut_records(
         stop = int(wrong.argmax())
         broken = f"offsets {int(bases[stop])} to {int(nexts[stop]) - 1} in a batch where {int(previous[stop])} is due"
         if stop and bases[stop] < previous[stop]:
-            stop -= 1  # or the batch before states a wrong last offset: then nothing in it can be trusted either
+            stop -= 1  # the batch before may be the one with wrong offsets, so it is not used either
             while stop and _are_together(places[stop - 1], places[stop]):
                 stop -= 1
         places, headers, bases, nexts = places[:stop], headers[:stop], bases[:stop], nexts[:stop]
@@ -291,7 +304,7 @@ def cut_records(
     holes = _holes(starts, ends, whats, np.minimum(previous, wanted.end), places if has_units else ())
     next_offset = min(int(nexts[-1]), wanted.end)
     if next_offset == wanted.end:
-        # The damage lies in a neighbour's range, or behind the other log's end: whoever reads that reports it.
+        # The damage lies in a neighbour's range, whose reader reports it, or behind the audited offsets.
         broken = None
     own = is_data & (bases < wanted.end)
     if not wanted.first:
@@ -305,7 +318,7 @@ def cut_records(
 
 
 def stored_in(rows: Iterable[Row]) -> StoredInstead:
-    """Returns what a log has for these rows."""
+    """Returns what the log holds for these rows."""
     sizes = [row.stored if isinstance(row, Unit) else row.size for row in rows]
     return StoredInstead(sum(size > 0 for size in sizes), sum(sizes))
 
@@ -315,12 +328,12 @@ def _is_sound(body: memoryview, row: Row) -> bool:
 
 
 def _are_together(row: Row, other: Row) -> bool:
-    """Returns True for two records of one wrapper."""
+    """Returns True for two records of the same wrapper."""
     return isinstance(row, Unit) and isinstance(other, Unit) and row.at == other.at
 
 
 def _old(rows: Sequence[Row]) -> list[OldSpan]:
-    """Returns where these are messages of old formats."""
+    """Returns the runs of messages of old formats among these rows."""
     found = []
     for is_old, some in groupby(rows, key=lambda row: isinstance(row, Unit)):
         units = [row for row in some if isinstance(row, Unit)]
@@ -338,8 +351,16 @@ def _holes(
     previous: NDArray[np.int64],
     rows: Sequence[Row],
 ) -> Holes:
-    """Returns the batches that are holes and the gaps before batches, in order. Neighbours of one kind are joined.
-    ``rows``: those that begin there; empty if none is a unit."""
+    """Returns the batches that are holes and the gaps before batches, in order. Those of one kind that touch are
+    joined.
+
+    Args:
+        starts: the first offset of each batch, cut to the range.
+        ends: the offset after each batch, likewise.
+        whats: the nature of each batch.
+        previous: the offset after the batch before.
+        rows: the batches themselves; may be empty if none is a unit.
+    """
     is_hole = (whats != What.DATA) & (ends > starts)
     is_gap = starts > previous
     if not is_hole.any() and not is_gap.any():
@@ -357,8 +378,9 @@ def _holes(
 
 
 def _rows(body: memoryview, at: int, end: int, due: int, most: int, flags: int) -> tuple[list[Row], str | None]:
-    """Returns the whole batches, and the records of whole messages of old formats, as many as there is room for; and
-    what is wrong after them, or None. ``most``: the end of the range. ``flags``: of what is in an old format."""
+    """Returns the complete batches of a record set and the records of complete messages of old formats, as many as
+    there is room for; and the reason why the bytes after them are damaged, or None. ``most``: the end of the range.
+    ``flags``: flags of units."""
     rows: list[Row] = []
     room, any_is_whole = Room(), False
     before = due - 1
@@ -378,7 +400,7 @@ def _rows(body: memoryview, at: int, end: int, due: int, most: int, flags: int) 
     except CorruptBatch as error:
         return rows, str(error)
     if not any_is_whole and end > at:
-        return rows, f"{end - at} bytes that are no whole batch"  # brokers send at least one, however large it is
+        return rows, f"{end - at} bytes that are no whole batch"  # brokers send at least one, however large (KIP-74)
     return rows, None
 
 

@@ -1,8 +1,8 @@
 """Reads one task's ranges from a cluster, batch by batch, with the project's own frames.
 
-The next fetch is sent as soon as a response's headers are known, so that the broker works while its bytes are digested.
-After a lost connection or a moved leader, the leader is looked up and asked again a few times. What was read stays
-read, because a range continues at the next offset that is due.
+The next fetch is sent as soon as a response's headers are known, so that the broker works while the bytes are digested.
+After a lost connection or a moved leader, the leader is looked up and asked again a few times. Nothing is read twice,
+because a range continues at the next offset that is due.
 """
 
 import asyncio
@@ -32,21 +32,22 @@ from mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched
 MOST_TRIES = 8
 """A range is given up after more than this many failures in a row without a batch in between."""
 UNREADABLE_TRIES = 3
-"""A broker that cannot read its log is asked again so often: an error of its disk may be over the next time."""
+"""How often a broker that cannot read its log is asked again: a disk error may be over the next time."""
 EMPTY_ANSWERS = 3
-"""After so many answers without a batch from a leader whose log goes on, it has no batch there or cannot find it."""
+"""After this many answers without a batch from a leader whose log goes on, the leader is taken to have no batch there,
+or to be unable to find it."""
 PROBES = 16
 """About how many later offsets are tried after empty answers."""
 STORAGE_WAIT_S, STORAGE_WAITS = 2.0, 90
-"""The pause after an empty answer from tiered storage, and after how many of them in a row the audit ends: others may
-use up a quota."""
+"""The pause after an empty answer from tiered storage, and the number of pauses in a row after which the audit ends.
+Other readers may use up a quota for a while."""
 CHECK_STORAGE = (
     "see the brokers' logs, and their remote.log.manager.fetch.max.bytes.per.second; then run the audit again"
 )
 
 
 class Reader:
-    """Reads ranges from one cluster. It opens its sockets in ``open``, and belongs to the event loop that runs then."""
+    """Reads ranges from one cluster. ``open`` connects; from then on, it belongs to the running event loop."""
 
     def __init__(
         self,
@@ -62,8 +63,20 @@ class Reader:
         old: Mapping[TopicPartition, Sequence[OldRange]] | None = None,
         adopted: Mapping[TopicPartition, Adopted] | None = None,
     ) -> None:
-        """``old``: where the source has messages of old formats. There, a destination's batches are opened, and their
-        records become rows. ``adopted``: what a destination had before the flow; no transaction is open in it."""
+        """
+        Args:
+            endpoint: how to reach the cluster.
+            cluster_id: the id that the cluster must have.
+            topic_ids: the ids that topics must have, by name; a topic without an id is not checked.
+            digest: ``xxh3_128`` or ``sha256``.
+            fetch_bytes: the limit for the records of one response.
+            rules: how batches are classified.
+            opens: open all batches, so that blocks have records.
+            cleaned: topics on which a log cleaner works on this side, by their names at the source.
+            old: the places of old messages in the source. There, a destination's batches are opened, and their
+                records become rows.
+            adopted: the part of a destination that was there before the flow; no transaction is open in it.
+        """
         self._leaders = Leaders(endpoint, cluster_id=cluster_id, topic_ids=topic_ids, fetch_bytes=fetch_bytes)
         self._digest = digester(digest)
         self._rules = rules
@@ -74,10 +87,10 @@ class Reader:
         self._failures = 0  # in a row, to read the log at one offset
 
     async def open(self, topics: set[str]) -> None:
-        """Connects to the cluster, and makes sure that it is the one whose bounds were frozen.
+        """Connects to the cluster, and checks that it is the one whose bounds were frozen.
 
         Raises:
-            AuditError: it is another cluster, or it cannot be reached.
+            AuditError: it is another cluster, a topic was recreated, or the cluster cannot be reached.
         """
         await self._leaders.open(topics)
 
@@ -88,7 +101,8 @@ class Reader:
     # -- one range ---------------------------------------------------------------------------------------------------
 
     async def blocks(self, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
-        """Yields the batches that the range owns, digested, and its holes. ``coverage`` always fits what was yielded.
+        """Yields the batches that the range owns, digested, and its holes. ``coverage`` is a new object, which gets the
+        counts of what was read; it is complete when the iteration ends.
 
         Damage to the log's structure ends the range and is reported in ``coverage.broken``: it is a finding.
 
@@ -122,7 +136,7 @@ class Reader:
             coverage.gap_offsets = wanted.end - wanted.start - coverage.offsets
 
     async def _shifted(self, wanted: Range, coverage: RangeCoverage, shift: int) -> AsyncIterator[Block]:
-        """Yields the blocks that lie ``shift`` offsets further in the log, with the shift subtracted from them."""
+        """Yields the blocks of the offsets ``shift`` further on in the log, with the shift subtracted from them."""
         there = wanted._replace(start=wanted.start + shift, end=wanted.end + shift, shift=0)
         found = RangeCoverage() if shift else coverage
         split = self._splitter(wanted, shift)
@@ -132,7 +146,7 @@ class Reader:
             coverage.become(found, -shift)
 
     def _splitter(self, wanted: Range, shift: int, selector: Selector | None = None) -> Splitter | None:
-        """Returns what opens the batches of a destination in this range; None if none is to be opened."""
+        """Returns the splitter that opens batches of a destination in this range; None if none is to be opened."""
         old = self._old.get(wanted.key)
         if not old or self._rules.side is Side.SOURCE:
             return None
@@ -149,8 +163,8 @@ class Reader:
         """Yields blocks as ``blocks`` does. ``wanted`` has the offsets of the log that is read, not the source's.
         ``cleaned``: a log cleaner works on it."""
         if isinstance(split, Splitter):
-            # The splitter needs the batch that begins before the range: which of its records belong here shows only
-            # when it is opened.
+            # The splitter needs the batch that begins before the range, too: only once it is opened, it shows which of
+            # its records belong to the range.
             wanted = wanted._replace(first=True)
         coverage.next_offset = wanted.start
         backoff = Backoff(least_ms=100, most_ms=5_000)
@@ -206,8 +220,8 @@ class Reader:
         """Returns the answer for the offset that is due. None: the caller must ask again, maybe at another offset.
 
         Raises:
-            BrokenLog: the broker cannot read its log there, however often it is asked.
-            AuditError: there will be no answer.
+            BrokenLog: the broker still cannot read its log there after ``UNREADABLE_TRIES`` more attempts.
+            AuditError: the range cannot be read.
         """
         failures, self._failures = self._failures, 0
         again: Again | None
@@ -229,8 +243,8 @@ class Reader:
         return None
 
     async def _pass_over(self, wanted: Range, coverage: RangeCoverage) -> Again | None:
-        """Continues at the log's current start after an offset was deleted. Returns the reason if that start is not
-        known. The Spark driver decides what this means for the comparison.
+        """Continues at the log's current start after an offset was deleted. Returns None, or the reason why the attempt
+        failed if the leader does not tell its start. The Spark driver decides what this means for the comparison.
 
         Raises:
             AuditError: the log begins at or before the missing offset, so it has lost its end.
@@ -249,12 +263,12 @@ class Reader:
         return None
 
     async def _waited_for_storage(self, wanted: Range, coverage: RangeCoverage, empty: int) -> bool:
-        """Returns False if the leader has the offset that is due on its own disk, or if that cannot be found out. If it
-        is in tiered storage only, an empty answer says nothing about the log: the storage may be slow, or over its
-        quota (KIP-956). This waits then. ``empty``: how many empty answers there were in a row.
+        """Waits, and returns True, if the offset that is due is in tiered storage only. Then an empty answer says
+        nothing about the log: the storage may be slow, or over its quota (KIP-956). Returns False if the leader has the
+        offset on its own disk, or does not answer. ``empty``: the number of empty answers in a row.
 
         Raises:
-            AuditError: too many of them, or the cluster does not answer.
+            AuditError: there were too many of them, or an error persists when the leader is asked.
         """
         try:
             local = await self._leaders.listed(wanted, EARLIEST_LOCAL)
@@ -272,10 +286,11 @@ class Reader:
         return True
 
     async def _empty(self, wanted: Range, coverage: RangeCoverage, visible: int, *, cleaned: bool) -> RangePiece:
-        """Returns the meaning of an empty answer: no batch from there to the range's end, or an unreadable log.
+        """Returns the piece that an empty answer means: a hole from the due offset to the range's end, or a broken log.
 
         A broker that finds no batch in a segment searches the next ones, so any readable batch after that offset would
-        have been in the answer. A log cleaner leaves nothing up to the end if the last segments held only tombstones.
+        have been in the answer. A log cleaner may leave nothing up to the log's end: for example, if the last segments
+        held only tombstones.
         """
         due = coverage.next_offset
         why = await self._behind(wanted, due, visible) if cleaned else "no log cleaner works on this topic"
@@ -286,8 +301,8 @@ class Reader:
         return RangePiece.hole(due, due)._replace(broken=told)
 
     async def _behind(self, wanted: Range, due: int, visible: int) -> str | None:
-        """Tries offsets spread between these two. Returns what the broker shows or fails with there, or None if it
-        shows nothing."""
+        """Fetches at offsets spread between ``due`` and ``visible``. Returns what the broker shows or fails with at one
+        of them, in words, or None if it shows nothing at any."""
         step = max(1, (visible - due) // PROBES)
         for offset in sorted({*range(due + step, visible, step), visible - 1} - {due}):
             try:
@@ -301,13 +316,14 @@ class Reader:
         return None
 
     async def _unthrottled(self, wanted: Range, offset: int) -> tuple[Frame, Fetched]:
-        """Returns the answer for an offset, however often a quota holds it up. Raises what ``_receive`` raises."""
+        """Returns the answer for an offset, and asks again for as long as a quota prevents one. Raises what
+        ``_receive`` raises, except ``Throttled``."""
         while True:
             with suppress(Throttled):
                 return await self._receive(None, wanted, offset)
 
     async def _receive(self, sent: FetchInFlight | None, wanted: Range, offset: int) -> tuple[Frame, Fetched]:
-        """Returns the answer to what was sent ahead, or else to a new fetch from this offset on. Raises what
+        """Returns the answer to ``sent`` or, if that is None, to a new fetch from this offset on. Raises what
         ``Leaders.send`` and ``Leaders.receive`` raise."""
         sent = sent or await self._leaders.send(wanted, offset, self._isolation(wanted, offset))
         return await self._leaders.receive(sent, wanted)
@@ -323,21 +339,23 @@ class Reader:
         return block
 
     def _visible(self, fetched: Fetched, wanted: Range, due: int) -> int:
-        """Returns the offset from which on the leader shows nothing at this isolation level."""
+        """Returns the end of what the leader shows at the range's isolation level: the high watermark, or the last
+        stable offset."""
         if self._isolation(wanted, due) == READ_UNCOMMITTED:
             return fetched.high_watermark
-        # From the end of what a destination had before on, it is read uncommitted.
+        # Only the adopted part is read at read_committed. If the last stable offset lies behind the offset that is due,
+        # reading goes on, and behind that part it is read_uncommitted.
         is_behind = not self._rules.committed and fetched.last_stable_offset > due
         return fetched.high_watermark if is_behind else fetched.last_stable_offset
 
     def _adopted_at(self, wanted: Range, offset: int) -> Adopted | None:
-        """Returns what the destination had before the flow, if that goes beyond this offset."""
+        """Returns the adopted part of the partition if it goes beyond this offset; None otherwise."""
         adopted = self._adopted.get(wanted.key)
         return adopted if adopted is not None and offset < adopted.end else None
 
     def _isolation(self, wanted: Range, offset: int) -> int:
-        """Returns the isolation level at which the range is read from an offset on: committed if it has to be known
-        what was aborted there."""
+        """Returns the isolation level at which the range is read from an offset on: read_committed if the list of
+        aborted transactions is needed there."""
         adopted = self._adopted_at(wanted, offset)
         lists = self._rules.committed or (adopted is not None and adopted.committed)
         return READ_COMMITTED if lists else READ_UNCOMMITTED
@@ -359,15 +377,16 @@ class Reader:
             try:
                 await self._leaders.refresh({wanted.topic})
             except NetworkError:
-                return  # the next attempt fails as well, and is counted
+                return  # the next attempt will fail as well, and is counted
 
 
 def _rest(wanted: Range, split: Split | None) -> Range:
-    """Returns the range as what begins there is to be judged: inside of a batch, if that was split."""
+    """Returns the range for the next piece. If the last piece stopped inside of a batch, the range begins there, so
+    that the rest of that batch counts."""
     stopped = split.stopped if isinstance(split, Splitter) else None
     return wanted if stopped is None else wanted._replace(start=stopped)
 
 
 def _only(selector: Selector) -> Split:
-    """Returns what selects a piece's batches, and opens none."""
+    """Returns a ``Split`` that applies the selector and opens nothing."""
     return lambda piece, _body, _due: selector(piece)

@@ -36,7 +36,8 @@ from mirror.records.scan import BatchPlace
 Digester = Callable[[memoryview], bytes]
 
 MIN_ROWS = 4096
-"""Least rows in an Arrow batch, except the last one: each Arrow batch costs Spark as much as a few thousand rows."""
+"""Minimum number of rows in an Arrow batch, except the last one: each Arrow batch costs Spark as much as a few thousand
+rows."""
 
 HEADERS = np.dtype(
     [
@@ -76,22 +77,23 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""``part`` is the kind of a row: a batch of records (BATCH); consecutive offsets at which no record is due (HOLES: at
-the source all of them, at the destination those that markers fill); offsets that are wrong at a destination whatever
-the source has (ODD); or the end of a range (COVERAGE), with JSON in ``note`` that says what the reader actually read.
-The note of HOLES and ODD is [[start, end, What], …].
+"""The columns of a reader's rows. ``part`` is the kind of a row: a batch of records (BATCH); consecutive offsets at
+which no record is due (HOLES: at the source all of them, at the destination those that markers fill); offsets that are
+wrong at a destination whatever the source has (ODD); or the end of a range (COVERAGE), with JSON in ``note`` that
+counts what the reader read. The note of HOLES and ODD is [[start, end, What], …].
 
-A row may also be a record that is compared by itself (``units.Unit``), as if it were a batch of one.
+A row may also be a record that is compared by itself (``units.Unit``), as if it were a batch of one record.
 
-If rows are records (RECORD), ``size`` is that of key, value and headers, ``digest`` covers these and the timestamp,
-``note`` is the key's digest in hex, and ``flags`` is 1 for a tombstone, plus 2 for the first record of a batch whose
-max timestamp is not that of its records. UNOPENED: a batch that cannot be opened.
+If rows are records (RECORD), ``size`` is that of key, value and headers, ``digest`` covers these, the timestamp and the
+attributes, ``note`` is the key's digest in hex, and ``flags`` has the flags of ``read.opened``. UNOPENED: a batch that
+cannot be opened.
 
 If rows are chunks, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its number of batches, ``size``
-their bytes, the timestamps their least and greatest, ``digest`` covers all of them, and codec and flags are null."""
+their bytes, the timestamps are the smallest base timestamp and the largest max timestamp, ``digest`` covers all
+batches, and codec and flags are null."""
 
 MOST_UNSOUND = 1_000
-"""Most chunks that one run of odd offsets marks as unsound; beyond these, the offsets are only counted."""
+"""Maximum number of chunks that one run of odd offsets marks as unsound; beyond these, the offsets are only counted."""
 
 _CODECS = pa.array([Codec(bits).name.lower() if bits in set(Codec) else f"unknown {bits}" for bits in range(8)])
 _PLACE = struct.Struct(">qq")
@@ -99,7 +101,11 @@ _HEADER_BYTES = np.arange(HEADER_SIZE)
 
 
 def digester(name: str) -> Digester:
-    """Returns the function that digests a batch's payload (byte 61 to the end)."""
+    """Returns the function that digests a batch's payload (byte 61 to the end).
+
+    Raises:
+        ValueError: the name is not known.
+    """
     if name == "xxh3_128":
         return xxhash.xxh3_128_digest
     if name == "sha256":
@@ -113,8 +119,8 @@ def hasher(name: str) -> Callable[[], Any]:
 
 
 class Block(NamedTuple):
-    """The part of one Fetch response that a range owns, in order, without references to its frame. ``records``: those
-    of its batches, if batches are opened."""
+    """The part of one Fetch response that a range owns, in order, without references to its frame. ``records``: the
+    records of its batches, if batches are opened."""
 
     headers: NDArray[np.void]
     crc_ok: NDArray[np.bool_]
@@ -146,7 +152,7 @@ def read_headers(buffer: memoryview, places: Sequence[BatchPlace]) -> NDArray[np
 
 
 def headers_of(buffer: memoryview, rows: Sequence[Row]) -> NDArray[np.void]:
-    """Returns the headers of these rows. A unit's is that of a batch of its one record."""
+    """Returns the headers of these rows. The header of a unit is that of a batch with this one record."""
     is_unit = np.fromiter((isinstance(row, Unit) for row in rows), bool, len(rows))
     if not is_unit.any():
         return read_headers(buffer, [row for row in rows if isinstance(row, BatchPlace)])
@@ -181,8 +187,16 @@ def make_block(
     rules: Rules = PLAIN,
 ) -> Block:
     """Returns these batches with digests, the results of their checksums, and headers that keep only the attribute bits
-    that are compared. The checksum is always recomputed, over the bytes as they are. A unit's digest covers key, value,
-    headers and the record's own attributes; its timestamp is in its header.
+    that are compared. The checksum is always recomputed from the bytes. A unit's digest covers key, value, headers and
+    the record's own attributes; its timestamp is in its header.
+
+    Args:
+        buffer: the response.
+        places: batches and units in it.
+        headers: their headers.
+        digest: digests a payload.
+        holes: the holes of the block.
+        rules: say which attribute bits and times are compared.
     """
     checksums: list[int] = []
     digests: list[bytes] = []
@@ -205,15 +219,16 @@ def make_block(
     if rules.append_times:
         _leave_out_times(headers, rules.side)
         if any(is_unit := [isinstance(row, Unit) for row in places]):
-            # A record by itself has its own time as the base: that of its append, if the destination has put it in.
+            # A unit's base timestamp is its record's time, which may be that of its append at the destination.
             headers["base_timestamp"][is_unit] = headers["max_timestamp"][is_unit] = 0
     return Block(headers, crc_ok, digests, holes)
 
 
 def _leave_out_times(headers: NDArray[np.void], side: Side) -> None:
-    """Takes out what a destination's broker replaces if it puts the time of the append in: the mark, and the max
-    timestamp. The latter is left out of all batches that can be the same on both sides, since the source does not say
-    which of them the destination has marked. Of the others it follows from the records: brokers set it."""
+    """Removes from the comparison what a destination's broker replaces if it puts the time of the append in: the
+    LogAppendTime bit and the max timestamp. The source's batches do not show which of them the destination's broker has
+    marked. So the max timestamp is left out of all batches, except those that the source's own broker has marked: these
+    are rewritten, and are never the same on both sides. Without a mark, brokers compute it from the records."""
     stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
     if side is Side.DESTINATION:
         headers["attributes"] &= ~LOG_APPEND_TIME
@@ -226,7 +241,7 @@ def _repeated(value: Any, count: int, kind: Any) -> Any:
 
 
 def _binary(values: Sequence[bytes]) -> Any:
-    """Returns a binary column of values of one size, without a Python object per value in between."""
+    """Returns a binary column of values that all have the same size, without a Python object for each value."""
     width = len(values[0])
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(
@@ -265,12 +280,12 @@ _NOT_COMPARED = ("leader_epoch", "crc", "producer_id", "producer_epoch", "base_s
 class Chunks:
     """Folds batches into chunks: one row for all batches whose base offsets lie in the same ``width`` offsets.
 
-    In exact mode, the sides agree on every offset, so chunks cut by offsets are the same on both. A chunk's digest
-    covers, in order, each batch's header without the destination's own fields, and its payload's digest. It does not
-    cover holes: if all batches are equal, so are the offsets between them, and ``odd`` ones make their chunk unsound.
+    In exact mode, both sides have the same offsets, so chunks cut by offsets are the same on both. A chunk's digest
+    covers, in order, each batch's header without the writer's own fields, and its payload's digest. It does not cover
+    holes: if all batches are equal, so are the offsets between them, and ``odd`` holes make their chunk unsound.
 
-    ``content`` identifies all of them: it digests each chunk's first offset, its number of batches (8 bytes each,
-    big-endian) and its digest, in order.
+    ``content`` identifies all chunks of the range: it digests each chunk's first offset, its number of batches (8 bytes
+    each, big-endian) and its digest, in order.
     """
 
     def __init__(self, digest: str, start: int, width: int, odd: frozenset[What] = frozenset()) -> None:
@@ -335,7 +350,8 @@ class Chunks:
         self._rows.append((base, base + self._width - 1, count, *fields))
 
     def _mark(self) -> None:
-        """Marks chunks with odd offsets as unsound, so that they are examined whatever the other side has."""
+        """Marks chunks with odd offsets as unsound (``crc_ok`` False), so that they are examined whatever the other
+        side has."""
         for at, (base, last, count, least, most, size, _, digest) in enumerate(self._rows):
             index = self._index(base)
             if index in self._unsound:
@@ -373,7 +389,7 @@ class Chunks:
 
 
 def coverage_row(cluster: str, topic: str, partition: int, start: int, end: int, coverage: str) -> Any:
-    """Returns the row that ends a range."""
+    """Returns the row that ends a range. ``coverage``: its ``RangeCoverage`` as JSON."""
     return _span_rows(cluster, topic, partition, [(COVERAGE, start, end, coverage)])
 
 
@@ -396,7 +412,7 @@ def _span_rows(cluster: str, topic: str, partition: int, spans: Sequence[tuple[s
 
 class Runs:
     """Turns the holes of a range into rows. Holes that touch share a row, so that both sides have the same rows for the
-    same offsets."""
+    same offsets. ``odd``: kinds of holes that get rows of their own (ODD)."""
 
     def __init__(self, odd: frozenset[What]) -> None:
         self._odd = odd
@@ -418,7 +434,7 @@ class Runs:
             self._open.append(hole)
 
     def close(self) -> Iterator[tuple[str, int, int, str]]:
-        """Ends the range. Yields the last row, if any."""
+        """Ends the run of holes. Yields its row, if there is one."""
         if self._open:
             yield HOLES, self._open[0].start, self._open[-1].end, json.dumps(self._open)
             self._open = []

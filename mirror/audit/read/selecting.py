@@ -1,7 +1,7 @@
 """``offsets: mapped``: selects the flow's own batches from a log that others also write to. Pure.
 
 A range has the same source offsets on both sides. At the destination, it is read where the offset map has it. Batches
-in the map get their source offsets, and from then on are compared like those of an exact copy. Others' batches are left
+in the map get their source offsets, and from then on are compared like those of an exact copy. Other batches are left
 out. A batch that has a producer id of the flow and is not in the map was copied twice, by a zombie, or into the wrong
 partition.
 """
@@ -15,17 +15,18 @@ from mirror.audit.read.holes import NO_HOLES
 from mirror.audit.read.ranges import NO_MORE, RangePiece
 
 LISTED = 100
-"""Most batches outside the map that a range lists one by one; further ones are counted."""
+"""Maximum number of batches outside the map that a range lists one by one; further ones are only counted."""
 
 
 class Selector:
-    """Selects the range's batches from what was read of the destination. ``flow_ids``: of all of the flow's copies.
+    """Selects the range's batches from what was read of the destination. ``flow_ids``: the producer ids of all copies
+    of the flow.
 
     Attributes:
-        offsets: number of offsets in the selected batches.
+        offsets: the number of offsets in the selected batches.
         unmapped: destination offsets (start, end) of the first ``LISTED`` batches of the flow that the map does not
             have.
-        unlisted: the further ones.
+        unlisted: the count of the further ones.
     """
 
     def __init__(self, where: CopiedRange, flow_ids: Collection[int] = ()) -> None:
@@ -57,7 +58,7 @@ class Selector:
                 self.unmapped.append(span)
             else:
                 self.unlisted = self.unlisted.plus(*span)
-        # A batch of another writer in a place of the map is compared too, and found not to be one of the source's.
+        # A batch of another writer at a place that the map has is compared too, and then found to differ.
         kept = headers[inside].copy()
         kept["base_offset"] = (bases + shift)[inside]
         self.offsets += int((nexts - bases)[inside].sum())

@@ -1,9 +1,9 @@
 """Opens the destination's batches where the source has messages of an old format, so that both sides are compared
 record by record there. Pure.
 
-The mirror gathers such messages into batches, whose borders may be anywhere between them. What is behind them in the
-log, or in front of them, is compared batch by batch as ever: so a batch that reaches into both is opened as well, and
-the records that are not due in it are marked.
+The mirror gathers such messages into batches, whose borders may be anywhere between the messages. The rest of the log
+is compared batch by batch. A batch that reaches from such messages into the rest is opened as well; its records outside
+of these messages are marked (``STRADDLES``).
 """
 
 from bisect import bisect_right
@@ -24,26 +24,28 @@ from mirror.records.header import HEADER_SIZE, BatchHeader
 from mirror.records.intact import is_intact
 
 Split = Callable[[RangePiece, memoryview, int], RangePiece]
-"""Takes a piece, its response, and the offset in the log that was due."""
+"""A function of a piece, the response that it is of, and the log offset that was due. Returns the piece to use instead.
+"""
 
 
 class Splitter:
-    """Splits the pieces of a range: a ``Split``.
+    """Splits the batches in the pieces of a range into records: a ``Split``.
 
-    ``stopped``: the offset in the log, inside of a batch, that the last piece ends at because there was no more room.
+    ``stopped``: the log offset, inside of a batch, at which the last piece ended because no room was left; None if it
+    did not end so.
     """
 
     def __init__(
         self, old: Sequence[Span], own: Span, *, first: bool, select: Callable[[RangePiece], RangePiece] | None = None
     ) -> None:
-        """The pieces must have every batch that reaches into the range, also one that begins before it.
+        """The pieces must contain every batch that reaches into the range, also one that begins before it.
 
         Args:
-            old: where the source has messages of old formats, in order, in the offsets that the pieces' headers have.
-            own: the range, likewise.
+            old: the places of old messages in the source, in order, in the offsets of the pieces' headers.
+            own: the range, in the same offsets.
             first: the range also owns a batch that begins before it and is not opened.
-            select: what gives the headers other offsets than those of the log (``offsets: mapped``). Holes do not
-                count there.
+            select: replaces the log's offsets in the headers by the source's (``offsets: mapped``); it is applied to
+                each piece first. Then holes do not count.
         """
         self._old = old
         self._starts, self._ends = (np.array([span[at] for span in old], np.int64) for at in (0, 1))
@@ -89,7 +91,7 @@ class Splitter:
             if opened.stopped is not None:
                 self.stopped = next_offset = opened.stopped + opened.ahead
                 break
-        headers = np.concatenate(found, dtype=HEADERS)  # their bytes are digested: big-endian, as in a batch
+        headers = np.concatenate(found, dtype=HEADERS)  # big-endian as in a batch, because their bytes are digested
         if mapped:
             bases = headers["base_offset"].astype(np.int64)
             nexts = bases + headers["last_offset_delta"] + 1
@@ -104,7 +106,7 @@ class Splitter:
 
 
 def _until(holes: Holes, more: Sequence[tuple[int, int, int]], end: int) -> Holes:
-    """Returns all of these holes in order, as far as they lie before ``end``."""
+    """Returns both kinds of holes together, in order and cut off at ``end``."""
     found = np.concatenate([holes, np.array(more, np.int64).reshape(-1, 3)])
     found = found[found[:, 0] < end]
     found[:, 1] = np.minimum(found[:, 1], end)
@@ -112,13 +114,13 @@ def _until(holes: Holes, more: Sequence[tuple[int, int, int]], end: int) -> Hole
 
 
 class _Opened:
-    """A batch that is opened.
+    """A batch of the destination that is opened.
 
     Attributes:
-        ahead: how much higher its offsets are in the log than they are shown.
-        holes: offsets inside of it that have no record.
-        stored: what the log has for it: nothing, if another range or piece counts it.
-        stopped: the first offset that there was no room for; None: all was taken.
+        ahead: how much higher its offsets are in the log than in the piece's headers.
+        holes: the offsets inside of it, within the range, that have no record.
+        stored: the batch and its bytes, to be counted; zeros if another range or piece counts them.
+        stopped: the first offset for which no room was left; None if all records were taken.
     """
 
     def __init__(
@@ -137,8 +139,8 @@ class _Opened:
         self.stored = StoredInstead(0, 0)
 
     def units(self, due: int, room: Room) -> list[Unit]:
-        """Returns its records that are in the range, from offset ``due`` on, as many as there is room for. A batch that
-        cannot be opened is one unit."""
+        """Returns the batch's records that are in the range, from offset ``due`` on, as many as there is room for. A
+        batch that cannot be opened is one unit."""
         header = self._header
         if self._is_own and due <= max(header.base_offset, self._own.start):
             self.stored = StoredInstead(1, len(self._batch))
@@ -162,7 +164,7 @@ class _Opened:
                 self.stopped = at
                 self.stored = (
                     self.stored if found else StoredInstead(0, 0)
-                )  # else it is counted when it is fetched again
+                )  # without a record, the batch is counted when it is fetched again
                 return found
             flags = header.attributes
             if straddles and not self._is_old(record.offset, record.offset + 1):
@@ -181,6 +183,6 @@ class _Opened:
         return found
 
     def _is_old(self, start: int, end: int) -> bool:
-        """Returns True if the source has messages of old formats from one offset to the other."""
+        """Returns True if all offsets from ``start`` up to ``end`` belong to old messages of the source."""
         at = bisect_right(self._old, start, key=attrgetter("end"))
         return at < len(self._old) and self._old[at].start <= start and end <= self._old[at].end

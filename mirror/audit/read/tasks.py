@@ -14,7 +14,7 @@ from mirror.loop_thread import driven
 
 
 def read_task(options: SourceOptions, task: Task) -> Iterator[Any]:
-    """Returns the rows of all ranges, in Arrow batches of a useful size.
+    """Returns an iterator over the rows of all ranges of the task, in Arrow batches of a useful size.
 
     Raises:
         AuditError: a range cannot be read.
@@ -69,7 +69,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
 
 
 async def _units(reader: Reader, wanted: Range, coverage: RangeCoverage) -> AsyncIterator[Block]:
-    """Yields blocks of records instead of batches. Batches may have other borders on the other side, so the range also
-    takes its records from the batch that it begins inside of."""
+    """Yields blocks of records instead of batches. The other side's batches may have other borders, so a range that
+    begins inside of a batch also takes its records from that batch."""
     async for block in reader.blocks(wanted._replace(first=True), coverage):
         yield as_units(block, Span(wanted.start, wanted.end))

@@ -1,9 +1,9 @@
 """Records that are compared one by one, whatever batch or message holds them.
 
-Formats from before Kafka 0.11 (magic 0 and 1) cannot be copied as they are, and the copy has other borders. So each
-record of theirs is a unit of its own: at the source, wherever such a message stands; at the destination, in the offsets
-where the source has such messages (``splitting``). The messages are read by ``mirror.legacy``; docs/AUDIT.md says why
-that hides nothing. Pure.
+Messages of formats from before Kafka 0.11 (magic 0 and 1) cannot be copied unchanged, and the copy's batches have other
+borders. So each of their records is a unit of its own: at the source, wherever there is such a message; at the
+destination, at the offsets where the source has such messages (``splitting``). ``mirror.legacy`` reads the messages;
+docs/AUDIT.md says why a fault in it would hide no difference. Pure.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from mirror.records.scan import BatchPlace
 
 MOST_UNITS = 100_000
 MOST_BYTES = 16 << 20
-"""Most records, and most bytes of them, that are held at a time. What is behind them is fetched again: a megabyte of a
-wrapper may hold a million messages."""
+"""Maximum number of records, and of their bytes, that are held at a time. The records behind them are fetched again: a
+megabyte of a wrapper may hold a million messages."""
 MOST_DELTA = (1 << 31) - 1
-"""Offsets of one row: a batch's last offset delta has 32 bits."""
+"""Maximum number of offsets of one row: a batch's last offset delta has 32 bits."""
 _NULL = write_varint(-1)
 _NO_HEADERS = write_varint(0)
 
@@ -34,17 +34,16 @@ class Unit(NamedTuple):
     """One record, or offsets whose records cannot be read (then ``why`` says so).
 
     Attributes:
-        offset: its offset, or the first one that cannot be read.
-        last_offset: the same, or the last one that cannot be read.
-        flags: the attributes of its batch, of which an old format has only the codec.
-        timestamp: as consumers see it.
-        attributes: the record's own byte.
+        offset: the record's offset, or the first one that cannot be read.
+        last_offset: the same, or the last offset that cannot be read.
+        flags: the attributes of its batch (an old format has only the codec), and flags of ``model.rows``.
+        timestamp: in ms since 1970, as consumers see it; -1: none.
+        attributes: the record's own attributes byte.
         content: key, value and headers as a batch stores them.
-        at: the byte at which its batch or message begins.
-        inner: records of the same batch or message stand before it, so that what is missing in between was taken out of
-            the inside.
-        stored: bytes of its batch or message; 0 for all of its records but one.
-        why: why there is no record.
+        at: the byte of the response at which its batch or message begins.
+        inner: there are earlier records in the same message, so a gap right before this one is inside of it.
+        stored: bytes of its batch or message in the log; 0 for all of its records but one, so that they count once.
+        why: the reason why its offsets cannot be read; empty for a record.
     """
 
     offset: int
@@ -60,24 +59,24 @@ class Unit(NamedTuple):
 
 
 Row = BatchPlace | Unit
-"""What becomes a row: a whole batch, or a record."""
+"""One row to be: a whole batch, or a record."""
 
 
 class Room:
-    """How much may still be held of one response."""
+    """The room that is left for units of one response. The defaults are ``MOST_UNITS`` and ``MOST_BYTES``."""
 
     def __init__(self, most_units: int | None = None, most_bytes: int | None = None) -> None:
         self._units = MOST_UNITS if most_units is None else most_units
         self._bytes = MOST_BYTES if most_bytes is None else most_bytes
 
     def take(self, unit: Unit) -> None:
-        """Counts a unit."""
+        """Subtracts a unit from the room."""
         self._units -= 1
         self._bytes -= len(unit.content)
 
     @property
     def full(self) -> bool:
-        """True if nothing more is to be taken."""
+        """True if no room is left."""
         return self._units <= 0 or self._bytes <= 0
 
 
@@ -87,22 +86,22 @@ def unreadable(offset: int, last_offset: int, flags: int, at: int, stored: int, 
 
 
 def units_of(body: memoryview, place: BatchPlace, before: int, due: int, end: int, *, flags: int = 0) -> Iterator[Unit]:
-    """Yields the records of one message of magic 0 or 1, alone or a wrapper, from offset ``due`` on.
+    """Yields the records of one message of magic 0 or 1 (a single message or a wrapper) from offset ``due`` on.
 
-    A message whose checksum is wrong, or that cannot be opened, is one unit. What it holds is not known, so this
-    reaches from the message before it to its own offset, which no checksum covers. It is one also before ``due``: a
-    damaged batch may look like it.
+    A message with a wrong checksum, or that cannot be opened, becomes one unit. The offsets of its records are not
+    known, so the unit reaches from the message before it to its own offset, which no checksum covers. A message with a
+    wrong checksum is yielded even if it ends before ``due``: a damaged batch may look like one.
 
     Args:
         body: a Fetch response.
-        place: the message's place there.
-        before: the offset behind which it stands.
-        due: what is before this offset is left out.
-        end: what cannot be read behind this offset is left out.
-        flags: added to those of each unit.
+        place: the message's place in the response.
+        before: the last offset before the message.
+        due: records before this offset are left out.
+        end: a unit that cannot be read ends before this offset.
+        flags: added to the flags of each unit.
 
     Raises:
-        CorruptBatch: it cannot be read, and its offset cannot be right.
+        CorruptBatch: the message cannot be read, and its offset cannot be right.
     """
     span = span_at(body, *place)
     assert isinstance(span, LegacySpan)
@@ -135,7 +134,7 @@ def units_of(body: memoryview, place: BatchPlace, before: int, due: int, end: in
 
 
 def _content(record: Record) -> bytes:
-    """Returns what a batch stores of it behind its deltas. Old formats have no headers."""
+    """Returns the record's key, value and headers as a batch stores them. Old formats have no headers."""
     return b"".join((*_sized(record.key), *_sized(record.value), _NO_HEADERS))
 
 

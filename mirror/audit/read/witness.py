@@ -1,4 +1,4 @@
-"""Uses the markers in a log as a second witness, beside the broker's list, of what was aborted. Pure.
+"""Checks the broker's list of aborted transactions against the markers in the log, a second witness. Pure.
 
 The list comes with each answer and should be complete for it. If it is not (a transaction index is damaged or gone),
 aborted data looks due. A transaction that is not in the list but ends with an abort marker, however far after its data,
@@ -30,7 +30,7 @@ class Witness:
 
     ``due``: producers with data that counts as committed and no marker after it yet. ``ended``: producers with a
     marker. ``unexplained``: producer -> offset of an abort marker that is not in the list, with nothing of the producer
-    before it in this range. Its transaction was empty, or its data in an earlier range was taken for committed.
+    before it in this range. Either its transaction was empty, or its data in an earlier range was taken for committed.
     """
 
     end: int = 1 << 63
@@ -44,10 +44,10 @@ class Witness:
             self.due.add(producer)
 
     def marker(self, producer: int, offset: int, kind: int, *, listed: bool) -> None:
-        """Notes the end of a transaction. ``listed``: the broker says that it was aborted.
+        """Notes the end of a transaction. ``listed``: the broker's list has it as aborted.
 
         Raises:
-            AuditError: the marker contradicts that.
+            AuditError: the marker contradicts the list.
         """
         if offset >= self.end:
             return

@@ -1,12 +1,15 @@
-"""Compares batches of compacted topics record by record, with Spark. Returns the offsets that differ.
+"""Compares batches record by record, with Spark. Returns the offsets that differ.
 
-A cleaner removes a record only if there is a later one of its key, or if it is an old tombstone. So a record that only
-one side has is excused if the other side has a later record of its key, or if it has no key. A tombstone, or a record
-with a later tombstone on its own side, is excused as well (the other side's cleaner may have removed the tombstone
-since), but not while the other side has an earlier record of the key: its consumers see a value that was deleted. What
-cannot be read in front of it counts as such a record, unless a finding says of it that it cannot be read. Nor does a
-tombstone at the source excuse anything that the destination lacks if it was written behind the destination's
-end: no cleaner there has ever seen it.
+A cleaner removes a record only if there is a later record of its key, or if it is an old tombstone. So in compacted
+topics, a record that only one side has is excused in these cases:
+
+* It has no key, or the other side has a later record of its key.
+* It is a tombstone, or its own side has a later tombstone of its key, and the other side has no earlier record of the
+  key. The other side's cleaner may have removed the tombstone since. But with an earlier record, the consumers of that
+  side would see a value that was deleted. A place in front of the record that cannot be read counts as such an earlier
+  record, unless there is a finding about that place.
+
+A tombstone at the source that was written behind the destination's end excuses nothing: no cleaner there has seen it.
 """
 
 from collections import defaultdict
@@ -25,9 +28,10 @@ from mirror.audit.spark.compare import dicts, read_side
 from mirror.audit.spark.options import COVERAGE, RECORD, RECORDS, UNOPENED, SourceOptions
 
 BLOCK_BITS = 8
-"""Least bits of an offset within its block: a block has at least 256 offsets."""
+"""The minimum number of bits of an offset within its block: a block has at least 256 offsets."""
 MOST_BLOCKS = 100_000
-"""Most blocks that all spans together touch, except one for each span: some tens of MB. Otherwise blocks are larger."""
+"""Maximum number of blocks that all spans together touch, besides one for each span: some tens of MB. If there would be
+more, blocks are larger."""
 _AT = ["topic", "partition", "base_offset"]
 _KEY = ["topic", "partition", "key"]
 _DIGESTS = ("s_digest", "d_digest")
@@ -36,16 +40,17 @@ _SPANS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "start": pa.i
 
 
 class Limits(NamedTuple):
-    """Of a partition, as source offsets. ``copied``: where the destination's log ends. ``audited``: from where on there
-    is a finding for what cannot be read."""
+    """Two source offsets of a partition. ``copied``: where the destination's log ends. ``audited``: from this offset
+    on, each place that cannot be read has a finding."""
 
     copied: int
     audited: int
 
 
 class LaterRecords(NamedTuple):
-    """The first and the last record and the last tombstone of each key of some partitions, at source and destination.
-    For these, all of both logs is read, once. Without a key: the first offset that could not be read (``_latest``)."""
+    """The offsets of the first record, the last record and the last tombstone of each key of some partitions, at source
+    and destination. To find them, both logs are read completely, once. The row without a key has the first offset that
+    could not be read (``_latest``)."""
 
     source: DataFrame
     destination: DataFrame
@@ -58,8 +63,14 @@ class LaterRecords(NamedTuple):
         destination: SourceOptions,
         limits: Mapping[TopicPartition, Limits],
     ) -> "LaterRecords":
-        """Builds it from these sides, whose rows are records up to the logs' ends. They are read when the result is
-        first used, and only once. ``limits``: of each of these partitions."""
+        """Returns the later records of both sides. Nothing is read before the result is first used, and then only once.
+
+        Args:
+            spark: the session.
+            source: what to read of the source, with records as rows: everything up to the logs' ends.
+            destination: what to read of the destination, likewise.
+            limits: the limits of each of these partitions.
+        """
         assert source.rows == destination.rows == RECORDS, "records are compared with records"
         rows = [(*key, *each) for key, each in limits.items()]
         known = F.broadcast(spark.createDataFrame(pa.table([*zip(*rows, strict=True)], schema=_LIMITS)))
@@ -71,7 +82,7 @@ class LaterRecords(NamedTuple):
         return cls(_latest(ours, "s_").persist(), _latest(theirs, "d_").persist())
 
     def forget(self) -> None:
-        """Frees what Spark keeps of it."""
+        """Frees the rows that Spark keeps."""
         with suppress(Exception):  # py4j may raise anything if the JVM is gone
             self.source.unpersist()
             self.destination.unpersist()
@@ -87,15 +98,15 @@ def record_differences(
     digests: bool = False,
 ) -> tuple[dict[TopicPartition, list[RecordDifference]], dict[Side, list[TopicPartition]]]:
     """Returns the offsets within ``looked`` at which the sides do not have the same record, in order; and the
-    partitions of each side that could not be read to their ends.
+    partitions of each side that could not be read to the end of ``looked``.
 
     Args:
         spark: the session.
-        source: what to read there, with records as rows: everything in ``looked``.
-        destination: likewise.
+        source: what to read of the source, with records as rows: everything in ``looked``.
+        destination: what to read of the destination, likewise.
         looked: the offsets of the batches that differ.
         later: the first and last records of each key; None: nothing is excused.
-        digests: True if those of the records are wanted.
+        digests: fill in ``RecordDifference.digests``.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
@@ -116,7 +127,8 @@ def record_differences(
     )
     joined = joined.withColumn("differs", differs).where(F.col("differs") | _holds(F.col("d_mistimed")))
     inside = (F.col("base_offset") >= F.col("start")) & (F.col("base_offset") < F.col("end"))
-    # By blocks of offsets: each record is compared with the few spans of its block, not with all of its partition.
+    # By blocks of offsets, so that each record is compared with the few spans of its block, not with all spans of its
+    # partition.
     bits = block_bits(span for some in looked.values() for span in some)
     blocks = F.sequence(F.shiftright(F.col("start"), bits), F.shiftright(F.col("end") - 1, bits))
     by_block = wanted.withColumn("block", F.explode(blocks))
@@ -144,7 +156,7 @@ def record_differences(
 
 
 def _named(text: str | None) -> list[TopicPartition]:
-    """Returns the partitions that ``_side`` has noted down, in order."""
+    """Returns the partitions in the text that ``_side`` observes, in order."""
     some = (line.rpartition("/") for line in (text or "").split("\n") if line)
     return sorted(TopicPartition(topic, int(partition)) for topic, _, partition in some)
 
@@ -152,7 +164,7 @@ def _named(text: str | None) -> list[TopicPartition]:
 def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[RecordDifference]]:
     """Returns the differences of Spark's rows by partition, in the order of their offsets.
 
-    A damaged log may have two batches at one offset, one that opens and one that does not: the latter comes first.
+    A damaged log may have two batches at one offset, of which only one can be opened. The other one comes first.
     """
     found: dict[TopicPartition, list[RecordDifference]] = defaultdict(list)
     for row in rows:
@@ -171,8 +183,8 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, list[Rec
 
 
 def block_bits(spans: Iterable[Span]) -> int:
-    """Returns the bits of an offset within its block. A header may claim two billion offsets for a few records: the
-    number of blocks that Spark holds must not follow from that."""
+    """Returns the number of bits of an offset within its block, such that there are not too many blocks. A header may
+    claim two billion offsets for a few records."""
     sizes = [span.offsets for span in spans]
     bits = BLOCK_BITS
     while sum(size >> bits for size in sizes) > MOST_BLOCKS:
@@ -181,8 +193,8 @@ def block_bits(spans: Iterable[Span]) -> int:
 
 
 def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observation) -> DataFrame:
-    """Returns one side's records. ``seen``: gets the partitions of which not all could be read, as ``broken``: a line
-    for each."""
+    """Returns one side's records. ``seen`` gets a value ``broken``: a line for each partition that could not be read
+    completely."""
     where = F.concat_ws("/", "topic", "partition")
     rows = read_side(spark, options).observe(
         seen, F.array_join(F.collect_set(F.when(_is_broken(), where)), "\n").alias("broken")
@@ -196,7 +208,8 @@ def _is_broken() -> Column:
 
 
 def _unread_told(rows: DataFrame) -> DataFrame:
-    """Returns these rows with one more kind of unopened ones: where the reading of a range ended early."""
+    """Returns these rows. The coverage row of a range whose reading ended early is replaced by an UNOPENED row at the
+    offset where it ended."""
     stopped = F.get_json_object("note", "$.next_offset").cast("long")
     columns = {
         "base_offset": F.when(_is_broken(), stopped).otherwise(F.col("base_offset")),
@@ -207,7 +220,8 @@ def _unread_told(rows: DataFrame) -> DataFrame:
 
 
 def _columns(rows: DataFrame, prefix: str) -> DataFrame:
-    """Returns a side's records, and the batches of it that could not be opened."""
+    """Returns the rows of a side's records and of its batches that could not be opened, with ``prefix`` before the
+    names of columns."""
     rows = rows.where(F.col("part").isin(RECORD, UNOPENED))
     columns = {"part": "part", "note": "key", "size": "size", "digest": "digest"}
     return rows.select(
@@ -220,9 +234,9 @@ def _columns(rows: DataFrame, prefix: str) -> DataFrame:
 
 
 def _latest(side: DataFrame, prefix: str) -> DataFrame:
-    """Returns the first and the last offset of each key, and the last one that is a tombstone, before ``copied`` where
-    that is known. Of the rows without a key there are only those of what could not be read, and has no finding: it lies
-    in front of the audited offsets, or its checksum is right. Any key may stand there."""
+    """Returns the first and the last offset of each key, and that of its last tombstone (only before ``copied``, if
+    that is not null). The row without a key is about places that cannot be read and have no finding, because they lie
+    in front of the audited offsets or their checksum is right. A record of any key may be there."""
     is_unread = (F.col(prefix + "part") == UNOPENED) & (
         (F.col("base_offset") < F.col("audited")) | F.col(prefix + "sealed")
     )
@@ -238,7 +252,7 @@ def _latest(side: DataFrame, prefix: str) -> DataFrame:
 
 
 def _unread(latest: DataFrame, prefix: str) -> DataFrame:
-    """Returns the first offset of each partition that could not be read."""
+    """Returns for each partition the first offset that could not be read."""
     return latest.where(F.col("key").isNull()).select(
         "topic", "partition", F.col(prefix + "first").alias(prefix + "unread")
     )
@@ -255,7 +269,7 @@ def _at() -> Column:
 
 
 def _excused(here: str, there: str) -> Column:
-    """Returns True for a record that only ``here`` has if the cleaner ``there`` may have removed it."""
+    """Returns the condition that the cleaner of side ``there`` may have removed a record that only ``here`` has."""
     offset = F.col("base_offset")
     deleted = _holds(F.col(here + "tombstone") == TOMBSTONE) | _holds(F.col(here + "deleted") > offset)
     lives_there = _holds(F.col(there + "first") < offset) | _holds(F.col(there + "unread") < offset)
@@ -263,5 +277,5 @@ def _excused(here: str, there: str) -> Column:
 
 
 def _holds(condition: Column) -> Column:
-    """Returns False where the condition is not known, since there is no such record."""
+    """Returns the condition with False in place of null, which means that there is no such record."""
     return F.coalesce(condition, F.lit(False))

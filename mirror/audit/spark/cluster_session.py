@@ -22,7 +22,7 @@ from mirror.audit.errors import AuditError
 from mirror.audit.spark.session import LIGHT, LocalSession, settings
 
 NEEDED = ("confluent_kafka", "crc32c", "kafka", "lz4", "numpy", "pandas", "pyarrow", "snappy", "xxhash", "zstandard")
-"""Packages of others that the tasks import."""
+"""Third-party packages that the tasks import."""
 PATIENCE_S = 60.0
 """How long the cluster may take to provide the first executor."""
 LOOK_EVERY_S = 0.2
@@ -38,7 +38,7 @@ ONE_MACHINE = frozenset(
         "spark.task.maxFailures",
     }
 )
-"""Settings of a local session that name its folders or are valid on one machine only."""
+"""Settings of a local session that name its folders, or that are right on one machine only."""
 
 
 class ExecutorPython(NamedTuple):
@@ -70,8 +70,8 @@ class ClusterSession(LocalSession):
 
     @property
     def python(self) -> str:
-        """The executors' interpreter: the configured one, or else the path of this one, which fits machines that are
-        set up alike."""
+        """The executors' interpreter: the configured one, or else the path of this process's interpreter, which is
+        right if the machines are set up alike."""
         return self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or super().python
 
     def _create(self, folder: Path, sockets: Path) -> SparkSession:
@@ -102,7 +102,7 @@ class ClusterSession(LocalSession):
         """Waits until there is an executor besides the driver. Without one, a job would wait forever.
 
         Raises:
-            AuditError: there is none after ``PATIENCE_S``.
+            AuditError: there is still no executor after ``PATIENCE_S``.
         """
         context: Any = spark.sparkContext
         until = time.monotonic() + PATIENCE_S
@@ -117,14 +117,14 @@ class ClusterSession(LocalSession):
 
 
 def look(spark: SparkSession) -> list[ExecutorPython]:
-    """Returns what the executors' Python has, from one task for each core."""
+    """Returns what the executors' Python is and lacks, from one task for each core."""
     context = spark.sparkContext
     many = max(2, context.defaultParallelism)
     return list(context.parallelize(range(many), many).map(_probe).collect())
 
 
 def _probe(_: int) -> ExecutorPython:
-    """Runs in a task: returns what its Python is and lacks."""
+    """Runs in a task. Returns what its Python is and lacks."""
     return ExecutorPython(
         socket.gethostname(),
         f"{sys.executable} ({sys.version_info.major}.{sys.version_info.minor})",

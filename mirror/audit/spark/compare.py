@@ -1,8 +1,8 @@
 """Reads and joins both sides with Spark. Returns the rows that differ, and what was read.
 
-A full outer join on topic, partition and base offset: first of chunks, then of the batches and holes in the chunks that
-differ. Equal rows stay in Spark. Each side's coverage rows are always returned, so that a task whose rows were lost
-cannot be mistaken for one that had none.
+The join is a full outer join on topic, partition and base offset: first of chunks, then of the batches and holes in the
+chunks that differ. Equal rows stay in Spark. Each side's coverage rows are always returned, so that a task whose rows
+were lost cannot be mistaken for one that had none.
 """
 
 import json
@@ -28,19 +28,22 @@ COMPARED = ("last_offset", "count", "flags", "base_timestamp", "max_timestamp", 
 format has the flag ``OLD_FORMAT``. The leader epoch, producer id, producer epoch, base sequence and CRC are the
 destination's own."""
 ROW = (*COMPARED[:-1], "crc_ok", "digest")
+"""The columns of a ``BatchRow`` behind its base offset, in order."""
 
 MOST_LOCATED = 200_000
-"""Most places that a search for batches elsewhere returns; if there are more, the result says so."""
+"""Maximum number of places that a search for batches returns; if there are more, the result says so."""
 DICTS = 4096
-"""Most rows of Spark's answer that are Python dicts at the same time."""
+"""Maximum number of rows of Spark's answer that are Python dicts at the same time."""
 MOST_ALIKE = 100
-"""Most places of one payload in one partition that a search returns, the first ones: a payload that lies everywhere
-locates nothing."""
+"""Maximum number of places of one payload in one partition that a search returns. These are the first ones: the places
+of a payload that is everywhere tell nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The result of a comparison. ``batches`` and ``bytes``: Spark's own counts of each side's rows before the join."""
+    """The result of a comparison. ``differing``: the rows that differ. ``coverage``: the readers' reports.
+    ``clusters``: the clusters that each side's rows name. ``batches`` and ``bytes``: Spark's own counts of each side
+    before the join."""
 
     differing: dict[TopicPartition, Pairs]
     coverage: dict[Side, dict[CoverageKey, RangeCoverage]]
@@ -61,8 +64,8 @@ def read_side(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
 
 def compare(spark: SparkSession, source: SourceOptions, destination: SourceOptions) -> Compared:
-    """Reads both sides and joins them. The rows of both must be of the same kind. A range that only one side's tasks
-    have comes back as rows that the other side lacks.
+    """Reads both sides and joins them. The rows of both must be of the same kind. The rows of a range that only one
+    side's tasks have are returned as rows that the other side lacks.
 
     Raises:
         PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
@@ -122,8 +125,8 @@ def _side(spark: SparkSession, options: SourceOptions, prefix: str, seen: Observ
 
 
 def _differs() -> Column:
-    """Returns the condition for rows that are not equal, absent on one side, or damaged on either side. A checksum that
-    is wrong on both sides proves no identity.
+    """Returns the condition for rows that are not equal, absent on one side, or damaged on either side. Rows with a
+    wrong checksum on both sides are not proved to be the same.
 
     Holes and markers have only offsets; their other compared columns are null on both sides.
     """
@@ -142,7 +145,8 @@ def _take_rows(row: dict[str, Any], pairs: Pairs) -> None:
 
 def _take_holes(row: dict[str, Any], pairs: Pairs, *, mapped: bool) -> None:
     if row["part"] == HOLES and (mapped or row["s_last_offset"] == row["d_last_offset"]):
-        # Only the source knows the nature of its holes: the destination has just markers, and a mapped copy nothing.
+        # Only the source's row has the nature of the holes: the destination has just markers, and a mapped copy
+        # nothing.
         pairs.equal += [Hole(start, end, What(what)) for start, end, what in json.loads(row["s_note"])]
         return
     for prefix, found in (("s_", pairs.holes), ("d_", pairs.odd if row["part"] == ODD else pairs.markers)):
@@ -151,7 +155,7 @@ def _take_holes(row: dict[str, Any], pairs: Pairs, *, mapped: bool) -> None:
 
 
 def to_batch_row(row: dict[str, Any], prefix: str = "") -> BatchRow:
-    """Converts a row of the data source. ``prefix``: that of the side's columns in a join."""
+    """Returns a row of the data source as a ``BatchRow``. ``prefix``: the prefix of the side's columns in a join."""
     return BatchRow(row["base_offset"], *(row[prefix + name] for name in ROW))
 
 
@@ -182,8 +186,12 @@ class Located(NamedTuple):
 
 
 def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -> Located:
-    """Returns the places of batches with these payloads on one side. Reads its tasks again. Of a payload that one
-    partition has again and again, only the first ``MOST_ALIKE`` places are returned."""
+    """Returns the places of batches with these payloads on one side. Reads all tasks of ``side`` for that. Of each
+    payload, only the first ``MOST_ALIKE`` places in a partition are returned.
+
+    Raises:
+        PySparkException: a task failed; ``AuditError.unmarked`` finds our error in its text.
+    """
     wanted = [(digest,) for digest in digests]
     if not wanted or not side.tasks:
         return Located([], True)
@@ -196,8 +204,8 @@ def locate(spark: SparkSession, side: SourceOptions, digests: Iterable[bytes]) -
 
 
 def taken(rows: Iterable[dict[str, Any]]) -> Located:
-    """Returns the places of these rows. Each has its number among those of its payload in its partition (``nth``), up
-    to one more than are taken."""
+    """Returns the places of these rows. The column ``nth`` numbers the rows of the same payload in a partition, from 1
+    to ``MOST_ALIKE`` + 1; the last one only shows that there are more."""
     places: list[tuple[TopicPartition, BatchRow]] = []
     left_out = 0
     for row in rows:

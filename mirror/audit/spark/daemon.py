@@ -1,10 +1,10 @@
 """Spark's daemon for the Python workers of tasks: it imports what they need once, and forks them.
 
 Spark starts it as ``python -m mirror.audit.spark.daemon pyspark.worker`` (``spark.python.daemon.module``, local
-sessions only). Otherwise each worker would spend half a second on imports. What is loaded is frozen, so that no
-worker's garbage collector walks it. Planning does not use it: Spark starts those workers with ``pyspark.daemon``,
-whatever this setting says. That module imports nothing before it forks, because libraries may start threads; whoever
-adds an import here checks that none runs.
+sessions only). Otherwise each worker would spend half a second on imports. All loaded objects are frozen, so that no
+worker's garbage collector traverses them. Planning does not use this daemon: Spark starts those workers with
+``pyspark.daemon``, whatever this setting says. That module imports nothing before it forks, because libraries may start
+threads. If you add an import here, check that no thread runs afterwards.
 """
 
 import gc

@@ -32,12 +32,12 @@ Started = list["subprocess.Popen[Any]"]
 
 @contextmanager
 def watched_start() -> Iterator[Started]:
-    """Yields a list that has each process as soon as PySpark starts it in this context, long before PySpark itself
-    would tell."""
+    """Yields a list that gets each process as soon as PySpark starts it in this context, long before PySpark itself
+    returns it."""
     started: Started = []
     launcher: Any = java_gateway
     popen = launcher.Popen
-    # Other threads end before the process does.
+    # The death signal comes when the thread that forked ends, not the process. So it is set in the main thread only.
     die_with_parent = death_signal() if threading.current_thread() is threading.main_thread() else None
 
     def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
@@ -61,12 +61,12 @@ def watched_start() -> Iterator[Started]:
 
 
 FAILURES = (PySparkException, Py4JError, OSError, EOFError)
-"""The exceptions that a call of Spark raises."""
+"""The exceptions that a call to Spark may raise."""
 
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Turns failures of Spark in this context into an ``AuditError``. All calls to the JVM belong in one.
+    """Turns failures of Spark in this context into an ``AuditError``. All calls to the JVM belong in such a context.
 
     Raises:
         AuditError: the JVM is gone, or Spark failed.
@@ -88,7 +88,8 @@ def failures_told() -> Iterator[None]:
 
 
 def said(error: Exception) -> str | None:
-    """Returns the error's text. If it was raised in the JVM, py4j asks the JVM for it: None if that is gone by now."""
+    """Returns the error's text. For an exception that was raised in the JVM, py4j asks the JVM for its text; None if
+    the JVM does not answer any more."""
     try:
         return str(error).strip() or repr(error)
     except FAILURES:
@@ -103,7 +104,7 @@ def _cause(text: str) -> str:
 
 
 def ended(*, answered: bool) -> str | None:
-    """Returns how the JVM of this process's session ended, as text; None while it lives or if there is none.
+    """Returns in words how the JVM of this process's session ended; None if it lives or if there is none.
 
     ``answered``: the JVM answered a moment ago. If it did not, it may be exiting, so this waits up to ``GOING_S``.
     """
@@ -128,7 +129,7 @@ def end(started: Started, *, at_once: bool = False) -> None:
     gateway = SparkContext._gateway
     SparkContext._gateway = None
     SparkContext._jvm = None
-    # Where ``stop`` failed or was not called, the next session would be the one that is gone.
+    # If ``stop`` failed or was not called, PySpark would return the ended session as the next one.
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is not None:

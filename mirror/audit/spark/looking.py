@@ -1,4 +1,4 @@
-"""Examines both clusters with Spark, as ``differences`` asks for it."""
+"""Reads both clusters with Spark for ``judge.rounds.differences``."""
 
 import asyncio
 from bisect import bisect_right
@@ -39,7 +39,7 @@ from mirror.audit.spark.progress import JobProgress, watched
 
 Result = TypeVar("Result")
 _NO_END = 1 << 62
-"""An offset after any log's end."""
+"""An offset behind the end of every log."""
 
 
 def cluster_ids(frozen: Frozen) -> dict[Side, str]:
@@ -48,8 +48,13 @@ def cluster_ids(frozen: Frozen) -> dict[Side, str]:
 
 
 class Looking:
-    """Implements ``looks.Looks``. ``notes``: what it could not find out. ``old``: where the source has messages of old
-    formats; whoever knows sets it, and what is read from then on is compared record by record there."""
+    """Implements ``looks.Looks``.
+
+    Attributes:
+        notes: lines on what could not be found out.
+        old: the offsets at which the source has messages of old formats. ``job`` sets it once they are known; from then
+            on, records are compared at these offsets.
+    """
 
     def __init__(
         self,
@@ -61,8 +66,16 @@ class Looking:
         progress: JobProgress,
         adopted: Mapping[TopicPartition, Adopted] = MappingProxyType({}),
     ) -> None:
-        """``slots``: number of tasks that the session runs at the same time. ``adopted``: what the destination had
-        before the flow."""
+        """
+        Args:
+            request: the request of the audit.
+            scope: the bounds and ranges.
+            estimated: estimates of the audited offsets of each partition.
+            spark: the session.
+            slots: the number of tasks that the session runs at the same time.
+            progress: is notified of each stage.
+            adopted: the part of each destination log that was there before the flow.
+        """
         self.request = request
         self.scope = scope
         self.spark = spark
@@ -83,7 +96,7 @@ class Looking:
 
     @property
     def frozen(self) -> Frozen:
-        """The frozen bounds, as they are by now."""
+        """The bounds, as they are now: they begin later if a log's beginning was deleted."""
         return self.scope.frozen
 
     def begin(
@@ -97,8 +110,8 @@ class Looking:
         Args:
             dirty: the partitions that differ, with the first offset at which they do.
             broken: findings for the logs that could not be read to the end of a range.
-            damaged: partitions with batches whose checksum was wrong when both sides were compared: of each, there will
-                be a finding.
+            damaged: partitions with batches whose checksum was wrong when both sides were compared. There will be a
+                finding for each of these.
         """
         self.end()
         self._damaged = _spans_of(broken)
@@ -110,12 +123,11 @@ class Looking:
         self.notes = []
 
     def borders(self, key: TopicPartition) -> Sequence[int]:
-        """Returns the source offsets at which messages of old formats begin or end."""
+        """See ``Looks``."""
         return [border for span in self.old.get(key, ()) for border in span]
 
     def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
-        """Sets the offset of the destination's log at which it has this border; None: at the source's offset, moved by
-        the shift at which the two sides are compared."""
+        """See ``Looks``."""
         self._pinned.pop((key, border), None)
         if there is not None:
             self._pinned[key, border] = there
@@ -125,16 +137,16 @@ class Looking:
         return [OldRange(*span, *(pinned.get((key, border)) for border in span)) for span in self.old[key]]
 
     def end(self) -> None:
-        """Frees what is kept; nothing more will be examined."""
+        """Frees the later records that Spark keeps."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.forget()
 
     def _still_there(self, ranges: Iterable[Range]) -> None:
-        """Checks that the logs still have these ranges, and all that were examined before them.
+        """Checks that the logs still have these ranges, and all ranges that were examined before.
 
         Raises:
-            LogsMoved: a log begins later by now.
+            LogsMoved: the beginning of a log was deleted.
         """
         for where in ranges:
             known = self._looked.setdefault(where.key, where)
@@ -145,7 +157,7 @@ class Looking:
     # -- what differs --------------------------------------------------------------------------------------------------
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """Returns what differs in these ranges, row by row."""
+        """See ``Looks``. Ranges are read in pieces, because damage ends the reading of a piece."""
         self.progress.stage(f"looking at the {'records' if by_record else 'batches'} that differ")
         pieces = [piece for where in ranges for piece in _cut_where(where, self.scope.ranges[where.key])]
         tasks = tuple(bundled(sorted(pieces), self.slots))
@@ -159,11 +171,11 @@ class Looking:
         return differing
 
     def _unread_from(self, side: Side, where: Range, part: RangeCoverage) -> int:
-        """Returns the offset up to which the side was read in a range: its end, or where it is damaged. What the other
-        side has behind that cannot be compared.
+        """Returns the offset up to which a side was read in a range: the range's end, or the place of the damage. What
+        the other side has behind that cannot be compared.
 
         Raises:
-            AuditError: it could be read there before.
+            AuditError: the log is damaged at a place that could be read before.
         """
         if not part.broken:
             return where.end
@@ -180,7 +192,7 @@ class Looking:
         )
 
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
-        """Compares each of these ranges by chunks."""
+        """See ``Looks``."""
         self.progress.stage("following what moved")
         sizes = [self._estimate(where.key, Span(where.start, where.end)) for where in ranges]
         most = task_size(sum(size.size for size in sizes), self.slots)
@@ -204,8 +216,8 @@ class Looking:
         return found
 
     def tails(self, side: Side, ranges: Sequence[Range], *, by_record: bool) -> Tails:
-        """Returns everything that one side has in these ranges at its log's end, where the other side has nothing; and
-        of which partitions that is really everything: a log may be damaged there, or lose its beginning meanwhile."""
+        """See ``Looks``. A partition is not in ``Tails.read`` if its log is damaged there, or if its beginning was
+        deleted up to there."""
         tasks = tuple(bundled(sorted(ranges), self.slots))
         units = OPENED if by_record else WHOLE
         sides = [self._options(each, tasks if each is side else (), BATCHES, units) for each in Side]
@@ -220,18 +232,19 @@ class Looking:
         return Tails(compared.differing, read, broken)
 
     def size(self, where: Range) -> int:
-        """Returns the estimated bytes of a range."""
+        """See ``Looks``."""
         return self._estimate(where.key, Span(where.start, where.end)).size
 
     def compare(self, tasks: tuple[Task, ...], rows: str, units: str = WHOLE) -> Compared:
-        """Reads and compares both sides of these tasks.
+        """Reads and compares both sides of these tasks. ``rows``: the kind of rows. ``units``: compare batches or
+        records (``audit.spark.options`` has the values).
 
         Raises:
-            AuditError: Spark has lost rows.
+            AuditError: a range cannot be read, Spark failed, or it has lost rows.
         """
         sides = [self._options(side, tasks, rows, units) for side in Side]
         compared = self._spark(lambda: compare(self.spark, *sides))
-        for side in Side if units == WHOLE else ():  # of records by themselves, readers count the batches
+        for side in Side if units == WHOLE else ():  # where records are compared, readers count the batches
             counted = compared.batches[side], compared.bytes[side]
             check_none_lost(side, compared.coverage[side].values(), counted)
         return compared
@@ -239,14 +252,13 @@ class Looking:
     # -- log cleaners --------------------------------------------------------------------------------------------------
 
     def cleaned(self, key: TopicPartition) -> set[Side]:
-        """Returns the sides on which a log cleaner works on this partition."""
+        """See ``Looks``."""
         return {side for side, topics in self.frozen.compacted.items() if key.topic in topics}
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ within the batches that differ; with their ``digests`` if wanted, which take
-        room. In compacted partitions, a later record of the key may excuse one."""
+        """See ``Looks``. In compacted partitions, later records may excuse one (``by_record`` has the rules)."""
         looked = {
             key: spans
             for key, pairs in differing.items()
@@ -268,13 +280,16 @@ class Looking:
                     where = f"{key.topic} partition {key.partition}"
                     raise self._broke(side, where, "its records were to be compared")
         if not self.request.committed:
-            # Aborted data was copied as well, and the source's cleaner removes it without a later record of its key.
+            # With read_uncommitted, aborted data is copied as well. The source's cleaner removes it without a later
+            # record of its key.
             for key, some_of_it in found.items():
                 found[key] = [one._replace(excused=True) if one.at is Side.DESTINATION else one for one in some_of_it]
         return found
 
     def _known(self, key: TopicPartition, spans: Sequence[Span]) -> list[Span]:
-        """Returns the parts of these spans from where both logs begin: one may begin inside of a batch."""
+        """Returns the parts of these spans that lie in the audited offsets or behind: a log may begin inside of a
+        batch.
+        """
         start = self.scope.bounds[key].audited.start
         return [Span(max(span.start, start), span.end) for span in spans if span.end > start]
 
@@ -282,8 +297,8 @@ class Looking:
     def _later(
         self, keys: Sequence[TopicPartition], shifts: Mapping[TopicPartition, int]
     ) -> Iterator[LaterRecords | None]:
-        """Yields the first and last records of these compacted partitions; None without any. They are read once for all
-        rounds, unless there are shifts."""
+        """Yields the first and last records of the keys in these compacted partitions; None if there is no partition.
+        They are read once for all rounds, and kept, if no partition has a shift."""
         if not keys:
             yield None
             return
@@ -299,8 +314,7 @@ class Looking:
             later.forget()
 
     def renew(self, keys: Collection[TopicPartition]) -> bool:
-        """Returns True if these logs go on since their later records were read, which are let go then: a cleaner may
-        have taken a record for one that was written since."""
+        """See ``Looks``."""
         if self._kept is None:
             return False
         ends = asyncio.run(self.scope.ends_now([*keys]))
@@ -311,7 +325,8 @@ class Looking:
 
     def _read_later(self, keys: Iterable[TopicPartition], shifts: Mapping[TopicPartition, int]) -> LaterRecords:
         keys = list(keys)
-        # A cleaner may have taken what was audited because of a record that was written since.
+        # A cleaner may have removed an audited record because of one that was written behind the frozen end. So the
+        # logs are read up to where they end now.
         ends = asyncio.run(self.scope.ends_now(keys))
         if not shifts:
             self._kept_to = ends
@@ -327,7 +342,8 @@ class Looking:
         limits = {
             key: Limits(
                 self._reach(Side.DESTINATION, key, shifts.get(key, 0), ends.get(Side.DESTINATION, {})),
-                # Without a finding, what cannot be read there was damaged since: it may hold anything.
+                # In partitions without a finding about damage, a place that cannot be read was damaged since, and may
+                # hold any record. So no offset counts as one with a finding.
                 self.scope.bounds[key].audited.start if key in self._told else _NO_END,
             )
             for key in keys
@@ -341,8 +357,8 @@ class Looking:
         shifts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> SourceOptions:
-        """Returns the options to read these offsets record by record, as far as the side's logs reach. ``ends``: where
-        they end by now, if more than what was frozen is to be read."""
+        """Returns the options to read these spans record by record, cut off at the ends of the side's logs. ``ends``:
+        the current ends, to read up to these instead of the frozen ones."""
         known = []
         touching = set[tuple[TopicPartition, int]]()
         for key, some in spans.items():
@@ -351,7 +367,7 @@ class Looking:
             known += [self._estimate(key, Span(start, max(start, min(end, reach)))) for start, end in some]
 
         def placed_at(where: Range) -> Range:
-            # A batch over the border of two spans that touch is read with the first one.
+            # If two spans touch, a batch across their border is read with the first one only.
             first = where.first and (where.key, where.start) not in touching
             return where._replace(first=first, shift=shifts.get(where.key, 0))
 
@@ -359,19 +375,22 @@ class Looking:
         return self._options(side, tasks, RECORDS)
 
     def _begin(self, side: Side, key: TopicPartition, shift: int) -> int:
-        """Returns the log's start as a source offset. Consumers read what lies before the audited offsets as well. With
-        ``offsets: mapped``, it is where the map begins: the copies of what the source has deleted may still stand."""
+        """Returns the log's start as a source offset: consumers also read what lies before the audited offsets. With
+        ``offsets: mapped``, the destination starts where the map begins: it may still have copies of what the source
+        has deleted."""
         if side is Side.DESTINATION and self.request.mapped:
             offsets = self.frozen.mapped[key].offsets
             return min([self.scope.bounds[key].audited.start, *(run.source for run in islice(offsets, 1))])
         return self.scope.log_start(side, key) - shift * (side is Side.DESTINATION)
 
     def _reach(self, side: Side, key: TopicPartition, shift: int, ends: Mapping[TopicPartition, int]) -> int:
-        """Returns how far the log is read, as a source offset: to its frozen end, or to that in ``ends``."""
+        """Returns the source offset up to which the log is read: the later one of its frozen end and its end in
+        ``ends``."""
         return max(self._end(side, key, shift), ends.get(key, 0) - shift * (side is Side.DESTINATION))
 
     def _end(self, side: Side, key: TopicPartition, shift: int) -> int:
-        """Returns the log's end as a source offset. A later record of a key may lie after the audited offsets."""
+        """Returns the frozen end of the log as a source offset. It may lie behind the audited offsets, as later records
+        of a key may."""
         known = self.scope.bounds[key]
         if side is Side.SOURCE:
             return known.source.end
@@ -380,8 +399,8 @@ class Looking:
     # -- elsewhere -----------------------------------------------------------------------------------------------------
 
     def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
-        """Returns where the source has these: ``within`` some offsets only, or else it searches the topics that differ
-        first, then all others."""
+        """See ``Looks``. Without ``within``, the topics that differ are searched first, then all others for what was
+        not found."""
         self.progress.stage("looking for them elsewhere")
         if within is not None:
             return self._locate(Side.SOURCE, digests, within)
@@ -394,7 +413,7 @@ class Looking:
         return found + (self._locate(Side.SOURCE, left, far) if left and far else [])
 
     def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
-        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
+        """See ``Looks``."""
         spans = {known.key: [known.destination] for known in self.frozen.bounds if known.topic in self._dirty}
         return self._locate(Side.DESTINATION, digests, spans if within is None else within)
 
@@ -452,7 +471,7 @@ class Looking:
 
 
 def _spans_of(broken: Iterable[Finding]) -> dict[tuple[Side, TopicPartition], list[Span]]:
-    """Returns where these findings say that a log cannot be read."""
+    """Returns the offsets that cannot be read according to these findings, by side and partition."""
     found: dict[tuple[Side, TopicPartition], list[Span]] = defaultdict(list)
     for one in broken:
         for side, span in ((Side.SOURCE, one.source), (Side.DESTINATION, one.destination)):
@@ -462,7 +481,7 @@ def _spans_of(broken: Iterable[Finding]) -> dict[tuple[Side, TopicPartition], li
 
 
 def _without(pairs: Pairs, unread: Span) -> Pairs:
-    """Returns what lies outside of these offsets, which one side could not read. Holes are cut."""
+    """Returns the differences outside of these offsets, which one side could not read. Holes are cut."""
 
     def left(holes: Iterable[Hole]) -> list[Hole]:
         return [Hole(*span, hole.what) for hole in holes for span in less([Span(hole.start, hole.end)], [unread])]
@@ -475,8 +494,8 @@ def _without(pairs: Pairs, unread: Span) -> Pairs:
 
 
 def _cut_where(where: Range, ranges: Sequence[Range]) -> list[Range]:
-    """Returns the pieces of a range between the borders of these. Damage ends the reading of a range, and then says
-    nothing of the next one."""
+    """Cuts a range at the borders of these ranges. Damage ends the reading of a piece, and says nothing about the next
+    piece."""
     borders = [where.start, *(one.start for one in ranges if where.start < one.start < where.end), where.end]
     return [
         where._replace(start=start, end=end, first=where.first and start == where.start)
@@ -485,8 +504,8 @@ def _cut_where(where: Range, ranges: Sequence[Range]) -> list[Range]:
 
 
 def _by_range(spans: Iterable[Span], ranges: Sequence[Range]) -> list[Span]:
-    """Returns what to read of a partition so that these spans (in order) are in it: one run of offsets for each of its
-    ranges at most, and none over their borders (see ``_cut_where``)."""
+    """Returns the offsets to read of a partition so that these spans (in order) are included: at most one run for each
+    of its ranges, and none across their borders (see ``_cut_where``)."""
     borders = [Span(where.start, where.end) for where in ranges]
     found: dict[int, Span] = {}
     for span in spans:
@@ -498,7 +517,7 @@ def _by_range(spans: Iterable[Span], ranges: Sequence[Range]) -> list[Span]:
 
 
 def _moved_by(shift: int, finding: Finding) -> Finding:
-    """Returns the finding with destination offsets that are this much higher."""
+    """Returns the finding with its destination offsets increased by ``shift``."""
     there = finding.destination
     return replace(finding, destination=Span(there.start + shift, there.end + shift)) if there else finding
 

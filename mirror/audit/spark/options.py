@@ -1,4 +1,5 @@
-"""The options of the data source ``mirror-audit-batches``: plain values here, text while they pass through Spark."""
+"""The options of the data source ``mirror-audit-batches``. They are plain values here, and text on their way through
+Spark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,12 +26,12 @@ BATCH, HOLES, ODD, COVERAGE, RECORD, UNOPENED = "batch", "holes", "odd", "covera
 BATCHES, CHUNKS, RECORDS = "batches", "chunks", "records"
 """The kinds of rows: batches, chunks of them, or records."""
 WHOLE, OPENED = "batch", "record"
-"""The units of comparison: batches, or their records, each as if it were a batch of its own."""
+"""The units of comparison: whole batches, or records, each as if it were a batch of one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The data source's options. While they pass through Spark, all of them are text."""
+    """The data source's options."""
 
     endpoint: Endpoint
     cluster_id: str
@@ -44,9 +45,9 @@ class SourceOptions:
     cleaned: frozenset[str] = frozenset()
     """Topics that are compacted on this side, by their names at the source."""
     old: Mapping[TopicPartition, Sequence[OldRange]] = field(default_factory=dict)
-    """Where the source has messages of old formats, in order: there, a destination's batches are opened."""
+    """The places of old messages in the source, in order. There, a destination's batches are opened."""
     adopted: Mapping[TopicPartition, Adopted] = field(default_factory=dict)
-    """What a destination had before the flow."""
+    """The part of a destination that was there before the flow."""
 
     def to_options(self) -> dict[str, str]:
         """Returns the options as text, for ``spark.read.options``."""
@@ -72,7 +73,7 @@ class SourceOptions:
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> "SourceOptions":
-        """Returns the options that ``to_options`` made into text.
+        """Returns the options from the text that ``to_options`` made.
 
         Raises:
             AuditError: an option is missing or invalid; the error names it.

@@ -1,4 +1,4 @@
-"""Reports the progress of an audit. The base class reports to nobody."""
+"""Reports the progress of an audit."""
 
 import threading
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ POLL_S = 0.25
 
 
 class JobProgress:
-    """The job calls it; ``advance`` counts Spark's tasks and may be called from another thread."""
+    """Is notified of an audit's progress. This base class does nothing."""
 
     def stage(self, text: str, size: int = 0) -> None:
-        """Announces what the audit does now. ``size``: about how many bytes it reads for that; 0: not known."""
+        """Announces the stage that begins now. ``size``: about how many bytes it has to read; 0: not known."""
 
     def advance(self, done: int, total: int) -> None:
-        """Reports how many of the tasks are done."""
+        """Reports how many of the stage's Spark tasks are done. It may be called from another thread."""
 
 
 @contextmanager
 def watched(spark: "SparkSession", progress: JobProgress) -> Iterator[None]:
-    """Reports the tasks of all that Spark runs within this context."""
+    """Reports the tasks that Spark runs within this context."""
     if type(progress) is JobProgress:
         yield
         return

@@ -1,4 +1,5 @@
-"""A Spark session for one audit on this machine: sized to it, on loopback only, silent, and removed without a trace.
+"""A Spark session for one audit on this machine. It fits the machine, uses only loopback, prints nothing and removes
+all of its files.
 
 The output of Spark and Java goes to a log in the session's temporary folder. Errors that matter arrive as exceptions.
 """
@@ -24,7 +25,7 @@ from mirror.audit.spark.source import AuditBatches
 
 HEAP_MB = 512
 """The JVM's heap. It holds only rows, and Spark spills what does not fit; payloads never reach the JVM. A larger heap
-would only be filled with garbage before it is collected (``make audit-large`` measures all that an audit holds)."""
+would only fill with more garbage before it is collected (``make audit-large`` measures the memory of an audit)."""
 LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -36,17 +37,19 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 LOG_TAIL = 5
 MOST_SOCKET_FOLDER = 60
-"""Most bytes of a folder's path with which Spark's Unix socket paths still fit: the kernel accepts 108 in all."""
+"""Maximum length in bytes of the path of a folder for Spark's Unix sockets: the kernel accepts 108 bytes for the whole
+path of a socket."""
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""The CPU limit of this container: microseconds in each period (cgroup v2). A host has no such file."""
+"""The CPU limit of this container: quota and period in microseconds (cgroup v2). A host has no such file."""
 
 ENVIRONMENT = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
-"""What a session sets for PySpark. It is as it was before once the session is over."""
+"""The environment variables that a session sets for PySpark, and restores when it ends."""
 
 
 def cores() -> int:
-    """Returns the number of processors that this process may use. A container's limit counts, which nothing else here
-    knows of: on a large node, as many tasks as it has processors would need more memory than the container has."""
+    """Returns the number of processors that this process may use, with the CPU limit of a container. Neither Python nor
+    Spark considers that limit, and a task for each processor of a large node would need more memory than the container
+    has."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = CPU_LIMIT.read_text().split()
@@ -56,7 +59,7 @@ def cores() -> int:
 
 
 def slots_of(spark: SparkSession) -> int:
-    """Asks the JVM how many tasks the session runs at the same time.
+    """Returns the number of tasks that the session runs at the same time.
 
     Raises:
         AuditError: the JVM is gone.
@@ -67,7 +70,7 @@ def slots_of(spark: SparkSession) -> int:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started in this context keep ``path`` as their stderr; our own stderr is restored."""
+    """Redirects stderr to ``path`` in this context. Processes that are started in it keep writing there."""
     sys.stderr.flush()
     own = os.dup(2)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -82,8 +85,8 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Restores the SIGINT handler that was set before. PySpark's own handler calls the JVM from wherever the thread was
-    interrupted, maybe in the middle of another call, and ends in py4j's tracebacks."""
+    """Restores the SIGINT handler at the end of this context. The handler that PySpark sets in it calls the JVM from
+    wherever the thread was interrupted, maybe in the middle of another call, and ends in py4j's tracebacks."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -148,7 +151,7 @@ class LocalSession:
         return self
 
     def _create(self, folder: Path, sockets: Path) -> SparkSession:
-        # The host name may not resolve to an address of this machine; nothing but loopback is used.
+        # The host name may not resolve to an address of this machine. Only loopback is used.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = SparkSession.builder.master(f"local[{cores()}]").appName("mirror audit")
         for key, value in settings(folder, sockets).items():
@@ -156,7 +159,7 @@ class LocalSession:
         return builder.getOrCreate()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stops the session and removes everything that it wrote. May be called twice.
+        """Stops the session and removes everything that it wrote. It may be called more than once.
 
         ``at_once``: kills the JVM whatever Spark is doing, because the user interrupted the audit and waits.
         """
@@ -196,11 +199,12 @@ class LocalSession:
 
 
 LIGHT = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""The JVM handles about a thousand rows per GB: compiling lightly halves the cost of a whole audit."""
+"""Options of the JVM. It handles only about a thousand rows per GB, so compiling less halves the cost of an audit."""
 
 
 def settings(folder: Path, sockets: Path) -> dict[str, str]:
-    """Returns Spark's configuration for a session whose files all go to ``folder``, and Unix sockets to ``sockets``."""
+    """Returns Spark's configuration for a local session. All files go to ``folder``, and Unix sockets to
+    ``sockets``."""
     java_options = (
         f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
         f"-Djava.io.tmpdir={folder}",

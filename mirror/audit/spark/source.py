@@ -1,13 +1,14 @@
-"""``mirror-audit-batches``: a Kafka cluster's batches as a Spark DataFrame: by default a row each, payloads digested.
+"""``mirror-audit-batches``: a Kafka cluster's batches as a Spark DataFrame. By default, each batch is a row, with a
+digest of its payload.
 
     spark.dataSource.register(AuditBatches)
     spark.read.format("mirror-audit-batches").option("bootstrap.servers", …).option("ranges", …).load()
 
-The audit's own; ``mirror.spark`` is the public data source. Three rules, each because of a trap that we fell into:
+This data source is for the audit only; ``mirror.spark`` is the public one. Three rules hold here:
 
-* No ``pushFilters``: its result is kept on an object that all DataFrames of one ``load()`` share, so an audit of one
-  cluster against another became an audit of one against itself. Only options choose what is read.
-* One ``load()`` per cluster, and every reader checks that it talks to the cluster whose id it was given.
+* No ``pushFilters``: Spark keeps its result on an object that all DataFrames of one ``load()`` share. An audit of two
+  clusters once became an audit of one cluster against itself because of that. Only options choose what is read.
+* One ``load()`` per cluster, and every reader checks that it is connected to the cluster whose id it was given.
 * ``read()`` opens the sockets, because readers are pickled.
 """
 
@@ -44,42 +45,51 @@ class AuditBatches(DataSource):
         return SCHEMA
 
     def reader(self, schema: Any) -> "AuditBatchReader":
-        """Returns the reader. Spark calls this in a worker of its own."""
+        """Returns the reader. Spark calls this in a separate worker.
+
+        Raises:
+            RuntimeError: an option is missing or invalid. It carries the ``AuditError``.
+        """
         with _told():
             reader = AuditBatchReader(SourceOptions.from_options(dict(self.options)))
-        # Spark sends this object to every task, with its options. Each task has its own ranges.
+        # Spark sends this object with its options to every task, and a task needs only its own ranges.
         self.options.pop("ranges", None)
         return reader
 
 
 class AuditBatchReader(DataSourceReader):
-    """Holds options only: it is pickled for every task, without the ranges of all tasks."""
+    """The reader. It holds only options, because it is pickled for every task, without the ranges of all tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a task needs: its partition has the ranges that it reads."""
+        """Returns the state that is pickled: the options without ranges. A task gets its ranges as its partition."""
         return {"options": replace(self.options, tasks=())}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns a partition for each task, as a list: Spark accepts no other sequence."""
+        """Returns a partition for each task. It must be a list: Spark accepts no other sequence."""
         return [TaskPartition(task) for task in self.options.tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Yields the task's rows in Arrow batches."""
+        """Yields the task's rows in Arrow batches.
+
+        Raises:
+            RuntimeError: a range cannot be read. It carries the ``AuditError``.
+        """
         _freeze_once()
         if not isinstance(partition, TaskPartition):
-            return  # there are no ranges: Spark calls once nevertheless
+            return  # without any ranges, Spark still calls this once
         with _told():
-            # Imported here, so that only workers that read pay for it (half a second each), not those for planning.
+            # Imported here, so that only workers that read spend the half second that it takes, not those for planning.
             from mirror.audit.read.tasks import read_task
 
             yield from read_task(self.options, partition.task)
 
 
 class _told:
-    """A context manager: an ``AuditError`` in it reaches the driver whole, whatever Spark wraps around it."""
+    """A context manager that replaces an ``AuditError`` by a RuntimeError with its marked text, so that the driver can
+    restore it from whatever Spark wraps around it (``AuditError.unmarked``)."""
 
     def __enter__(self) -> None:
         return None
@@ -93,8 +103,8 @@ _frozen = False
 
 
 def _freeze_once() -> None:
-    """Freezes what is loaded, once. Workers are forked for each task from a warm process, and their garbage collectors
-    need not walk what it has loaded. Only on a Spark cluster: locally the daemon has frozen it before the fork."""
+    """Freezes all loaded objects, once in a process, so that its garbage collector does not traverse them. This matters
+    on a Spark cluster: in a local session, the daemon has frozen them before the fork."""
     global _frozen
     if not _frozen:
         gc.collect()

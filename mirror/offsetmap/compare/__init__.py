@@ -1,1 +1,1 @@
-"""Both logs compared: which batch is a copy of which."""
+"""Compares both logs and finds which batch is a copy of which."""

@@ -1,12 +1,15 @@
-"""Finds which copy is of which original: keeps all ways in which a row of copies fits the source's log, and narrows
-them down.
+"""Finds which copy belongs to which original. It keeps all ways in which a series of copies fits the source's log, and
+narrows them down.
 
-A copy equals the next original, byte for byte, or in the records that log cleaners have left of both. Two things leave
-a choice: originals that the source has deleted or cleaned away since they were copied, and copies that the destination
-has deleted or cleaned away. Sequences count the offsets that were copied, so they bound where an original can have
-stood: only where the source's log has *room*, offsets that no batch takes any more.
-Equal batches fit in several places, and so do emptied ones. ``Alignment.decide`` says what decides then; nothing is
-guessed. A copy may also be a piece of an original (``offsetmap.compare.pieces``): then the next one is sought inside.
+An *original* is a batch of the source that is copied. A copy equals the next original, byte for byte, or in the records
+that log cleaners have left of both. There may be several ways for two reasons: the source has deleted or cleaned away
+originals since they were copied, or the destination has deleted or cleaned away copies. Sequences count the offsets
+that were copied, which limits where an original can have been: only where the source's log has *room*, which means
+offsets that no batch takes any more.
+
+Equal batches fit in several places, and so do batches that cleaners have emptied. ``Alignment.decide`` has the rules
+for these cases; nothing is guessed. A copy may also be a piece of an original (``offsetmap.compare.pieces``). Then the
+next copy is searched for inside of the same original.
 """
 
 import asyncio
@@ -20,25 +23,26 @@ from mirror.offsetmap.compare.pieces import STEPS, Rows, rows_of, spots
 from mirror.offsetmap.runs import Run
 
 MOST_PATHS = 256
-"""The most ways to fit that are followed. Nobody could tell more of them apart."""
+"""Maximum number of ways that are followed. With more, the copies do not tell which one is right."""
 MOST_STATES = 20_000
-"""The most ways to go over what is gone that are looked at: where batches have holes, there are many for each."""
+"""Maximum number of states that are examined to pass over missing copies: batches with holes have many each."""
 LEAD = 16
-"""Batches that one way has matched more than another before it is the right one: this many in a row are no
-coincidence."""
+"""A way that has matched so many whole batches more than another way is the right one: that is no coincidence."""
 MOST_LEFT_OUT = 10_000
-"""The most originals in a row that were not copied and are gone over."""
+"""Maximum number of consecutive originals without a copy that are passed over."""
 MOST_KEPT = 16 << 20
-"""Bytes of originals that are kept to be opened. Of earlier ones, only the looks are kept."""
+"""Maximum number of bytes of originals that are kept so that they can be opened. Of earlier ones, only the digests are
+kept."""
 
 
 _State = tuple[tuple[int, int], int, int, int, int, tuple[int, ...]]
-"""Of a way to go over what is gone: place, used, begun and whole of its path, what is left, and the gaps that are."""
+"""A state of passing over missing copies: place, used, begun and whole of the path, the number of offsets that are left
+to pass over, and the gaps that are left."""
 
 
 class Differs(Exception):
-    """The destination holds something under the flow's identity that the source does not hold there. ``missing``: the
-    least number of offsets that were copied behind what is certain, if the source may be to blame."""
+    """The destination has something under the flow's identity that the source does not have in its place. ``missing``:
+    at least so many offsets were copied behind what is certain, if the source may have lost them; otherwise 0."""
 
     def __init__(self, detail: str, *, missing: int = 1) -> None:
         super().__init__(detail)
@@ -46,23 +50,24 @@ class Differs(Exception):
 
 
 class Ambiguous(Differs):
-    """The source has deleted originals, and the copies fit what is left of it in more than one place."""
+    """The copies fit what is left of the source in more than one place, and nothing decides between these."""
 
 
 class NeverArrived(Differs):
-    """A batch was not appended, and the one behind it was: nothing is missing from the destination's own offsets."""
+    """A batch was not appended, and the next one was: the destination's offsets have no gap that it could have
+    taken."""
 
 
 class Alignment:
-    """Keeps all ways that are left.
+    """Keeps all ways that still fit.
 
     Attributes:
-        source_offset: by the way decided on, all originals below were copied.
-        source_epoch: leader epoch of the original before; -1 if not known.
-        overtaken: the source's deletion reached beyond what was copied, as far as sequences prove.
-        passed: copies whose originals are gone.
-        unshown: nothing that the source has shows where it had the last copies, or that it had them: their originals
-            were cleaned away, or were of an end that it has lost.
+        source_offset: according to the way that was decided on, all originals below this offset were copied.
+        source_epoch: the leader epoch of the original before that offset; -1 if not known.
+        overtaken: True if the source has deleted more than was copied, as far as sequences prove that.
+        passed: the number of copies whose originals are gone.
+        unshown: True if nothing in the source shows where the originals of the last copies were, or that there were
+            any: they were cleaned away, or belonged to an end of the log that the source has lost.
     """
 
     def __init__(
@@ -81,23 +86,26 @@ class Alignment:
         """
         Args:
             fetch: returns the next original, from ``source_offset`` or the source's start on; None: there is none now.
-                The first may begin before that.
+                The first one may begin before that.
             gaps: returns the offsets behind the last original that no batch takes.
-            source_offset: all before it was copied.
-            source_start: where the source begins.
-            source_epoch: leader epoch of what was copied last.
-            accept_gap: choose the earliest place instead of ``Ambiguous``, and go over batches that never arrived.
-            known_epoch: for a compacted source, a leader epoch under which it was read before. Originals up to that one
-                may have come back, since each replica's cleaner works by itself; later ones may be new. -1: none has.
-            opening: held while batches are open; by default, one of its own.
-            may_be_cut: copies that are gone may have been pieces. Those that are there show what they are.
+            source_offset: everything before this offset was copied.
+            source_start: the start of the source's log.
+            source_epoch: the leader epoch of what was copied last; -1 if not known.
+            accept_gap: choose the earliest place instead of raising ``Ambiguous``, and pass over batches that never
+                arrived.
+            known_epoch: for a compacted source, a leader epoch under which it was read before. Originals of epochs up
+                to this one may have come back, since each replica's cleaner works by itself. Later ones may be new. -1:
+                no original can have come back.
+            opening: is held while batches are open, to limit memory; None: a lock of its own.
+            may_be_cut: missing copies may have been pieces of originals. (Existing copies show whether they are.)
         """
         self.source_offset = source_offset
         self.source_epoch = source_epoch
         self.passed = 0
         self.unshown = False
         self._unread: int | None = None
-        """Index of an original that could not be read when a copy, or a gap, was sought there: it may be the one."""
+        """The lowest index at which an original was needed to match a copy, or to pass over a missing one, and could
+        not be read: it may be the right one."""
         self._fetch = fetch
         self._last_gaps = gaps
         self._accept_gap = accept_gap
@@ -105,38 +113,44 @@ class Alignment:
         self._opening = opening or asyncio.Lock()
         self._may_be_cut = may_be_cut
         self._rows: dict[int, Rows | None] = {}
-        """What is in originals of which pieces were sought, by index."""
+        """The records of originals that were searched for pieces, by index."""
         self._begins_at = source_offset
         self._begins_inside: int | None = None
-        """The offset in the first original at which all begins; None: that was not read yet."""
+        """The offset inside of the first original at which the comparison begins; None: no original was read yet."""
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
         self._originals: deque[ComparedBatch] = deque()
         self._first = 0
         """Index of the first original that is kept."""
         self._ends = source_offset
-        """The end offset of the original before it."""
+        """The end offset of the original before that one."""
         self._kept_from = 0
         """Index of the first original whose records are kept."""
         self._kept_bytes = 0
         self._paths = [Path()]
 
     async def next(self) -> ComparedBatch | None:
-        """Returns the original that comes next, or of which a part comes next, by the way decided on."""
+        """Returns the original of which the next copy, or the next piece, is due, according to the way that was decided
+        on; None if there is none now. To be called after ``decide``."""
         await self._begin()
         (path,) = self._paths
         return await self._original((await self._onward(path))[-1].at)
 
     @property
     def overtaken(self) -> bool:
-        """See the class."""
+        """See the class. To be called after ``decide``."""
         (path,) = self._paths
         return path.used < self._deleted_before(path)
 
     async def take(self, copy: ComparedBatch, *, follows: bool = False) -> bool:
-        """Takes the next copy; False if it fits nowhere. ``follows``: its sequence is the next one after the previous
-        copy's. Then originals that stand between those of both copies were left out. Any that is not new had been
-        cleaned away, and has come back."""
+        """Takes the next copy. Returns False if it fits nowhere.
+
+        Args:
+            copy: the next copy.
+            follows: its sequence follows the previous copy's directly. Then originals between those of the two copies
+                were never copied. One of them that is not new had been cleaned away, and has come back with a new
+                leader.
+        """
         found: Found = {}
         fits: dict[int, Fit] = {}
         cut = _Cut(copy)
@@ -164,7 +178,7 @@ class Alignment:
         return True
 
     async def _match(self, found: Found, fits: dict[int, Fit], path: Path, at: int, copy: ComparedBatch) -> Fit:
-        """Adds the way by which the copy is of this original, if it fits. ``fits``: known results, by original."""
+        """Adds the way in which the copy belongs to this original, if it fits. ``fits``: known results, by original."""
         original = self._originals[at - self._first]
         if at not in fits:
             fits[at] = await fit(original, copy, self._opening)
@@ -178,7 +192,7 @@ class Alignment:
         return fits[at]
 
     async def _match_pieces(self, found: Found, path: Path, original: ComparedBatch, copy: "_Cut") -> None:
-        """Adds the ways by which the copy is the next piece of the path's original."""
+        """Adds the ways in which the copy is the next piece of the path's original."""
         if copy.batch.length > original.length - path.inside:
             return
         mine, rows = await copy.rows(self._opening), await self._opened(path.at)
@@ -197,14 +211,15 @@ class Alignment:
             put(found, Path(at, inside, 0, begun, matched, whole, sure_from, not is_whole, step))
 
     async def skip(self, missing: int, gaps: Iterable[int]) -> bool:
-        """Passes over offsets that were copied and whose copies are not there; False if that fits nowhere.
+        """Passes over offsets that were copied and whose copies are missing. Returns False if that fits nowhere.
 
         Args:
-            missing: how many offsets.
-            gaps: sizes of the destination's gaps, in order: offsets in a row that no batch takes any more.
+            missing: the number of these offsets.
+            gaps: the sizes of the destination's gaps, in order. A gap is a run of offsets that no batch takes any more.
 
         Raises:
-            NeverArrived: the copies were never there.
+            NeverArrived: the gaps show that the copies were never there.
+            Ambiguous: there are too many ways.
         """
         await self._begin()
         gone = tuple(gaps)
@@ -219,8 +234,9 @@ class Alignment:
         return True
 
     async def _skipped(self, missing: int, gaps: tuple[int, ...]) -> tuple[Found, bool]:
-        """Returns the ways on behind so many offsets, and True if the destination's gaps speak against one. The limit
-        for a batch may have been another one then: whatever it is now, any of them may have been cut."""
+        """Returns the ways that have passed over so many offsets, and True if the destination's gaps exclude one. With
+        ``may_be_cut``, any original may have been cut into pieces: the limit for a batch may have been different
+        then."""
         found: Found = {}
         refused = False
         ways = [way for path in self._paths for way in await self._onward(path)]
@@ -265,7 +281,11 @@ class Alignment:
         return found, refused
 
     async def _is_new(self, state: _State, known: set[_State]) -> bool:
-        """Adds a state to those that were looked at; False if it was one of them."""
+        """Adds a state to ``known``. Returns False if it was there already.
+
+        Raises:
+            Ambiguous: there are too many states.
+        """
         if state in known:
             return False
         known.add(state)
@@ -278,8 +298,8 @@ class Alignment:
     async def _skip_pieces(
         self, path: Path, original: ComparedBatch, left: int, gaps: tuple[int, ...] | None
     ) -> list[tuple[Path, int, tuple[int, ...]]]:
-        """Returns the ways on if the copies that are not there were pieces of the path's original. Where it has holes,
-        these may have had records then, which the source's cleaner has taken since."""
+        """Returns the ways that remain if the missing copies were pieces of the path's original. Where it has holes
+        now, it may have had records then, which the source's cleaner has removed since."""
         offsets = original.length - path.inside
         if original.header.is_dense:
             places, records = [path.inside + left] if left <= offsets else [], offsets
@@ -302,18 +322,20 @@ class Alignment:
         return found
 
     def decide(self) -> tuple[list[Run], list[tuple[int, int]]]:
-        """Decides on one way, which is the only one left from here on.
+        """Decides on one way, which is the only one from then on.
 
-        If the source has deleted originals, it is the only one that fits. If it has cleaned them away, it is the one
-        that finds most copies whole: an original of which another's copy is whole says the same about every key. In all
-        that this way goes over beyond any other, every copy must be whole. Otherwise, and if no copies are left that
-        tell, only one way may be left.
+        If the source has deleted originals, only one place behind the deletion may fit. If it has cleaned originals
+        away, the way with the most whole copies is right, since a copy that is whole says the same about every key,
+        whichever original it was made of. But in the part that this way passes over and another way does not, every
+        copy must be whole. If several ways remain that have equally many whole copies, or if such a part is not whole,
+        it is ambiguous.
 
         Returns:
-            The findings since the last time: originals and their copies, and source offsets that never arrived.
+            What was found since the last call: runs of originals and their copies, and ranges of source offsets that
+            never arrived.
 
         Raises:
-            Ambiguous: several fit.
+            Ambiguous: several ways fit.
         """
         paths = self._paths
         best = max(paths, key=lambda path: (path.whole, -path.at, -path.inside, -path.used))
@@ -346,7 +368,8 @@ class Alignment:
         return runs[::-1], lost[::-1]
 
     async def told(self, source: str) -> str:
-        """Returns what is wrong with the next copy, for messages."""
+        """Returns what is wrong with the copy that was not taken, for messages. ``source``: the name of the source's
+        log."""
         original = await self._original(min(path.at for path in self._paths))
         if original is None:
             return f"is a batch of this flow, {source} has none from {self.certain} on"
@@ -354,19 +377,20 @@ class Alignment:
 
     @property
     def ended(self) -> bool:
-        """True if a copy, or a gap, was sought behind all that could be read of the source."""
+        """True if an original was needed, to match a copy or to pass over a missing one, behind everything that could
+        be read of the source."""
         return self._unread is not None
 
     async def goes_on(self) -> bool:
-        """Returns True if more of the source can be read by now than when ``ended`` became true, or, if it is not true,
-        than has been read."""
+        """Returns True if more of the source can be read now than when ``ended`` became True; if it is not True, than
+        has been read."""
         await self._begin()
         at = self._first + len(self._originals) if self._unread is None else self._unread
         return at < self._first or await self._original(at) is not None
 
     @property
     def certain(self) -> int:
-        """The source offset up to which all is certain."""
+        """The source offset that all ways have reached."""
         at, inside = min(path.place for path in self._paths)
         at -= self._first
         if inside:
@@ -374,8 +398,8 @@ class Alignment:
         return self._originals[at - 1].header.next_offset if at else self._ends
 
     async def left_of(self, epoch: int, most: int) -> int:
-        """Counts the offsets from ``certain`` on that are, or were, of originals of this leader epoch or of earlier
-        ones, until there are ``most`` of them."""
+        """Returns how many offsets from ``certain`` on belong, or belonged, to originals of this leader epoch or of
+        earlier ones. It stops counting at ``most`` or more."""
         await self._begin()
         (at, inside), left = min(path.place for path in self._paths), 0
         while left < most:
@@ -389,20 +413,20 @@ class Alignment:
     # -- the ways ----------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Reads where in the first original all begins, once there is one."""
+        """Determines where in the first original the comparison begins, once that original can be read."""
         if self._begins_inside is None and (first := await self._read(self._first)) is not None:
             self._begins_inside = max(0, self._begins_at - first.header.base_offset)
             self._paths = [replace(path, inside=self._begins_inside) for path in self._paths]
 
     async def _onward(self, path: Path) -> list[Path]:
-        """Returns the path, and the one behind its original if nothing of that is left."""
+        """Returns the path; and also the path behind its original, if no record of that original is left."""
         rows = await self._opened(path.at) if path.inside else None
         if rows is None or rows.left(path.inside):
             return [path]
         return [path, replace(path, at=path.at + 1, inside=0, used=0)]
 
     async def _opened(self, at: int) -> Rows | None:
-        """Returns what is in an original; None if it cannot be read any more."""
+        """Returns the records of an original; None if they are no longer kept, or cannot be read."""
         if at not in self._rows:
             original = await self._original(at)
             assert original is not None
@@ -411,15 +435,15 @@ class Alignment:
         return self._rows[at]
 
     async def _sought(self, at: int) -> ComparedBatch | None:
-        """Returns the original there as a candidate for a copy. Notes its index if it cannot be read."""
+        """Returns the original with this index as a candidate for a copy. Notes the index if it cannot be read."""
         original = await self._original(at)
         if original is None and (self._unread is None or at < self._unread):
             self._unread = at
         return original
 
     async def _original(self, at: int) -> ComparedBatch | None:
-        """Returns the original there; None if it cannot be read, or if it was not to be read when this began: then it
-        is not known yet where in the first one all begins."""
+        """Returns the original with this index; None if it cannot be read, or if the first original could not be read
+        when this call began: then it is not known yet where in it the comparison begins."""
         return await self._read(at) if self._begins_inside is not None else None
 
     async def _read(self, at: int) -> ComparedBatch | None:
@@ -432,8 +456,8 @@ class Alignment:
         return self._originals[at - self._first]
 
     def _behind(self, path: Path) -> int:
-        """Returns where the path's next original is sought: behind the offsets that it has gone over, wherever these
-        are."""
+        """Returns the source offset at which the path's next original is due: behind the offsets that the path has
+        passed over, wherever these are."""
         used, deleted = path.used, self._deleted_before(path)
         if used <= deleted and (not path.inside or path.place == (0, self._begins_inside)):
             return self._ends + used
@@ -447,7 +471,8 @@ class Alignment:
         raise AssertionError(f"{used} offsets more than there is room for")
 
     def _room(self, path: Path, original: ComparedBatch | None) -> int:
-        """Returns how many offsets before the path's next original, or the next record of it, others may have taken."""
+        """Returns how many offsets other originals may have taken in front of the path's next original, or in front of
+        the next record of it."""
         room = self._deleted_before(path) - path.used
         if original is None:
             return room + sum(gap.offsets for gap in self._last_gaps())
@@ -458,7 +483,8 @@ class Alignment:
         return room + (original.length if begins is None else begins) - path.inside
 
     def _deleted_before(self, path: Path) -> int:
-        """Returns how many offsets the source has deleted between what was copied and the path's place."""
+        """Returns how many offsets the source has deleted between what was copied and the path's place; 0 behind the
+        first original."""
         return self._deleted if path.place == (0, self._begins_inside or 0) else 0
 
     def _narrow(self, found: Iterable[Path]) -> None:
@@ -476,7 +502,8 @@ class Alignment:
         self._forget()
 
     def _forget(self) -> None:
-        """Drops the records of originals that are behind all ways, or too many."""
+        """Drops the records of originals that all ways have passed, and of the oldest ones if too many bytes are
+        kept."""
         behind, end = min(path.at for path in self._paths), self._first + len(self._originals)
         self._rows = {at: rows for at, rows in self._rows.items() if at >= behind}
         while self._kept_from < end and (self._kept_from < behind or self._kept_bytes > MOST_KEPT):
@@ -487,7 +514,7 @@ class Alignment:
 
 
 class _Cut:
-    """A copy that may be a piece of an original. ``batch``: it; it is opened when that is needed, once."""
+    """A copy that may be a piece of an original. It is opened when its records are first needed, and only once."""
 
     def __init__(self, batch: ComparedBatch) -> None:
         self.batch = batch
@@ -495,7 +522,7 @@ class _Cut:
         self._opened = False
 
     async def rows(self, opening: asyncio.Lock) -> Rows | None:
-        """Returns what is in it; None if it cannot be read. ``opening``: held meanwhile."""
+        """Returns the copy's records; None if they cannot be read. ``opening``: is held while the batch is open."""
         if not self._opened:
             self._opened = True
             async with opening:

@@ -1,9 +1,9 @@
 """Reads both logs side by side, from a point at which they agreed, and finds which batch is a copy of which.
 
-This is for ``offsets: mapped``: the destination's log holds other writers' batches between the flow's own, and the
-source's log holds batches that are not copied. The flow's batches are known by their producer ids, and each of them is
-the next one of the source that is copied at all, byte for byte but for who wrote it. All of it is compared; where a log
-cleaner or retention leaves a choice, ``offsetmap.compare.alignment`` narrows it down.
+This is for ``offsets: mapped``: the destination's log has other writers' batches between the flow's own, and the
+source's log has batches that are not copied. The flow's batches are recognized by their producer ids. Each of them is
+the next source batch that is copied at all, byte for byte except for the writer's fields. All of them are compared. If
+a log cleaner or retention leaves several possibilities, ``offsetmap.compare.alignment`` narrows these down.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _HALF = SEQUENCES // 2
 
 
 class StandingBatch(NamedTuple):
-    """A batch as it stands in a log. ``gaps``: those between it and the one before."""
+    """A batch as it is in a log. ``gaps``: those between the previous copied batch and this one."""
 
     header: BatchHeader
     batch: memoryview
@@ -36,8 +36,12 @@ class StandingBatch(NamedTuple):
 
 
 class Originals:
-    """The batches of the source's log from ``offset`` on that are copied, one by one: all but markers, empty ones and,
-    if only committed data is mirrored, those of aborted transactions. ``offset``: all before it was read."""
+    """The batches of the source's log that are copied, one by one: all except markers, empty batches and, if only
+    committed data is mirrored, aborted data.
+
+    Attributes:
+        offset: the log was read up to this offset.
+    """
 
     def __init__(self, log: PartitionLog, offset: int, *, committed: bool) -> None:
         self._log = log
@@ -53,7 +57,7 @@ class Originals:
         return self._gaps + self._behind
 
     async def next(self) -> StandingBatch | None:
-        """Returns the next one; None at the current visible end. A later call may return more."""
+        """Returns the next batch; None at the current visible end. A later call may return more."""
         while not self._read:
             segment = await self._log.read(self.offset, max_bytes=READ_BYTES, committed=self._committed)
             if not segment.batches:
@@ -76,20 +80,20 @@ class Originals:
         return self._read.popleft()
 
     async def next_batch(self) -> ComparedBatch | None:
-        """Returns the next one in the form in which it is compared."""
+        """Returns the next batch in the form in which it is compared; None at the current visible end."""
         found = await self.next()
         return None if found is None else ComparedBatch.of(*found)
 
 
 class LockStep:
-    """Goes through both logs: ``advance`` as often as the destination has grown, then ``decide``.
+    """Goes through both logs. Call ``advance`` whenever the destination has grown, then ``decide``.
 
     Attributes:
-        destination_offset: all before was looked at.
-        identity: of the batch that comes next; None as long as it is not known.
-        copies: how many were seen so far.
-        map: the matches so far, as of the last ``decide``.
-        lost: source offsets that never arrived and were gone over, as of the last ``decide``.
+        destination_offset: the destination was read up to this offset.
+        identity: the identity of the next batch; None as long as it is not known.
+        copies: the number of copies that were found so far.
+        map: the matches, as of the last ``decide``.
+        lost: ranges of source offsets that never arrived and were passed over, as of the last ``decide``.
     """
 
     def __init__(
@@ -113,13 +117,18 @@ class LockStep:
     ) -> None:
         """
         Args:
-            identity: the one that the first of the flow's batches must have, if that is known.
-            own: producer ids of the flow.
+            source: the source's log.
+            destination: the destination's log.
+            source_offset: everything before this source offset was copied.
+            destination_offset: everything before this destination offset was read earlier.
+            source_epoch: the leader epoch of what was copied last; -1 if not known.
+            identity: the identity that the first of the flow's batches must have; None if that is not known.
+            own: the producer ids of the flow.
             committed: only committed data is mirrored.
-            source_start: where the source begins.
-            log_start: where the destination begins.
+            source_start: the start of the source's log.
+            log_start: the start of the destination's log.
             accept_gap, known_epoch, opening, may_be_cut: see ``Alignment``.
-            append_times: the destination's broker may have put the times of their append into copies.
+            append_times: the destination's broker may have put the time of the append into copies.
         """
         self.source = source
         self.destination = destination
@@ -143,31 +152,33 @@ class LockStep:
             may_be_cut=may_be_cut,
         )
         self._gaps: list[tuple[int, int]] = []
-        """Ranges behind the flow's last batch, start and end, where nothing at the destination takes offsets."""
+        """Destination offsets behind the flow's last batch that no batch takes: start and end of each range."""
         self._fenced: int | None = None
-        """How many of them lie before the first marker that keeps out the writer of ``identity``; None: no marker."""
+        """The number of these ranges before the first marker that fences the writer of ``identity``; None: no
+        marker."""
         self._expected = destination_offset
 
     async def advance(self, end: int) -> int:
-        """Goes through all of the flow's batches at the destination up to ``end``, which has to be visible.
+        """Matches all of the flow's batches at the destination up to ``end``, which must not be beyond the high
+        watermark.
 
         Returns:
-            How many batches of the flow it found.
+            The number of the flow's batches that were found.
 
         Raises:
             Differs: the destination is no copy; the message says where.
-            NetworkError: one of them cannot be read.
+            NetworkError: a log cannot be read.
         """
         before = self.copies
         while self.destination_offset < end:
             segment = await self.destination.read(self.destination_offset, max_bytes=READ_BYTES)
             if not segment.batches:
                 if segment.high_watermark < end:
-                    # As in ``relay.locate.tails.batches``: the rest is there, and cannot be read now.
+                    # As in ``relay.locate.tails.batches``: the rest exists, and cannot be read now.
                     raise Unreachable(
                         f"{self.destination.name} ends at {end}, and is to be read to {segment.high_watermark} only"
                     )
-                break  # a log cleaner has removed what stood there
+                break  # a log cleaner has removed the rest
             for header, batch in segment.batches:
                 if header.base_offset > self._expected:
                     self._gaps.append((self._expected, header.base_offset))
@@ -181,11 +192,11 @@ class LockStep:
         return self.copies - before
 
     def decide(self) -> None:
-        """Settles what was found so far. ``map``, ``source_offset`` and all that follows from them are as of the last
+        """Decides what was found so far. ``map``, ``lost``, ``source_offset`` and ``source_epoch`` are as of the last
         call.
 
         Raises:
-            Ambiguous: see ``Alignment``.
+            Ambiguous: see ``Alignment.decide``.
         """
         runs, lost = self.alignment.decide()
         self.map.extend(runs)
@@ -198,11 +209,12 @@ class LockStep:
 
     @property
     def source_epoch(self) -> int:
-        """Leader epoch of the source's last matched batch; -1 if there is none."""
+        """The leader epoch of the source's last matched batch; -1 if it is not known."""
         return self.alignment.source_epoch
 
     async def next_of_source(self) -> ComparedBatch | None:
-        """Returns the batch that would be copied next; None if the source has none now."""
+        """Returns the batch that would be copied next; None if the source has none now. To be called after
+        ``decide``."""
         return await self.alignment.next()
 
     @property
@@ -210,15 +222,15 @@ class LockStep:
         """The offset up to which the source was read."""
         return self._originals.offset
 
-    # -- copies that are not there -----------------------------------------------------------------------------------
+    # -- missing copies ----------------------------------------------------------------------------------------------
 
     def unseen(self, end: int) -> list[int]:
-        """Returns the sizes of the destination's gaps up to ``end`` in which batches of the flow may have stood, behind
-        the last one seen. Gaps behind a fence do not count."""
+        """Returns the sizes of the destination's gaps between the flow's last batch and ``end``, in which batches of
+        the flow may have been. Gaps behind a fence do not count."""
         return [upto - start for start, upto in self._open(end)]
 
     def gone_to(self, end: int) -> int:
-        """Returns where the last of these gaps ends; 0 if there is none."""
+        """Returns the end of the last gap that ``unseen`` counts; 0 if there is none."""
         return max((upto for _, upto in self._open(end)), default=0)
 
     def _open(self, end: int) -> list[tuple[int, int]]:
@@ -227,11 +239,11 @@ class LockStep:
         return [*self._gaps, (self._expected, end)] if end > self._expected else self._gaps
 
     async def count(self, last_sequence: int, end: int) -> None:
-        """Passes over copies that were not seen: the flow has written up to this sequence, and they are gone from the
-        destination, which ends at ``end``.
+        """Passes over missing copies behind the last one that was found: the flow has written up to ``last_sequence``,
+        and the destination ends at ``end``.
 
         Raises:
-            Differs: not as many as that can be gone.
+            Differs: so many copies cannot be missing there.
         """
         assert self.identity is not None
         missing = (last_sequence + 1 - self.identity.sequence) % SEQUENCES
@@ -245,7 +257,11 @@ class LockStep:
             self._fenced = None
 
     async def _match(self, copy: ComparedBatch) -> None:
-        """Matches one batch of ours at the destination with the next one of the source."""
+        """Matches one of the flow's batches at the destination with the next batch of the source.
+
+        Raises:
+            Differs: it does not fit.
+        """
         header = copy.header
         where = f"offset {header.base_offset} of {self.destination.name}"
         follows = await self._pass_cleaned(header, where)
@@ -255,11 +271,14 @@ class LockStep:
         self.copies += 1
 
     async def _pass_cleaned(self, header: BatchHeader, where: str) -> bool:
-        """Passes over batches of ours that were cleaned away at the destination before this one. Its sequence says how
-        many offsets they took, and the destination's own offsets show whether they were ever there.
+        """Passes over batches of the flow in front of this one that were cleaned away at the destination. The sequence
+        tells how many offsets they took, and the destination's gaps show whether they were ever there.
 
         Returns:
-            True if there are none: it was written right behind the one before.
+            True if there are none, and the batch was written right behind the previous one.
+
+        Raises:
+            Differs: that many offsets cannot be missing, or the batch repeats an earlier one.
         """
         expected = self.identity
         if expected is None:
@@ -290,13 +309,20 @@ def _unlike(where: str, missing: int) -> Differs:
 
 
 def is_fence(header: BatchHeader, last: Identity) -> bool:
-    """Returns True for a marker behind which the writer of ``last`` is refused."""
+    """Returns True for a marker behind which brokers refuse batches of the writer of ``last``."""
     return header.is_control and header.producer_id == last.producer_id and header.producer_epoch > last.epoch
 
 
 async def lost_from(log: PartitionLog, destination_end: int, own: Collection[int], end: int) -> bool:
-    """Returns True if the destination lost what was acknowledged: its log ends before ``destination_end``, or has
-    another's batch in that place."""
+    """Returns True if the destination has lost acknowledged copies: its log ends before ``destination_end``, or it has
+    a batch of another writer right before that offset.
+
+    Args:
+        log: the destination's log.
+        destination_end: the offset behind the last acknowledged copy.
+        own: the producer ids of the flow.
+        end: the end of the log.
+    """
     if destination_end > end:
         return True
     if destination_end <= 0:

@@ -1,4 +1,4 @@
-"""Compares batches of two logs: tells whether one may be the copy of the other, wherever both stand."""
+"""Compares batches of two logs: tells whether one may be a copy of the other, at whatever offsets they are."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from mirror.records.header import DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, Ba
 from mirror.records.stamped import is_stamped, unstamped
 
 REWRITTEN = TRANSACTIONAL | DELETE_HORIZON
-"""Attribute bits that a copy does not have, or not always: the transaction is decided, the horizon is the cleaner's."""
+"""Attribute bits that are not compared. A copy has no transactional bit, because the transaction is decided; and each
+log cleaner sets its own delete horizon."""
 _LOOK_SIZE = 16
 
 
@@ -22,35 +23,42 @@ class Gap(NamedTuple):
     start: int
     offsets: int
     is_batch: bool = False
-    """True for an empty batch: nothing can be read from its middle on."""
+    """True for an empty batch: reading cannot begin in the middle of it."""
 
     def behind(self, used: int) -> int:
-        """Returns where to read on when so many of its offsets are gone over."""
+        """Returns the offset at which to read on after ``used`` offsets of the gap were passed over."""
         return self.start if self.is_batch and used < self.offsets else self.start + used
 
 
 class ComparedBatch(NamedTuple):
-    """A batch of either log, as far as it is compared."""
+    """The parts of a batch that are compared. The batch may be of either log."""
 
     header: BatchHeader
     look: bytes
-    """Digest of everything but where it stands, who wrote it, and its max timestamp."""
+    """A digest of everything except its offset, the writer's fields, and its max timestamp."""
     room: int = 0
-    """For an original: how many offsets between it and the one before no batch takes."""
+    """For an original: the number of offsets between the previous original and this one that no batch takes."""
     gaps: tuple[Gap, ...] = ()
-    """These offsets, in order. Batches that are not copied may stand between them."""
+    """These offsets, in order. Batches that are not copied may be between them."""
     records: memoryview | None = None
-    """The bytes after the header; None: not kept."""
+    """The bytes behind the header; None: not kept."""
     stamped: bool = False
-    """True for a copy into which the destination's broker has put the time of its append. The header is without that
-    mark: the records count with the times with which they were sent."""
+    """True for a copy into which the destination's broker has put the time of the append. ``header`` is without that
+    mark, so the records have the times with which they were sent."""
 
     @classmethod
     def of(
         cls, header: BatchHeader, batch: memoryview, gaps: tuple[Gap, ...] = (), *, append_times: bool = False
     ) -> "ComparedBatch":
-        """Makes one of a header and the whole batch. The checksum covers who wrote it, so the records are digested.
-        ``append_times``: it is a copy, into which the destination's broker may have put the time of its append."""
+        """Returns the parts of a batch that are compared. The records are digested, because the checksum also covers
+        the writer's fields and so differs between the two sides.
+
+        Args:
+            header: the batch's header.
+            batch: the whole batch.
+            gaps: for an original, the gaps in front of it.
+            append_times: this is a copy, and the destination's broker may have put the time of the append into it.
+        """
         stamped = append_times and is_stamped(header)
         if stamped:
             header = unstamped(header, header.max_timestamp)
@@ -70,12 +78,12 @@ class ComparedBatch(NamedTuple):
 
     @property
     def timed(self) -> bool:
-        """False if it does not have the times any more with which its records were sent (``survivors.loses_times``)."""
+        """False if the records no longer have the times with which they were sent (``survivors.loses_times``)."""
         return not (self.stamped and cleaned(self.header))
 
     @property
     def length(self) -> int:
-        """Offsets that it takes."""
+        """The number of offsets that the batch takes."""
         return self.header.last_offset_delta + 1
 
 
@@ -83,15 +91,16 @@ class Fit(Enum):
     """How well one batch fits as the copy of another."""
 
     WHOLE = "whole"
-    """The same bytes; or, where log cleaners have been, all that the original still has is in the copy. Even if that
-    was made of another original, it says the same about every key of this one."""
+    """The same bytes; or, if log cleaners have changed one of them, the copy has every record that the original still
+    has. Even if it was made of another original, it says the same about every key of this one."""
     OPEN = "open"
-    """Nothing speaks against it: it takes as many offsets, and what log cleaners have left cannot tell."""
+    """It may be the copy: it takes as many offsets, and what log cleaners have left neither proves nor excludes it."""
     NONE = "none"
+    """It is no copy of this original."""
 
 
 async def fit(original: ComparedBatch, copy: ComparedBatch, opening: asyncio.Lock) -> Fit:
-    """Returns how the copy fits. ``opening``: held while the batches are open, so that memory is bounded."""
+    """Returns how well the copy fits. ``opening``: is held while the batches are open, to limit memory."""
     same_time = copy.stamped or original.header.max_timestamp == copy.header.max_timestamp
     if original.look == copy.look and same_time:
         return Fit.WHOLE
@@ -111,5 +120,5 @@ async def fit(original: ComparedBatch, copy: ComparedBatch, opening: asyncio.Loc
 
 
 def _opened(header: BatchHeader, records: memoryview) -> Iterator[Record]:
-    """Yields the records at offsets from 0 on, wherever the batch stands."""
+    """Yields the records with offsets counted from the batch's first one."""
     return opened(header._replace(base_offset=0), bytes(records))

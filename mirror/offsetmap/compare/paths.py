@@ -1,4 +1,4 @@
-"""The ways in which a row of copies can fit the source's log, as ``offsetmap.compare.alignment`` follows them."""
+"""The ways in which a series of copies can fit the source's log (``offsetmap.compare.alignment`` follows them)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,25 +7,31 @@ from mirror.offsetmap.runs import Run
 
 
 class Step(NamedTuple):
-    """One match of a path. The matches of a path are linked, newest first."""
+    """One step of a path. The steps of a path are linked, the newest first."""
 
     before: "Step | None"
     run: Run | None
-    """An original and its copy; None: an original without one."""
+    """The offsets of an original and its copy; None: the original's copy is missing."""
     lost: tuple[int, int] | None
-    """The original's offsets, if it never arrived."""
+    """Start and end of the original's offsets if its copy never arrived; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
     """One way to fit.
 
-    ``at``: index of the original that comes next; ``inside``: how many of its offsets were gone over, in pieces;
-    ``used``: offsets of the room before the next record whose originals are gone; ``begun``: index of the first copy
-    that has its original, -1 while there is none; ``matched``: number of copies that have their original; ``whole``:
-    number of these that fit as a whole; ``sure_from``: the place from which on all did so, and no copy in between has
-    lost its own; ``unshown``: behind the last one that fits as a whole there is another copy, and the source has
-    nothing that shows where its original stood, or that it had one."""
+    Attributes:
+        at: the index of the next original.
+        inside: how many offsets of that original were already passed, in pieces.
+        used: how many offsets of the room in front of the next record were passed for copies whose originals are gone.
+        begun: the index of the first copy that has its original; -1 while there is none.
+        matched: the number of copies that have their original.
+        whole: the number of these that fit as ``Fit.WHOLE``.
+        sure_from: the place from which on all copies fit whole, and none of them has lost its original.
+        unshown: behind the last copy that fits whole there is another one, and nothing in the source shows where its
+            original was, or that it had one.
+        steps: the newest step since the last decision; None if there is none.
+    """
 
     at: int = 0
     inside: int = 0
@@ -39,15 +45,17 @@ class Path:
 
     @property
     def place(self) -> tuple[int, int]:
-        """``at`` and ``inside``: where the next copy is sought."""
+        """``at`` and ``inside``: the place at which the next copy is due."""
         return self.at, self.inside
 
 
 Found = dict[tuple[int, int, int, int], Path]
+"""The paths that fit, by place, ``used`` and ``begun``."""
 
 
 def put(found: Found, path: Path) -> None:
-    """Adds a path. Of two ways to the same place, keeps the one with more whole copies, and of those the surer one."""
+    """Adds a path. Of two paths with the same key, it keeps the one with more whole copies; of equal ones, that with
+    the earlier ``sure_from``."""
     key = (*path.place, path.used, path.begun)
     known = found.get(key)
     if known is None or _worth(known) < _worth(path):
@@ -60,8 +68,8 @@ def _worth(path: Path) -> tuple[int, int, int, int, int]:
 
 
 def without(gaps: tuple[int, ...] | None, offsets: int, *, whole: bool) -> tuple[int, ...] | None:
-    """Returns what is left of the gaps if so many offsets stood in the first of them that have room; None if none has.
-    ``whole``: all of them stood in one gap."""
+    """Returns the gaps that are left if ``offsets`` missing offsets were in the first gaps with room for them; None if
+    there is not enough room. ``whole``: the offsets were all in one gap, because they belong to one batch."""
     if gaps is None or not offsets:
         return gaps
     for at, gap in enumerate(gaps):

@@ -1,8 +1,8 @@
-"""Finds where in an original a copy fits that is only a piece of it.
+"""Finds the place inside of an original at which a copy fits as a piece of it.
 
-A batch that no broker takes as it is goes to the destination in pieces (``records.content.rewriting``): dense batches,
-each with records that stood one behind the other, at offsets without a gap. Where it was cut depends on the limit of
-that day, so what is in it decides, record by record. Log cleaners may have been on both sides since.
+A batch that no broker takes unchanged is copied in pieces (``records.content.rewriting``): dense batches, each with
+consecutive records of the original, at offsets without a gap. Where it was cut depends on the size limit of that time,
+so the records decide. Log cleaners may have changed both sides since.
 """
 
 import asyncio
@@ -17,30 +17,36 @@ from mirror.records.content.raw import placed_records
 from mirror.records.header import BatchHeader
 
 STEPS = 1_000
-"""Records that are digested before other work has its turn."""
+"""After so many records, other tasks of the event loop get a turn."""
 _DIGEST_SIZE = 12
 
 
 class Rows(NamedTuple):
-    """What is in a batch: offsets, counted from its first one, in order, and a digest of each record. Not of where it
-    stands: a copy has other offsets."""
+    """The records of a batch. ``deltas``: their offsets, counted from the batch's first one, in order. ``digests``: a
+    digest of each record, without its offset: a copy has other offsets."""
 
     deltas: list[int]
     digests: list[bytes]
 
     def left(self, inside: int) -> int:
-        """Returns how many records stand at ``inside`` or behind it."""
+        """Returns the number of records at offset ``inside`` or behind it."""
         return len(self.deltas) - bisect_left(self.deltas, inside)
 
     def next(self, inside: int) -> int | None:
-        """Returns the first offset from ``inside`` on that has a record; None: there is none."""
+        """Returns the first offset from ``inside`` on that has a record; None if there is none."""
         at = bisect_left(self.deltas, inside)
         return self.deltas[at] if at < len(self.deltas) else None
 
     def places(self, inside: int, length: int, count: int) -> list[int]:
-        """Returns the offsets up to which a batch of this length may have been copied, if ``count`` offsets of it were,
-        from ``inside`` on. Those with a record now were among them; each of the others may have had one then. One
-        offset stands for all before the same record."""
+        """Returns the offsets up to which a batch may have been copied, if ``count`` offsets of it were copied from
+        ``inside`` on. Offsets that have a record now were among the copied ones; each of the others may have had a
+        record then. Of the possible ends in front of the same record, only the first one is returned.
+
+        Args:
+            inside: the offset in the batch up to which it was copied before.
+            length: the number of offsets of the batch.
+            count: the number of offsets that were copied in addition.
+        """
         start, least = bisect_left(self.deltas, inside), inside + count
         if not 0 < count <= length - inside:
             return []
@@ -48,8 +54,8 @@ class Rows(NamedTuple):
 
 
 class PiecePlace(NamedTuple):
-    """A place for the copy: offsets in the original. ``whole``: it has every record that the original has there, and
-    there is one."""
+    """A place for the copy: offsets inside of the original. ``whole``: the copy has every record that the original has
+    there, and there is at least one."""
 
     start: int
     end: int
@@ -57,13 +63,13 @@ class PiecePlace(NamedTuple):
 
 
 async def rows_of(batch: ComparedBatch, *, timed: bool = True) -> Rows | None:
-    """Returns what is in a batch; None if its records are not kept, or cannot be read. ``timed``: False if times are
-    not compared (``ComparedBatch.timed``)."""
+    """Returns the records of a batch; None if they are not kept, or cannot be read. ``timed``: False if times are not
+    compared (``ComparedBatch.timed``)."""
     return await rows_in(batch.header, batch.records, timed=timed)
 
 
 async def rows_in(header: BatchHeader, records: memoryview | None, *, timed: bool = True) -> Rows | None:
-    """Returns what is in the batch with this header and these bytes behind it; None, and ``timed``, as ``rows_of``."""
+    """Does what ``rows_of`` does, for a batch with this header and these bytes behind it."""
     if records is None:
         return None
     rows = Rows([], [])
@@ -85,17 +91,17 @@ def spots(original: Rows, original_length: int, inside: int, copy: Rows, copy_le
     """Yields the places in an original at which a copy fits as the piece that comes next.
 
     Args:
-        original: what is in the original.
-        original_length: the offsets that it takes.
-        inside: all of it before this offset was copied.
-        copy: what is in the copy.
-        copy_length: the offsets that it takes.
+        original: the records of the original.
+        original_length: the number of its offsets.
+        inside: everything in the original before this offset was copied before.
+        copy: the records of the copy.
+        copy_length: the number of its offsets.
     """
     first = original.next(inside)
     if first is None:
         return
     digest = original.digests[bisect_left(original.deltas, first)]
-    # Before the next record there may have been others, which the source's cleaner has taken since.
+    # In front of the next record there may have been others, which the source's cleaner has removed since.
     starts = {first - delta for delta, mine in zip(copy.deltas, copy.digests, strict=True) if mine == digest}
     for start in sorted(starts | {first}):
         if inside <= start and start + copy_length <= original_length:
@@ -105,7 +111,7 @@ def spots(original: Rows, original_length: int, inside: int, copy: Rows, copy_le
 
 
 def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> PiecePlace | None:
-    """Returns the place at offset ``start`` of the original if no record there speaks against it, else None."""
+    """Returns the place at offset ``start`` of the original; None if a record there differs from the copy's."""
     end = start + copy_length
     low, high = bisect_left(original.deltas, start), bisect_left(original.deltas, end)
     here = dict(zip(original.deltas[low:high], original.digests[low:high], strict=True))
@@ -115,6 +121,7 @@ def fits_at(original: Rows, start: int, copy: Rows, copy_length: int) -> PiecePl
         if there is not None and there != digest:
             return None
         both += there is not None
-    # What only the copy has, the source's cleaner has taken since; what only the original has, the destination's. Where
-    # both have nothing in common, nothing speaks against it, and nothing for it: another log may have a hole there.
+    # A record that only the copy has was removed by the source's cleaner since; one that only the original has, by the
+    # destination's. Without a record in common, nothing proves or excludes this place: the original may be another
+    # batch with a hole there.
     return PiecePlace(start, end, whole=0 < both == len(here))

@@ -1,8 +1,8 @@
 """Compares what log cleaners have left of a batch and of its copy, by the records that both still have.
 
-A cleaner removes records from inside a batch, notes in it when its tombstones may go (which changes its base
-timestamp), leaves an empty batch, or none at all. A record that it leaves keeps its offset, and a batch that it leaves
-keeps its first and last offset.
+A cleaner removes records from inside of a batch, stores a delete horizon in it (which changes its base timestamp),
+leaves an empty batch, or removes the batch. A record that it leaves keeps its offset, and a batch that it leaves keeps
+its first and last offset.
 """
 
 import asyncio
@@ -13,30 +13,31 @@ from mirror.records.header import DELETE_HORIZON, BatchHeader
 from mirror.records.stamped import is_stamped
 
 STEPS = 1_000
-"""Records that are compared before other work has its turn."""
+"""After so many records, other tasks of the event loop get a turn."""
 
 
 class Common(NamedTuple):
-    """``both``: how many records both have; ``missing``: how many of the original's the copy does not have."""
+    """The records that a copy and its original have in common. ``both``: how many both have. ``missing``: how many of
+    the original's the copy does not have."""
 
     both: int
     missing: int
 
 
 def cleaned(header: BatchHeader) -> bool:
-    """Returns True if a log cleaner has removed records of the batch, or noted its horizon in it. No producer can do
-    either."""
+    """Returns True if a log cleaner has removed records from the batch, or has stored a delete horizon in it. A
+    producer can do neither."""
     return not header.is_dense or bool(header.attributes & DELETE_HORIZON)
 
 
 def loses_times(header: BatchHeader) -> bool:
-    """Returns True if the batch does not have the times any more with which its records were sent: the broker has put
-    in the time of the append, and then a log cleaner has written that time into each record that it left."""
+    """Returns True if the batch no longer has the times with which its records were sent: the broker has put in the
+    time of the append, and then a log cleaner has written that time into each record that it left."""
     return is_stamped(header) and cleaned(header)
 
 
 class PlacedRecord(Protocol):
-    """A record that is compared: by all that it has."""
+    """A record that is compared, with all of its fields."""
 
     @property
     def offset(self) -> int:
@@ -55,7 +56,7 @@ def timeless(records: Iterator[PlacedRecord]) -> Iterator[PlacedRecord]:
 
 
 async def in_common(copy: Iterator[PlacedRecord], original: Iterator[PlacedRecord]) -> Common | None:
-    """Returns what both have in common; None if a record that both have differs.
+    """Returns what both have in common; None if they have different records at the same offset.
 
     Raises:
         NotOpened: one of the batches cannot be read.

@@ -1,4 +1,4 @@
-"""Checkpoints: up to where a partition was copied, by which writer. And the ranges that were skipped."""
+"""Checkpoints (the position of a partition, by writer), and the ranges that were skipped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from mirror.records.identity import Identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Says that all before ``source_offset`` is at the destination, before ``destination_offset``, and that the flow's
-    batches from there on are the source's from ``source_offset`` on. It stays true: it is only ever superseded."""
+    """States that everything before ``source_offset`` is at the destination, before ``destination_offset``, and that
+    the flow's batches from there on are the source's from ``source_offset`` on. This stays true: a checkpoint is only
+    ever superseded."""
 
     subject: Subject
     writer: str
@@ -31,24 +32,27 @@ class Checkpoint:
     destination_id: str | None = None
     at_ms: int = 0
     own: tuple[int, ...] = ()
-    """Producer ids under which the partition was ever written, that of ``identity`` among them; empty in records of
+    """All producer ids under which the partition was ever written, including that of ``identity``; empty in records of
     versions that did not note them."""
     closed: bool = False
-    """True if its writer sent nothing behind this: it stopped with nothing under way, or is not confirmed yet."""
+    """True if its writer has sent nothing behind this checkpoint: it stopped with nothing in flight, or is not
+    confirmed yet."""
     confirmed: bool = True
-    """True if the partition was still its writer's after its first checkpoint; before that, nothing is sent."""
+    """True if its writer still owned the partition after its first checkpoint. Nothing is sent before that."""
     copied: LastCopied | None = None
-    """The note by which the source is checked for what was copied. None in records of versions that did not note it."""
+    """The note with which the source is checked for what was copied. None in records of versions that did not note
+    it."""
     isolation_level: str = ""
     """The setting under which the partition is copied; empty in records of versions that did not note it."""
     unused: bool = False
-    """True if nothing was copied up to here, by anybody; False in records of versions that did not note it."""
+    """True if no writer had copied anything when this was written; False in records of versions that did not note
+    it."""
 
     @property
     def rank(self) -> tuple[int, bool, Order]:
-        """The checkpoint with the highest rank counts. All but one of a takeover's checkpoints were written by workers
-        that had lost the partition by then: that one is confirmed, or nobody has sent anything. Producer ids say
-        nothing, since a later one may be lower."""
+        """The checkpoint with the highest rank counts. Of several checkpoints of one takeover, all but one were written
+        by workers that had already lost the partition. That one is confirmed, or nothing was sent yet. Producer ids do
+        not tell which one it is, since a later one may be lower."""
         return self.order.takeover, self.confirmed, self.order
 
     def key(self) -> bytes:
@@ -79,7 +83,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, key: Mapping[str, Any], value: Mapping[str, Any]) -> Self:
-        """Reads what ``key`` and ``value`` made. Older versions did not write the last six."""
+        """Reads what ``key`` and ``value`` made. Older versions did not write the last six fields."""
         older: dict[str, Any] = {"own": [], "closed": False, "confirmed": True, "copied": None, "isolation_level": ""}
         value = older | {"unused": False} | dict(value)
         return cls(
@@ -121,14 +125,14 @@ def in_words(cause: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedOffsets:
-    """Source offsets that were not copied, or not shown to be copied: ``start`` up to before ``end``. That was decided,
-    or the source deleted them while the partition was halted."""
+    """Source offsets that were not copied, or not shown to be copied: from ``start`` up to but not including ``end``.
+    Either somebody decided that, or the source deleted them while the partition was halted."""
 
     subject: Subject
     start: int
     end: int
     cause: str
-    """A stable name: ``on.gap``, or the reason of the halt that this went over (``in_words``)."""
+    """A stable name: ``on.gap``, or the reason of the halt that was resumed (``in_words`` has texts)."""
     at_ms: int
 
     def key(self) -> bytes:

@@ -1,7 +1,7 @@
 """The pieces of a partition's offset map, as the internal topic has them (``offsetmap.entries.entry``).
 
-Each writer has a chain of its own, numbered from 0, which goes on from the chain that it took over. A map that lacks a
-piece would give wrong offsets. So only pieces that follow each other, back to the beginning, are one map.
+Each writer has its own chain of chunks, numbered from 0, which continues the chain that it took over. A map that lacks
+a chunk would give wrong offsets. So only chunks that follow each other, back to the beginning, make a map.
 
 Pure.
 """
@@ -15,12 +15,12 @@ from mirror.offsetmap.entries.keys import VERSION, Subject, dump, key_of
 from mirror.offsetmap.runs import MapError, OffsetMap
 
 CHUNK_RUNS = 1024
-"""Runs of one map record: at most some 30 KB of JSON. A full record is never written again."""
+"""The number of runs of a full chunk: at most about 30 KB of JSON. A full chunk is never written again."""
 
 
 class Order(NamedTuple):
-    """Tells which of two accounts of a partition is the later one: by the count of takeovers, then by the identity that
-    the coordinator gave. For two of one takeover, see ``Checkpoint.rank``."""
+    """Orders the accounts of a partition: by the number of the takeover, then by the identity that the coordinator
+    gave. For two accounts of one takeover, ``Checkpoint.rank`` decides."""
 
     takeover: int
     producer_id: int
@@ -28,7 +28,7 @@ class Order(NamedTuple):
 
     @classmethod
     def load(cls, value: Mapping[str, Any]) -> Self:
-        """Reads it from a record that has it as ``order``."""
+        """Reads the field ``order`` of a record."""
         return cls(*fields.numbers(value, "order", (0, fields.MOST), (-1, fields.MOST), (-1, fields.MOST_I16)))
 
 
@@ -40,14 +40,14 @@ class ChunkId(NamedTuple):
 
 
 NOT_NOTED = ChunkId("", -1)
-"""``MapChunk.follows`` in records of versions that did not note the chunk before."""
+"""``MapChunk.follows`` in records of versions that did not note the previous chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapChunk:
-    """A piece of a partition's map: what ``writer`` has copied, ``number`` counting its chunks from 0.
+    """A piece of a partition's map: a part of what ``writer`` has copied. ``number`` counts the writer's chunks from 0.
 
-    ``since`` is the source offset from which this writer's account counts, instead of all accounts of lower order."""
+    ``since``: the source offset from which this writer's account replaces all accounts of lower order."""
 
     subject: Subject
     writer: str
@@ -56,11 +56,12 @@ class MapChunk:
     since: int
     map: OffsetMap
     sealed: bool = False
-    """True if it is full: nothing more is added to it."""
+    """True if the chunk is full: nothing more is added to it."""
     follows: ChunkId | None = NOT_NOTED
-    """The chunk before this writer's first, of the account that it took over; None: the map begins with its first."""
+    """The last chunk of the account that this writer took over, which precedes the writer's first chunk. None: the map
+    begins with the writer's first chunk."""
     gone_to: int = 0
-    """The destination had deleted everything before this offset: the map may lack it."""
+    """The destination had deleted everything before this offset, so the map may lack it."""
 
     @property
     def id(self) -> ChunkId:
@@ -102,16 +103,16 @@ def _follows(value: Mapping[str, Any]) -> ChunkId | None:
 
 
 def linked(counted: Sequence[MapChunk], every: Iterable[MapChunk], *, writer: str, gone_to: int = 0) -> list[MapChunk]:
-    """Returns the chunks of one partition that make its map, in the order in which they count.
+    """Returns the chunks of one partition that make its map, in order.
 
     Args:
-        counted: the chunks that count, in that order.
-        every: all chunks that there are.
-        writer: of the account that counts.
-        gone_to: where the destination's log starts. Chunks before that need not be there.
+        counted: the chunks that count (``Ledger.chunks``), in order.
+        every: all existing chunks of the partition.
+        writer: the writer of the account that counts.
+        gone_to: the start of the destination's log. Chunks before it need not exist.
 
     Raises:
-        MapError: one is missing.
+        MapError: a chunk is missing.
     """
     there = {chunk.id: chunk for chunk in every}
     last = max((chunk for chunk in counted if chunk.writer == writer), key=lambda one: one.number, default=None)
@@ -134,7 +135,11 @@ def linked(counted: Sequence[MapChunk], every: Iterable[MapChunk], *, writer: st
 
 
 def joined(chunks: Iterable[MapChunk]) -> OffsetMap:
-    """Returns the map that these chunks of one partition make together, given in the order in which they count."""
+    """Returns the map that these chunks of one partition make together. They must be in order.
+
+    Raises:
+        MapError: they do not make one map.
+    """
     found = OffsetMap()
     writer = ""
     for chunk in chunks:
@@ -142,7 +147,7 @@ def joined(chunks: Iterable[MapChunk]) -> OffsetMap:
             writer = chunk.writer
             found.truncate(chunk.since)
             if len(chunk.map):
-                # If a log lost its end and was written again, the older account says more than there is.
+                # If the log has lost its end and was written again, the older account has offsets that do not exist.
                 found.truncate_destination(chunk.map[0].destination)
         found.extend(chunk.map)
     return found

@@ -1,7 +1,7 @@
-"""One record of the internal topic, of whatever kind: read, and refused if no mirror wrote it.
+"""Reads a record of the internal topic, of any kind, and refuses it if no mirror can have written it.
 
-Key and value are in JSON, so that operators can read them with any consumer. The newest record of a key counts, and one
-without a value takes the key away.
+Key and value are JSON, so that operators can read them with any consumer. The newest record of a key counts, and a
+record without a value removes the key.
 """
 
 import json
@@ -15,15 +15,15 @@ from mirror.offsetmap.entries.pins import AcceptedLoop, FlowEntry, KeptHalt, Not
 from mirror.offsetmap.entries.starting import StartingOffset
 
 SHOWN = 500
-"""Bytes of a key that a message shows at most."""
+"""Maximum number of bytes of a key that a message shows."""
 
 
 class StateError(ValueError):
-    """A record that no mirror of this version wrote. The message has its key."""
+    """A record that no mirror of this version can have written. The message has its key."""
 
 
 Pinned = FlowEntry | Pin | KeptHalt | AcceptedLoop | Upstream | Remembered | Suspended
-"""Entries of which the newest of a key counts, whatever else there is."""
+"""Entries of which the newest one of a key counts, independently of all others."""
 Entry = Checkpoint | MapChunk | SkippedOffsets | PassedOverOffsets | StartingOffset | Note | Pinned
 _KINDS: dict[str, type[Entry]] = {
     "checkpoint": Checkpoint,
@@ -43,10 +43,11 @@ _KINDS: dict[str, type[Entry]] = {
 
 
 def read_entry(key: bytes, value: bytes) -> Entry | None:
-    """Returns the entry of one record; None for a kind that this version does not know, and for a key that is not ours.
+    """Returns the entry of one record; None if the key is not a mirror's, or is of a kind that this version does not
+    know.
 
     Raises:
-        StateError: the key is ours and the value is not, or the key is nearly one of ours.
+        StateError: the key is a mirror's and the value is not, or the key is not written exactly as a mirror does.
     """
     try:
         named = json.loads(key)
@@ -67,6 +68,6 @@ def read_entry(key: bytes, value: bytes) -> Entry | None:
             raise
         raise StateError(f"{shown}: {type(error).__name__}: {error}") from error
     if entry.key() != key:
-        # Otherwise one entry could have two records, and the tombstone of either would not take the other away.
+        # Otherwise one entry could have two records, and the tombstone of one would not remove the other.
         raise StateError(f"{shown} is not written as {entry.key()!r}")
     return entry

@@ -1,7 +1,7 @@
 """Records that were passed over because they are too large for the destination (``oversize.record``).
 
-Each is written down before a marker takes its offset at the destination. From then on, nothing else tells that marker
-from one that stands in the place of a record by mistake.
+Each is recorded in the internal topic before a marker takes its offset at the destination. From then on, only this
+entry tells that marker from one that is in the place of a record by mistake.
 
 Pure.
 """
@@ -19,17 +19,17 @@ DROPPED = "oversize"
 DEAD_LETTER = "dead_letter"
 """The cause of a record that was written to the dead letter topic, and acknowledged there."""
 MOST_OFFSETS = 500
-"""Most offsets in one entry. It is written again with each one that is added."""
+"""Maximum number of offsets in one entry. The entry is written again with each offset that is added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOverOffsets:
-    """Offsets of records that were passed over, all of one leader epoch of the source. Within an epoch, an offset has
-    only one record: so it is known which one is meant, whatever stands there later."""
+    """Offsets of records that were passed over, all of the same leader epoch of the source. Within an epoch, an offset
+    has only one record. So this identifies the records, whatever the source has at these offsets later."""
 
     subject: Subject
     writer: str
-    """The process that wrote it: two workers never add to the same entry."""
+    """Identifies the process that wrote it: two workers never add to the same entry."""
     offsets: tuple[int, ...]
     """In order; at least one."""
     leader_epoch: int
@@ -39,10 +39,10 @@ class PassedOverOffsets:
     cause: str
     """``DROPPED`` or ``DEAD_LETTER``."""
     at_ms: int
-    """When the last one was added, in ms since 1970."""
+    """When the last offset was added, in ms since 1970."""
     digests: tuple[str, ...] = ()
-    """One for each record, if these are old messages (leader epoch -1): several may have stood at an offset. Empty: of
-    batches, or written by a version that noted none."""
+    """One digest for each record if these are old messages (leader epoch -1), because different ones may have been at
+    the same offset. Empty for records of batches, and in entries of versions that did not note digests."""
 
     @property
     def start(self) -> int:
@@ -55,11 +55,11 @@ class PassedOverOffsets:
         return self.offsets[-1] + 1
 
     def key(self) -> bytes:
-        """Returns the key: one for each first record of a writer."""
+        """Returns the key. It names the first offset, the leader epoch and the writer."""
         return key_of("passed", self.subject, start=self.start, epoch=self.leader_epoch, writer=self.writer)
 
     def value(self) -> bytes:
-        """Returns the value, in JSON. ``steps``: from each offset to the next one."""
+        """Returns the value, in JSON. ``steps`` has the distance from each offset to the next one."""
         digests = {"digests": list(self.digests)} if self.digests else {}
         return dump(
             {

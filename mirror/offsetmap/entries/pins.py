@@ -1,7 +1,7 @@
-"""The records of a flow that outlive every process: who the flow is, what each partition is, why it halted.
+"""The records of a flow that outlive every process: which flow it is, what each partition is, why it halted.
 
-A group's metadata cannot hold them, since a deleted topic takes that along. They stand in the internal topic beside
-checkpoints and maps (``offsetmap.entries.checkpoint``). A program that does not know them ignores them.
+A consumer group's metadata cannot hold them, since they are deleted together with the topic. They are in the internal
+topic beside checkpoints and maps (``offsetmap.entries.checkpoint``). A version that does not know a kind ignores it.
 
 Pure.
 """
@@ -17,15 +17,15 @@ from mirror.records.header import HEADER_SIZE, MAGIC_AT, PRODUCER_ID_AT, RECORD_
 
 DIGEST_SIZE = 8
 MOST_HOPS = 128
-"""Most flows that are written down as feeding one partition; the nearest of them, if there are more."""
+"""Maximum number of flows that are recorded as feeding one partition. If there are more, these are the nearest ones."""
 
 
 def header_digest(header: bytes | memoryview) -> str:
     """Returns a digest of a batch's 61 header bytes as the source has them, without base offset, length and leader
-    epoch. The checksum is among them, so the records are covered as well. 16 hexadecimal digits.
+    epoch: 16 hexadecimal digits. The checksum is among these bytes, so the records are covered as well.
 
-    Of a batch that stands for old messages, only what it says of the last one counts: with others before it, or
-    compressed by another library, it is another batch."""
+    If the batch stands for old messages, the digest covers only the fields about the last message. The others depend on
+    how many messages are in it and on the library that compressed it."""
     told = header[MAGIC_AT:HEADER_SIZE]
     if BatchHeader.read(header).is_stand_in:
         told = header[PRODUCER_ID_AT:RECORD_COUNT_AT]
@@ -34,13 +34,13 @@ def header_digest(header: bytes | memoryview) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowEntry:
-    """A flow that writes to this destination. Its id and the source cluster's make the producer ids of its batches
-    (``records.identity``), so the flow of a foreign batch can be named."""
+    """A flow that writes to this destination. The producer ids of its batches are computed from its id and the source
+    cluster's id (``records.identity``), so this entry identifies the flow of a foreign batch."""
 
     flow: str
     """The flow's id (``flow.id``)."""
     source_cluster: str
-    """Cluster id of the source; empty if it has none."""
+    """The source's cluster id; empty if it has none."""
     destination_cluster: str
     at_ms: int = 0
 
@@ -67,24 +67,25 @@ class LastCopied(NamedTuple):
     """The part of a source partition that was known to be copied at some moment."""
 
     offset: int
-    """All before it was at the destination."""
+    """Everything before this source offset was at the destination."""
     leader_epoch: int = -1
-    """The epoch of the source's leader that it was read from: no record before ``offset`` had a higher one. -1: not
+    """The epoch of the source's leader from which it was read: no record before ``offset`` has a higher one. -1: not
     known."""
     digest: str = ""
-    """``header_digest`` of the last batch; empty: not known."""
+    """``header_digest`` of the last batch that was copied; empty: not known."""
     digest_at: int = -1
-    """The offset behind that batch; at most ``offset``."""
+    """The offset behind that batch; at most ``offset``. -1: not known."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Sorts notes; the highest is the newest. Records that both sides have lost are copied again, from a later
-        leader. Of two owners that came equally far, the one that knows a batch says more."""
+        """Sorts notes; the highest one is the newest. The epoch comes first, because records that both sides have lost
+        are copied again from a later leader. Of two owners that have copied equally far, the note with a digest is
+        better."""
         return self.leader_epoch, self.offset, self.digest_at
 
     @classmethod
     def load(cls, value: Mapping[str, Any]) -> Self | None:
-        """Reads it from a record that has it as ``copied``."""
+        """Reads the field ``copied`` of a record; None if it is null."""
         if value["copied"] is None:
             return None
         offset, leader_epoch, digest, digest_at = value["copied"]
@@ -107,29 +108,30 @@ class Pin:
     """Topic id in hexadecimal, if the cluster has one."""
     destination_id: str | None
     source_cluster: str = ""
-    """Cluster id."""
+    """The source's cluster id."""
     copied: LastCopied | None = None
-    """The note of what was copied, as of when this was written; see ``Note``. None: nothing yet, or not known."""
+    """The note of what had been copied when this was written; see ``Note``. None: nothing yet, or not known."""
     accepted: int = 0
-    """An operator has accepted what stands before this offset as it is: earlier notes of it do not count."""
+    """An operator has accepted what the destination has before this offset: earlier notes do not count for it."""
     offsets: str = ""
-    """The setting of this name under which all of it was copied; empty in records of versions that did not note it."""
+    """The setting of this name under which all of the partition was copied, as are the next two; empty in records of
+    versions that did not note it."""
     isolation_level: str = ""
     identity: str = ""
     gaps_to: int = 0
-    """Records of the source that the destination lacks before this offset were given up by decision: markers stand, or
-    will stand, in their place."""
+    """Records of the source that the destination lacks before this offset were given up by decision: markers take their
+    place."""
     aborted_to: int = 0
     """The offsets of aborted transactions before this one are filled, whatever ``isolation_level`` says."""
     replaced: bool = False
-    """An operator has resumed over a source topic that took another one's place. It has to be shown, not assumed, that
-    the destination held a copy of it then."""
+    """True if an operator has resumed over a source topic that took the place of another one. Then the destination must
+    be shown to hold a copy of the new topic; it is not assumed."""
     adopted: int = 0
-    """The batches before this offset are not the flow's, and in their place all the same: the flow leads back to where
-    its source was copied from (``mirror cutover --reverse``)."""
+    """The batches before this offset are not the flow's, but are at the right offsets: the flow leads back to the
+    cluster from which its source was copied (``mirror cutover --reverse``)."""
     adopted_epoch: int = -1
-    """The epoch of the destination's leader when they were certified. A batch of a later one was written since, in the
-    place of something that was lost; -1: not known."""
+    """The epoch of the destination's leader when these batches were certified. A batch of a later epoch was written
+    since, in the place of something that was lost. -1: not known."""
     at_ms: int = 0
 
     def key(self) -> bytes:
@@ -185,19 +187,20 @@ class Pin:
 
 
 HALTED = "halted"
-"""``writer`` in the note of a partition that halted, whichever worker wrote it: from ``copied.offset`` on, records were
-due."""
+"""``Note.writer`` in the note of what was due when a partition halted, whichever worker wrote it: records from
+``copied.offset`` on were due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note of what one owner of a partition knows to be copied last of these topics. Several owners may write at the
-    same time, so each has a key of its own. The newest by its content counts, in whatever order they come."""
+    """A note of what one owner of a partition knows to be copied last. Several owners may write at the same time, so
+    each has its own key. The newest note by its content (``LastCopied.rank``) counts, in whatever order they are
+    written."""
 
     subject: Subject
     writer: str
     source_id: str | None
-    """Topic ids, as in a ``Pin``: about other topics the note says nothing."""
+    """Topic ids, as in a ``Pin``. The note does not count for other topics."""
     destination_id: str | None
     copied: LastCopied
     at_ms: int = 0
@@ -236,7 +239,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptHalt:
-    """A partition has stopped, and stays so for whoever takes it over, until an operator resumes it."""
+    """The halt of a partition. It holds for every worker that takes the partition over, until an operator resumes
+    it."""
 
     subject: Subject
     reason: str
@@ -244,7 +248,7 @@ class KeptHalt:
     remedy: str
     at_ms: int
     source_id: str | None = None
-    """Topic ids as they were then: about other topics the halt says nothing."""
+    """The topic ids at that time. The halt does not count for other topics."""
     destination_id: str | None = None
 
     def key(self) -> bytes:
@@ -281,15 +285,16 @@ class KeptHalt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoop:
-    """An operator has resumed a partition whose records come back by way of a flow (``relay.durable.loops``), or that
-    another flow copies as well (``relay.durable.flows``)."""
+    """The decision of an operator to resume a partition although its records come back through another flow
+    (``relay.durable.loops``), or although another flow copies it as well (``relay.durable.flows``)."""
 
     subject: Subject
     by: str
-    """That flow: its internal topic, at the source unless it says "at the destination"; or its edge in a ring
-    (``loops.by_of``)."""
+    """The other flow: its internal topic, which is at the source unless this says "at the destination"; or its edge in
+    a ring (``loops.by_of``)."""
     digest: str
-    """Digest of what it had written down of the partition by then. Whatever it writes later is not accepted."""
+    """A digest of what the other flow had recorded about the partition at that time. What it records later is not
+    accepted."""
 
     def key(self) -> bytes:
         """Returns the key: one for each partition and flow."""
@@ -306,13 +311,13 @@ class AcceptedLoop:
 
 
 class Edge(NamedTuple):
-    """A flow that copies a topic of one cluster into a topic of another. Partitions keep their numbers, so this says of
-    each partition where its records come from."""
+    """A flow that copies a topic of one cluster into a topic of another. Partitions keep their numbers, so an edge
+    tells for each partition where its records come from."""
 
     flow: str
     """The flow's id."""
     source_cluster: str
-    """Cluster id."""
+    """The source's cluster id; ``destination_cluster`` likewise."""
     topic: str
     destination_cluster: str
     into: str
@@ -324,13 +329,13 @@ class Hop(NamedTuple):
 
     edge: Edge
     digest: str
-    """Digest of what the flow has written down of the partition. It changes whenever the flow has copied more."""
+    """A digest of what the flow has recorded about the partition. It changes whenever the flow has copied more."""
     at_ms: int
-    """When the next flow on the way saw this digest first. If there are several for an edge, the latest counts."""
+    """When the next flow on the way first saw this digest. If there are several hops for an edge, the latest counts."""
 
     @classmethod
     def load(cls, row: object) -> Self:
-        """Reads it from a record that has it in a list."""
+        """Reads one row of the field ``hops`` of a record."""
         if type(row) is not list or len(row) != len(_HOP):
             raise ValueError("a hop is not a list of its fields")
         told = dict(zip(_HOP, row, strict=True))
@@ -349,12 +354,12 @@ _HOP = (*Edge._fields, "digest", "at_ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The flows that feed the source partition of a flow, as far back as they are known (``relay.durable.loops``).
-    A flow that copies on from this flow's destination reads there where its records come from."""
+    """The flows that feed the source partition of a flow, as far back as they are known (``relay.durable.loops``). A
+    flow that copies from this flow's destination reads this entry there, to know where its records come from."""
 
     subject: Subject
     hops: tuple[Hop, ...]
-    """The nearest first; none twice."""
+    """The nearest flow first; no edge twice."""
     at_ms: int = 0
 
     def key(self) -> bytes:
@@ -380,16 +385,16 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """The state of the last checkpoint's producer that the destination's leader remembered before a fence that makes it
-    forget. Written before that fence and behind it, for whoever takes over next if this takeover gets no further."""
+    """What the destination's leader remembered of the last checkpoint's producer before a fence, which makes it forget.
+    It is written before the fence and again after it, for the next takeover in case this one does not finish."""
 
     subject: Subject
     producer_id: int
     epoch: int
     last_sequence: int
-    """The last sequence of the producer below ``end``; -1: it had written nothing in this epoch."""
+    """The producer's last sequence before ``end``; -1: it had written nothing in this epoch."""
     end: int
-    """The end of the destination's log at the look: batches that were appended behind it were not looked at."""
+    """The end of the destination's log when the leader was asked. Batches that were appended behind it do not count."""
     fenced: bool
     """True if nothing of the producer can have been appended behind ``end``."""
 
@@ -420,14 +425,15 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """The settings that a destination topic has to get back if the process dies that has suspended its cleanup
-    (``relay.leading.cleanup``). Written before that, and never taken away: each time there is a newer one."""
+    """The settings to restore at a destination topic whose cleanup was suspended, if the process that suspended it dies
+    (``relay.leading.cleanup``). It is written before cleanup is suspended, and is never removed: the next suspension
+    writes a newer one."""
 
     topic: str
     topic_id: str | None
-    """About another topic of this name it says nothing."""
+    """The topic id in hexadecimal. The entry does not count for another topic of this name."""
     values: Mapping[str, str | None]
-    """Config name -> the topic's own value; None: it has none, and follows its broker."""
+    """Config name -> the topic's own value; None: it has no own value, and follows its broker."""
 
     def key(self) -> bytes:
         """Returns the key: one for each topic."""

@@ -1,7 +1,8 @@
-"""Where a copy begins that does not begin where its source does (``start.from``).
+"""The offset at which a copy begins, if that is not the source's start (``start.from``).
 
-Written down before anything of the partition is copied, and never changed: ``latest`` a minute later is another offset.
-Two workers may decide at the same time. So each entry has a key of its own, and the first one in the topic counts.
+It is recorded before anything of the partition is copied, and never changed: a minute later, ``latest`` is another
+offset. Two workers may decide at the same time. So each decision has its own key, and the first one in the topic
+counts.
 
 Pure.
 """
@@ -20,17 +21,17 @@ class StartingOffset:
 
     subject: Subject
     writer: str
-    """Another one for each decision."""
+    """Different for each decision."""
     source_id: str | None
-    """Topic id in hexadecimal, if the cluster has one: about another topic of this name the entry says nothing."""
+    """The topic id in hexadecimal, if the cluster has one. The entry does not count for another topic of this name."""
     offset: int
     batch: int
-    """Base offset of the source batch that holds ``offset``; ``offset`` itself if a batch begins there, or none was
-    there yet."""
+    """Base offset of the source batch that holds ``offset``; ``offset`` itself if a batch begins there, or if there was
+    no batch yet."""
     leader_epoch: int
-    """Of the source's leader that was asked; -1: not known."""
+    """The epoch of the source's leader that was asked; -1: not known."""
     start_from: str
-    """The setting by which it was chosen, for people."""
+    """The setting that decided it, for people."""
     at_ms: int = 0
 
     def key(self) -> bytes:

@@ -1,1 +1,1 @@
-"""The internal topic: created, read in full, written; and all of its entries that count."""
+"""The internal topic: creates, reads and writes it, and keeps its current entries."""

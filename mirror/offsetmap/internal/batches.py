@@ -1,4 +1,4 @@
-"""The internal topic's records in batches: read from any, and written in ours."""
+"""Converts between the internal topic's records and record batches."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -10,17 +10,17 @@ from mirror.records.content.record import Record
 from mirror.records.header import HEADER_SIZE, BatchHeader, Codec
 
 BATCH_BYTES = 256 * 1024
-"""Most bytes of a batch, unless a single entry has more: well below any ``max.message.bytes``."""
+"""Maximum size of a batch, unless a single entry is larger. It is well below any usual ``max.message.bytes``."""
 KeyValue = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
 def records_of(batch: memoryview) -> list[Record]:
-    """Returns the records of a batch that anybody may have written. At most ``opening.MOST_OPENED`` bytes of what it
-    expands to are opened.
+    """Returns the records of a batch, which anybody may have written. A batch that expands to more than
+    ``opening.MOST_OPENED`` bytes is not read.
 
     Raises:
-        StateError: they cannot be read.
+        StateError: the batch cannot be read.
     """
     try:
         return list(opened(BatchHeader.read(batch), bytes(batch[HEADER_SIZE:])))

@@ -1,8 +1,9 @@
-"""All entries of the internal topic that count, and what they say together.
+"""The current entries of the internal topic, and answers that follow from them.
 
 Several workers may write about one partition at the same time: one that owns it, and one that has lost it and does not
-know yet. So no two of them share a key (``writer``), and in whatever order their records come, ``Ledger`` finds the
-same truth: of two accounts of one partition the one with the higher ``order`` counts, from its first source offset on.
+know that yet. So no two of them share a key (``writer``), and ``Ledger`` gives the same answers in whatever order their
+records come: of two accounts of one partition, the one whose checkpoint has the higher rank (``Checkpoint.rank``)
+counts.
 
 Pure.
 """
@@ -50,10 +51,10 @@ class _Account:
 
 @dataclass(slots=True)
 class Ledger:
-    """All entries that count, by key. ``apply`` records in the order of the log.
+    """The current entries, by key. Records must be applied in the order of the log.
 
     A ``lean`` ledger keeps only the first run of each sealed chunk: a worker needs no more, however long the maps are.
-    With ``only``, it keeps the entries for which that returns True.
+    With ``only``, it keeps just the entries for which that returns True.
     """
 
     lean: bool = False
@@ -66,7 +67,7 @@ class Ledger:
     _pinned: dict[bytes, Pinned] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Applies one record; ``value`` None takes the key away.
+        """Applies one record. ``value`` None removes the key.
 
         Raises:
             StateError: see ``read_entry``.
@@ -77,7 +78,7 @@ class Ledger:
             self.put(entry)
 
     def put(self, entry: Entry) -> None:
-        """Keeps an entry, as the newest of its key."""
+        """Keeps an entry as the newest one of its key."""
         if self.only is not None and not self.only(entry):
             return
         key = entry.key()
@@ -88,7 +89,8 @@ class Ledger:
             self._pinned[key] = entry
             return
         if isinstance(entry, StartingOffset):
-            # In the order of the topic: what was written here is read again, behind what others had written before.
+            # In the order of the topic: an entry that this process has written is read again later, behind entries that
+            # other workers had written before it.
             entries = self._starting.setdefault(entry.subject, {})
             entries.pop(key, None)
             entries[key] = entry
@@ -110,7 +112,7 @@ class Ledger:
             account.chunks[key] = entry
 
     def forget(self, key: bytes) -> None:
-        """Drops the entry with this key, if there is one."""
+        """Removes the entry with this key, if there is one."""
         self._skipped.pop(key, None)
         self._pinned.pop(key, None)
         subject = self._subjects.pop(key, None)
@@ -129,7 +131,7 @@ class Ledger:
         return key in self._skipped or key in self._pinned or key in self._subjects
 
     def about(self, subjects: Container[Subject]) -> list[Entry]:
-        """Returns all entries of these partitions but checkpoints and maps."""
+        """Returns all entries of these partitions, except checkpoints and map chunks."""
         pinned = [each for each in self._pinned.values() if not isinstance(each, FlowEntry | Suspended)]
         notes = [note for account in self._accounts.values() for note in account.notes.values()]
         passed = [entry for entries in self._passed.values() for entry in entries.values()]
@@ -138,7 +140,8 @@ class Ledger:
         return [each for each in entries if each.subject in subjects]
 
     def of(self, subject: Subject) -> "Ledger":
-        """Returns a copy of the checkpoints and chunks of one subject, which what is applied later does not change."""
+        """Returns a copy of the checkpoints and chunks of one subject. Entries that are applied later do not change
+        it."""
         found = Ledger(lean=self.lean)
         account = self._accounts.get(subject)
         if account is not None:
@@ -149,26 +152,26 @@ class Ledger:
 
     @property
     def subjects(self) -> list[Subject]:
-        """The sides that have a checkpoint, in order."""
+        """The partitions that have a checkpoint, in order."""
         return sorted(subject for subject, account in self._accounts.items() if account.checkpoints)
 
     @property
     def known(self) -> set[Subject]:
-        """The sides that have a checkpoint or a pin."""
+        """The partitions that have a checkpoint or a pin."""
         return {*self.subjects, *(each.subject for each in self._pinned.values() if isinstance(each, Pin))}
 
     def checkpoints(self, subject: Subject) -> list[Checkpoint]:
-        """Returns all checkpoints of this partition. The one that counts is the last."""
+        """Returns all checkpoints of this partition, ordered by rank. The last one counts."""
         account = self._accounts.get(subject)
         return sorted(account.checkpoints.values(), key=lambda one: one.rank) if account else []
 
     def checkpoint(self, subject: Subject) -> Checkpoint | None:
-        """Returns the checkpoint that counts."""
+        """Returns the checkpoint of this partition that counts; None if there is none."""
         found = self.checkpoints(subject)
         return found[-1] if found else None
 
     def own(self, subject: Subject) -> set[int]:
-        """Returns every producer id under which this partition was ever written, as far as it was noted."""
+        """Returns every producer id under which this partition was ever written, as far as the entries have them."""
         account = self._accounts.get(subject)
         if account is None:
             return set()
@@ -178,12 +181,13 @@ class Ledger:
         return known
 
     def chunks(self, subject: Subject) -> list[MapChunk]:
-        """Returns all chunks of this partition that count, in the order in which they do."""
+        """Returns the chunks of this partition that count, in order."""
         return [one for one in self._all_chunks(subject) if one.writer not in self._void(subject)]
 
     def void(self, subject: Subject) -> list[MapChunk]:
-        """Returns the chunks of this partition that do not count: of workers that had lost it before their first
-        checkpoint. If no account of a takeover is confirmed, the last one counts, because the next is built on it."""
+        """Returns the chunks of this partition that do not count, because their writers had lost the partition before
+        their first checkpoint. If no account of a takeover is confirmed, the last one counts, because the next takeover
+        is built on it."""
         return [one for one in self._all_chunks(subject) if one.writer in self._void(subject)]
 
     def _all_chunks(self, subject: Subject) -> list[MapChunk]:
@@ -196,10 +200,11 @@ class Ledger:
         return {one.writer for one in accounts if not one.confirmed and last[one.order.takeover] != one.writer}
 
     def linked(self, subject: Subject, *, gone_to: int = 0) -> list[MapChunk]:
-        """Returns the chunks of the account that counts and those that it goes on from. See ``chunks.linked``.
+        """Returns the chunks of the account that counts and those before it that it continues (``chunks.linked``).
+        ``gone_to``: the start of the destination's log. Chunks before it need not exist.
 
         Raises:
-            MapError: one of them is missing.
+            MapError: a chunk is missing.
         """
         checkpoint, counted = self.checkpoint(subject), self.chunks(subject)
         if checkpoint is None:
@@ -207,10 +212,10 @@ class Ledger:
         return linked(counted, self._all_chunks(subject), writer=checkpoint.writer, gone_to=gone_to)
 
     def map(self, subject: Subject) -> OffsetMap:
-        """Returns the whole map as it was written down. A lean ledger does not have it.
+        """Returns the whole map of this partition. A lean ledger does not have it.
 
         Raises:
-            MapError: it is not whole.
+            MapError: a part of the map is missing.
         """
         assert not self.lean
         return joined(self.linked(subject))
@@ -229,14 +234,14 @@ class Ledger:
         return sorted(found, key=lambda one: (one.subject, one.start, one.writer))
 
     def pin(self, subject: Subject) -> Pin | None:
-        """Returns the pin of this partition, if one was written down."""
+        """Returns the pin of this partition; None if there is none."""
         found = self._pinned.get(pin_key(subject))
         return found if isinstance(found, Pin) else None
 
     def starting(self, subject: Subject, source_id: str | None) -> StartingOffset | None:
-        """Returns where this partition's copy of the source topic with this id begins, if that was written down. None:
-        where the source does. Of several decisions, the first one counts. One that came when the copy had begun before
-        that offset (``offsets: mapped``) does not."""
+        """Returns where this partition's copy of the source topic with this id begins; None: where the source begins.
+        Of several decisions, the first one counts. A decision does not count if the copy had already begun before that
+        offset (``offsets: mapped``)."""
         entries = self._starting.get(subject, {}).values()
         found = next((each for each in entries if not ids_differ(each.source_id, source_id)), None)
         return None if found is None or self._began_before(found) else found
@@ -249,12 +254,12 @@ class Ledger:
         )
 
     def notes(self, subject: Subject) -> list[Note]:
-        """Returns each owner's note of what was copied last of this partition; the newest last."""
+        """Returns each owner's note of what was copied last of this partition, the newest last."""
         notes = [one for one in self._notes(subject) if one.writer != HALTED]
         return sorted(notes, key=lambda one: (one.copied.rank, one.key()))
 
     def due(self, subject: Subject) -> Note | None:
-        """Returns the note of what was due when this partition halted."""
+        """Returns the note of what was due when this partition halted; None if there is none."""
         return next((one for one in self._notes(subject) if one.writer == HALTED), None)
 
     def _notes(self, subject: Subject) -> Iterable[Note]:
@@ -262,26 +267,28 @@ class Ledger:
         return account.notes.values() if account else ()
 
     def suspended(self, topic: str) -> Suspended | None:
-        """Returns the settings that this destination topic had when its cleanup was last suspended."""
+        """Returns the settings that this destination topic had when its cleanup was last suspended; None if it never
+        was."""
         found = self._pinned.get(suspended_key(topic))
         return found if isinstance(found, Suspended) else None
 
     def halt(self, subject: Subject) -> KeptHalt | None:
-        """Returns the halt of this partition, if it has halted."""
+        """Returns the halt of this partition; None if it has not halted."""
         found = self._pinned.get(halt_key(subject))
         return found if isinstance(found, KeptHalt) else None
 
     def is_copy(
         self, topic: str, into: str, partitions: Iterable[int], source_id: str | None, destination_id: str | None
     ) -> bool:
-        """Returns True if by what is written down ``into`` is a copy of a topic: a partition was begun, of the topics
-        with these ids, and none has halted for a reason by which something else may stand there.
+        """Returns True if ``into`` is a copy of a topic, according to the entries: the copy of a partition was begun,
+        all entries are of the topics with these ids, and no partition has halted with a reason of
+        ``reasons.ELSEWHERE``.
 
         Args:
-            topic: its name at the source.
-            into: at the destination.
-            partitions: all of the source's.
-            source_id, destination_id: ids of the topics of now, in hexadecimal; None: the cluster has none.
+            topic: the topic's name at the source.
+            into: the topic's name at the destination.
+            partitions: all partitions of the source topic.
+            source_id, destination_id: the ids of the present topics, in hexadecimal; None: the cluster has none.
         """
         begun = False
         for index in partitions:
@@ -298,17 +305,17 @@ class Ledger:
         return begun
 
     def accepted_loop(self, subject: Subject, by: str) -> AcceptedLoop | None:
-        """Returns what an operator has accepted of a flow the other way. ``by``: its internal topic."""
+        """Returns an operator's decision about another flow; None if there is none. ``by``: see ``AcceptedLoop.by``."""
         found = self._pinned.get(loop_key(subject, by))
         return found if isinstance(found, AcceptedLoop) else None
 
     def upstream(self, subject: Subject) -> Upstream | None:
-        """Returns the flows that feed this partition's source, as last written down."""
+        """Returns the flows that feed this partition's source, as last recorded; None if that never was."""
         found = self._pinned.get(upstream_key(subject))
         return found if isinstance(found, Upstream) else None
 
     def remembered(self, subject: Subject) -> Remembered | None:
-        """Returns what was noted before this partition was last fenced."""
+        """Returns what was noted when this partition was last fenced; None if nothing was."""
         found = self._pinned.get(remembered_key(subject))
         return found if isinstance(found, Remembered) else None
 
@@ -319,5 +326,6 @@ class Ledger:
 
     @property
     def flows(self) -> list[FlowEntry]:
-        """The flows that own this topic; more than one if it was shared, or the source cluster was replaced."""
+        """The flows that have claimed this topic. There is more than one if two flows have shared it, or if the source
+        cluster was replaced."""
         return [one for one in self._pinned.values() if isinstance(one, FlowEntry)]

@@ -1,4 +1,4 @@
-"""A partition's offset map, put together from the internal topic's records."""
+"""Puts a partition's offset map together from the internal topic's records."""
 
 from collections.abc import Iterable
 
@@ -10,16 +10,16 @@ from mirror.offsetmap.runs import MapError, OffsetMap
 
 
 def whole_map(topic: str, ledger: Ledger, subject: Subject, *, gone_to: int) -> OffsetMap:
-    """Returns a partition's map, from the internal topic. A lean ledger does not have it.
+    """Returns a partition's map.
 
     Args:
-        topic: the internal topic's name.
-        ledger: the topic's content.
+        topic: the internal topic's name, for messages.
+        ledger: the topic's content; not lean.
         subject: the partition.
-        gone_to: where the destination's log starts.
+        gone_to: the start of the destination's log. Chunks before it need not exist.
 
     Raises:
-        StateUnusable: its chunks do not make one map, or one is missing.
+        StateUnusable: the partition's chunks do not make one map, or one is missing.
     """
     try:
         chunks = ledger.linked(subject, gone_to=gone_to)
@@ -33,7 +33,7 @@ def whole_map(topic: str, ledger: Ledger, subject: Subject, *, gone_to: int) -> 
 
 
 def joined_map(topic: str, chunks: Iterable[MapChunk]) -> OffsetMap:
-    """Returns what ``joined`` does, for chunks that the internal topic has.
+    """Returns the map that these chunks of the internal topic make together (``chunks.joined``).
 
     Raises:
         StateUnusable: they do not make one map.

@@ -1,4 +1,4 @@
-"""The mirror's memory across restarts, as its users know it: what it is called, what it does, and how it fails."""
+"""The interface of the mirror's memory across restarts: its name, its methods and its errors."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -11,62 +11,65 @@ from mirror.offsetmap.internal.ledger import Ledger
 from mirror.wire.errors import Reaction, outcome_of
 
 May = Callable[[], bool]
-"""Returns True if something may still be written: it is asked right before the request is sent."""
+"""Returns True if something may still be written. It is called right before the request is sent."""
 PREFIX = "mirror-internal."
-"""Topics whose names begin so are never mirrored (``service.config``)."""
+"""The prefix of the names of internal topics. These topics are never mirrored (``service.config``)."""
 RESTORE = (
     "nobody but a mirror of this version may write there: restore the topic, or give the flow a new destination topic"
 )
-"""What to do about records that no mirror of this version wrote."""
+"""The remedy for records that no mirror of this version can have written."""
 
 
 class StateUnusable(NetworkError):
-    """The internal topic is not what it has to be; the message says what to do."""
+    """The internal topic has records or settings that it must not have; the message says what to do."""
 
     slug = "state_unusable"
 
 
 UNREADABLE = (Refused, StateUnusable, Damaged)
-"""Errors by which another flow's internal topic cannot be read. They hold nobody up: see ``passes``."""
+"""Errors that mean that an internal topic cannot be read. A flow that reads the topic of another flow goes on without
+it, unless asking again may help (``passes``)."""
 
 
 def passes(error: NetworkError) -> bool:
-    """Returns True if asking again may help: not if it is forbidden, nor if the log is damaged on a broker's disk."""
+    """Returns True if asking again may help after one of the errors in ``UNREADABLE``. It does not help if reading is
+    forbidden, or if the log is damaged on a broker's disk."""
     return (
         isinstance(error, Refused) and not isinstance(error, Unreadable) and outcome_of(error.code) is not Reaction.HALT
     )
 
 
 def state_topic(flow: str) -> str:
-    """Returns the internal topic of a flow: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
+    """Returns the name of a flow's internal topic: ``mirror-internal.dc1_to_dc2`` for ``dc1->dc2``."""
     return PREFIX + flow.replace("->", "_to_")
 
 
 class Memory(Protocol):
     """The mirror's memory at the destination, as the relay needs it: ``InternalTopic``, or a model of it in tests.
-    Every coroutine raises ``NetworkError``."""
+    Every coroutine raises ``NetworkError`` if the destination does not answer."""
 
     topic: str
     ledger: Ledger
     lost: Ledger | None
-    """The ledger as of when the topic was found to have lost some of it; None again once that is repaired."""
+    """The ledger before the topic was found to have lost some of its records; None if it has lost nothing, or once that
+    is repaired."""
     lacks: Right | None
-    """The right to read its configs, if that is missing."""
+    """The right to read the topic's configs, if that is missing."""
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """Finds or creates the topic, and reads it; False if there is none."""
+        """Finds or creates the topic, and reads it. Returns False if there is none. See ``InternalTopic.open``."""
 
     async def load(self) -> None:
-        """Reads what others have written since."""
+        """Reads what was written since the last time."""
 
     async def look(self, *, replication_factor: int = -1) -> None:
-        """Checks that it still has all that was read, and sets ``lost`` if not."""
+        """Checks that the topic still has everything that was read, and sets ``lost`` if not."""
 
     async def put(self, entry: Entry) -> None:
-        """Writes one entry, together with those of others."""
+        """Writes one entry, together with those of other calls at the same time."""
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
-        """Writes entries, and takes keys away. ``may``: see ``InternalTopic.save``."""
+        """Writes entries, and removes the keys in ``forget``. See ``InternalTopic.save``."""
 
     async def claim(self, flow: FlowEntry) -> None:
-        """Writes down which flow it belongs to, unless that is known."""
+        """Records which flow the topic belongs to, unless it has that entry."""

@@ -1,11 +1,11 @@
 """The mirror's memory across restarts: a compacted internal topic at the destination.
 
 It is written with acks=all, a batch at a time, and read in full when it is opened. It holds what the destination's log
-alone does not say: checkpoints and offset maps of ``offsets: mapped``; in any mode, what flow and partitions are, why a
-partition halted, and the ranges that were skipped.
+alone does not tell: checkpoints and offset maps of ``offsets: mapped``; in any mode, the identity of the flow and of
+its partitions, why a partition halted, and the ranges that were skipped.
 
-A batch may land twice (its answer was lost) or late. That does no harm to checkpoints and maps, whose keys are their
-writer's alone. The other records say the same again, or are written only by a partition's owner.
+A batch may be appended twice (if its answer was lost) or late. That does no harm to checkpoints and maps, because only
+their writer uses their keys. Other records only repeat what the topic has, or are written only by a partition's owner.
 """
 
 import asyncio
@@ -36,24 +36,27 @@ REPLICAS = 3
 """Default replication factor of the internal topic; fewer if there are fewer brokers."""
 READ_BYTES = 1 << 20
 TRIES = 6
+"""How often a request is tried before its error is raised."""
 LOOKS = 200
+"""How often a new topic's leader, or a log's replication, is checked before that is given up; ``PAUSE_S`` apart."""
 LOST = 1 << 63
-"""Above any offset."""
+"""A value above every offset."""
 PAUSE_S = 0.05
 _CREATE_TIMEOUT_MS = 30_000
 _POLICY = "cleanup.policy"
 _COMPACT = "compact"
 _ABSENT = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}
-"""What Metadata says of a topic that is not there."""
+"""The error codes of Metadata for a topic that does not exist."""
 SEGMENT_BYTES = 16 << 20
-"""``segment.bytes`` of the internal topic. Superseded records are not cleaned before their segment is rolled, and a
-start reads them all."""
+"""``segment.bytes`` of the internal topic. Superseded records are not cleaned before their segment is rolled, and every
+start reads them."""
 
 _T = TypeVar("_T")
 
 
 class Shared:
-    """Does work once for all callers that wait for it. Each caller gets a run that began after its call."""
+    """Does work once for all callers that wait for it. Each caller gets the result of a run that began after its
+    call."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -65,7 +68,7 @@ class Shared:
         """Runs the work once, for this caller and all others that wait.
 
         Raises:
-            NetworkError: raised by the work, for each of them.
+            NetworkError: the error of the work; each of these callers gets it.
         """
         self._asked += 1
         wanted = self._asked
@@ -88,15 +91,16 @@ class _Asked:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.given_up = False
-        """True if its caller does not wait any more. It must not be written later: another owner may have written what
-        counts by then."""
+        """True if its caller no longer waits. Then the entry must not be written any more: another owner may have
+        written a newer one since."""
 
 
 class InternalTopic:
-    """The flow's internal topic. Call ``open``; then ``ledger`` has its content, as of the last ``load``.
+    """The flow's internal topic. ``open`` must be called first; then ``ledger`` has the topic's content as of the last
+    ``load``.
 
     ``lean``, ``only``: see ``Ledger``. Every coroutine raises ``NetworkError`` if the destination does not answer after
-    some tries, and its subclass ``StateUnusable`` if the topic holds something else than our records.
+    some tries, and its subclass ``StateUnusable`` if the topic has records that no mirror can have written.
     """
 
     def __init__(
@@ -108,7 +112,14 @@ class InternalTopic:
         lean: bool = False,
         only: Callable[[Entry], bool] | None = None,
     ) -> None:
-        """``topic``: another flow's internal topic, to be read only."""
+        """
+        Args:
+            cluster: the destination.
+            flow: the flow's id.
+            topic: the internal topic of another flow, which is only read; empty: this flow's own.
+            lean: see ``Ledger``.
+            only: see ``Ledger``.
+        """
         self.topic = topic or state_topic(flow)
         self._flow = "" if topic else flow
         self._new_ledger = partial(Ledger, lean=lean, only=only)
@@ -118,12 +129,13 @@ class InternalTopic:
         self._cluster = cluster
         self._topic_id: bytes | None = None
         self._next = 0
-        """All before this offset was read, from ``_leader`` or an earlier leader."""
+        """Everything before this offset was read, from ``_leader`` or an earlier leader."""
         self._leader = Leader(-1, -1)
         self._start = 0
         """The log's start when it was read."""
         self._written = 0
-        """The end of what was acknowledged here; ``LOST`` if the log has lost its end."""
+        """The end of what this process has written and the destination has acknowledged; ``LOST`` if the log has lost
+        its end."""
         self._lock = asyncio.Lock()
         self._loads = Shared(self._load_once)
         self._puts = Shared(self._put_all)
@@ -134,15 +146,16 @@ class InternalTopic:
 
         Args:
             create: create the topic if it is missing.
-            replication_factor: of a new topic; -1 for three, or as many as there are brokers.
+            replication_factor: that of a new topic; -1 for three, or the number of brokers if there are fewer.
 
         Returns:
-            False if there is none and none is to be created.
+            True; False if the topic does not exist and ``create`` is False.
 
         Raises:
-            Refused: nobody can tell whether there is one and none is to be created: without Describe, say.
-            StateUnusable: it exists and its cleanup.policy is not compact, so that its records would be deleted; or
-                it is another flow's.
+            Refused: it cannot be told whether the topic exists (without the right to describe it, for example), or it
+                cannot be created.
+            StateUnusable: the topic's cleanup.policy is not compact, so that its records would be deleted; or it is
+                another flow's.
         """
         failed = await self._cluster.refresh([self.topic])
         if self.topic not in self._cluster.topics:
@@ -156,22 +169,26 @@ class InternalTopic:
         return True
 
     def _check_absence(self, code: int) -> None:
-        """Raises Refused if this answer to a question for the topic does not say that there is none."""
+        """Checks that ``code``, the topic's error code in Metadata, means that the topic does not exist.
+
+        Raises:
+            Refused: it may exist.
+        """
         if self.topic in self._cluster.denied:
             raise not_described(self._cluster.name, self.topic)
         if code not in _ABSENT:
             raise Refused(f"{self._cluster.name}: Metadata of {self.topic}", code)
 
     async def claim(self, flow: FlowEntry) -> None:
-        """Writes down that the topic is this flow's, unless that is known.
+        """Writes an entry that the topic belongs to this flow, unless the topic has one.
 
         Raises:
-            StateUnusable: another flow, with the same topic name, has done so before.
+            StateUnusable: another flow, whose internal topic has the same name, has done so before.
         """
         if any(one.key() == flow.key() for one in self.ledger.flows):
             return
         await self.put(flow)
-        # If two flows do so at the same moment, each writes its own entry first and then sees the other's.
+        # If two flows claim the topic at the same moment, each writes its own entry first and then sees the other's.
         await self.load()
         try:
             self._check_flow()
@@ -189,13 +206,17 @@ class InternalTopic:
             )
 
     async def load(self) -> None:
-        """Reads what was written since the last time, by whomever, up to the log's true end. Calls that are made while
-        one is under way share the next one."""
+        """Reads what anybody has written since the last time, up to the log's true end. Calls that are made while one
+        is running share the next one."""
         await self._loads.run()
 
     async def look(self, *, replication_factor: int = -1) -> None:
-        """Checks that the topic is the one that was read, and has all of that. If not, it is created again if it is
-        gone, and read from its start; ``lost`` then has what was known before. Otherwise nothing is read.
+        """Checks that the topic is the one that was read, and has lost nothing. If it is gone, it is created again. If
+        it is another one or has lost something, it is read from its start, and ``lost`` has the former ledger.
+        Otherwise nothing is read.
+
+        Args:
+            replication_factor: see ``open``.
 
         Raises:
             StateUnusable: see ``open``.
@@ -205,8 +226,8 @@ class InternalTopic:
         await self._check_policy()
 
     async def _is_same(self, replication_factor: int) -> bool:
-        """Returns True if the topic is the same and has lost nothing. It takes no lock: a broker that hangs must not
-        hold up what is written meanwhile."""
+        """Returns True if the topic is the same and has lost nothing. It takes no lock, so that a broker that hangs
+        does not delay writes."""
         failed = await self._cluster.refresh([self.topic])
         if failed.get(self.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             await self._create(replication_factor)
@@ -223,8 +244,8 @@ class InternalTopic:
             await self._patiently(self._read)
 
     async def put(self, entry: Entry) -> None:
-        """Saves one entry. Entries of calls that are made while a save is under way go together. The entry of a caller
-        that is cancelled before its request was sent is not written."""
+        """Saves one entry. Entries of calls that are made while a save is running are saved together. If a caller is
+        cancelled before its request was sent, its entry is not written."""
         asked = _Asked(entry)
         self._waiting.append(asked)
         try:
@@ -238,23 +259,23 @@ class InternalTopic:
         try:
             await self.save(one.entry for one in asked if not one.given_up)
         except asyncio.CancelledError:
-            # Only one of the callers gave up: the next turn writes the entries of those that still wait.
+            # The caller that runs the work was cancelled: the next run writes the entries of those that still wait.
             self._waiting[:0] = asked
             raise
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
-        """Writes entries, and takes the keys of ``forget`` away. If all fits into one batch (a checkpoint with its map
-        always does), it is written as a whole or not at all. What is about a topic that no cluster can have is left
-        out: nothing is copied into it, and every reader would have to make sense of it.
+        """Writes entries, and removes the keys in ``forget``. If everything fits into one batch (a checkpoint with its
+        map always does), it is written completely or not at all. Entries about topics with names that no cluster can
+        have are left out: nothing is copied into these, and every reader would have to handle them.
 
         Args:
-            entries: what is written.
-            forget: keys that are taken away.
-            may: asked before each request, since other writes may have been waited for until then. A request that fails
-                is not repeated: the caller has to find out whether its word still holds, and calls again.
+            entries: the entries to write.
+            forget: the keys to remove.
+            may: is called before each request, since this may have waited for other writes until then. With it, a
+                request that fails is not repeated: the caller has to check whether it may still write, and call again.
 
         Raises:
-            NotSent: ``may`` has said no.
+            NotSent: ``may`` has returned False.
         """
         async with self._lock:
             entries = [entry for entry in entries if _can_be(entry)]
@@ -264,7 +285,7 @@ class InternalTopic:
             for batch in batches_of(rows):
                 produce = partial(self._produce, batch, may)
                 base = await (self._patiently(produce) if may is None else self._once(produce))
-                # If the log does not grow, it has lost its end: then everything is read again.
+                # If the log has not grown, it has lost its end: then everything is read again.
                 behind = base + BatchHeader.read(batch).record_count
                 self._written = behind if base >= self._written else LOST
             for entry in entries:
@@ -310,7 +331,8 @@ class InternalTopic:
     async def _check_policy(self) -> None:
         denied: set[str] = set()
         configs = await describe_configs(self._cluster, Resource.TOPIC, [self.topic], keys=[_POLICY], denied=denied)
-        # Without the right to describe it, it is taken to be as it was created, and that is logged.
+        # Without the right to describe it, the policy is taken to be as at creation. ``lacks`` has the right to be
+        # logged.
         self.lacks = Right(DESCRIBE_CONFIGS, TOPIC, self.topic, self._cluster.name) if denied else None
         policy = configs.get(self.topic, {}).get(_POLICY)
         if policy is not None and policy.value != _COMPACT:
@@ -326,7 +348,7 @@ class InternalTopic:
         if topic is None or leader is None:
             raise self._no_leader(topic)
         if self._is_another(topic):
-            # Nothing is known any more.
+            # What was read is of the former topic.
             self._keep_lost()
             self.ledger = self._new_ledger()
             self._next = self._written = self._start = 0
@@ -334,23 +356,23 @@ class InternalTopic:
         return PartitionLog(self._cluster, topic, 0, leader)
 
     def _is_another(self, topic: Topic) -> bool:
-        """Returns True if another topic than the one that was read has that name now."""
+        """Returns True if the topic with this name is not the one that was read."""
         return ids_differ(id_text(self._topic_id), id_text(topic.topic_id))
 
     def _no_leader(self, topic: Topic | None) -> NetworkError:
-        """Returns the error for a topic that is not there, has no leader, or may not be described."""
+        """Returns the error for a topic that does not exist, has no leader, or may not be described."""
         cluster = self._cluster
         if topic is None and self.topic in cluster.denied:
             return not_described(cluster.name, self.topic)
         return no_leader(cluster.name, self.topic, 0, topic)
 
     def _keep_lost(self) -> None:
-        """Keeps what is known as ``lost``, because the topic may lack some of it."""
+        """Keeps the ledger as ``lost``, because the topic may have lost some of it. Only for the flow's own topic."""
         if self._flow and self.lost is None and (self._next or self._written):
             self.lost = self.ledger
 
     async def _once(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Tries once. If that fails, the metadata are newer for the caller's next try."""
+        """Tries once. After a failure, refreshes the metadata for the caller's next try."""
         try:
             return await attempt()
         except NetworkError:
@@ -359,7 +381,7 @@ class InternalTopic:
             raise
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Tries a few times, with newer metadata each time."""
+        """Tries up to ``TRIES`` times, with fresh metadata each time."""
         options = self._cluster.options
         backoff = Backoff(least_ms=options.backoff_ms, most_ms=options.backoff_max_ms)
         while True:
@@ -378,7 +400,7 @@ class InternalTopic:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        # A recreated topic may have the leader epochs of the old one: only its id tells.
+        # A recreated topic may have the same leader epochs as the old one, so only its id tells the two apart.
         await self._cluster.refresh([self.topic])
         log = self._log()
         end = await log.true_end()
@@ -389,7 +411,7 @@ class InternalTopic:
         else:
             raise Unreachable(f"{log.name} ends at {end}, and that is not replicated yet")
         start = await log.start()
-        # A log cleaner leaves the log's start where it is.
+        # A log cleaner does not move the log's start, so a later start means that records were deleted.
         if (self._next or self._written) and (start > self._start or await self._is_cut(log, end)):
             self._keep_lost()
             self._next = 0
@@ -399,8 +421,9 @@ class InternalTopic:
         self._leader, self._start = log.leader, start
 
     async def _is_cut(self, log: PartitionLog, end: int) -> bool:
-        """Returns True if the log, which ends at ``end``, has lost some of what was read or written here (an unclean
-        election): other entries stand at these offsets, or will. A new leader that cannot be asked may have lost it."""
+        """Returns True if the log, which ends at ``end``, has lost some of what this process has read or written, in an
+        unclean election: other entries are, or will be, at these offsets. If a new leader cannot tell where the former
+        leader's epoch ends, it may have lost something."""
         if end < max(self._next, self._written):
             return True
         if log.leader == self._leader:
@@ -409,8 +432,8 @@ class InternalTopic:
         return found is None or found.offset < self._next
 
     async def _read_on(self, log: PartitionLog, end: int) -> bool:
-        """Applies what was written since the last time. Returns False if offsets are missing there: the cleaner may
-        have removed the tombstone of a key."""
+        """Applies what was written since the last time. Returns False if offsets are missing there, because the cleaner
+        may have removed the tombstone of a key."""
         while self._next < end:
             found = (await log.read(self._next, max_bytes=READ_BYTES)).batches
             if not found:
@@ -423,17 +446,17 @@ class InternalTopic:
         return True
 
     async def _read_all(self, log: PartitionLog, end: int) -> tuple[int, Ledger]:
-        """Reads the whole log. Returns the offset up to which it was read, and a new ledger. The previous ledger stays
-        as it is if that fails."""
+        """Reads the whole log. Returns the offset up to which it was read, and a new ledger. If that fails, the present
+        ledger is unchanged."""
         ledger = self._new_ledger()
         offset = await log.start()
         while offset < end:
             segment = await log.read(offset, max_bytes=READ_BYTES)
             if not segment.batches:
                 if segment.high_watermark < end:
-                    # As in ``relay.locate.tails.batches``: the rest is there, and cannot be read now.
+                    # As in ``relay.locate.tails.batches``: the rest exists, and cannot be read now.
                     raise Unreachable(f"{log.name} ends at {end}, and is to be read to {segment.high_watermark} only")
-                break  # a log cleaner has removed what stood there
+                break  # a log cleaner has removed the rest
             for header, batch in segment.batches:
                 self._apply(ledger, header, batch)
                 offset = header.next_offset

@@ -17,7 +17,8 @@ from mirror.audit.model.rows import BatchRow
 def finding_of(
     kind: Kind, key: TopicPartition, source: Sequence[BatchRow], destination: Sequence[BatchRow], detail: str
 ) -> Finding:
-    """Returns a finding for these batches; one of the sides may have none."""
+    """Returns a finding for these batches, with spans that enclose them. One of the sides may have none. The counts are
+    the source's, or the destination's if the source has none."""
     counted = source or destination
     return Finding(
         kind=kind,
@@ -45,16 +46,16 @@ def overreaching(
     rebatches: bool,
 ) -> Iterator[Finding]:
     """Takes out batches whose header claims offsets behind the end of their log, although their checksum is right, and
-    what the other side has from there on: what follows such a batch is not read.
+    the other side's batches from there on: what follows such a batch is not read.
 
-    A source is audited up to the end of a batch. A destination may go on behind its audited end: there, only a batch
-    that cannot be a copy is meant, one that has fewer records than offsets.
+    A source is audited up to the end of a batch. A destination's log may go on behind its audited end. There, only a
+    batch that cannot be a copy counts, which is one with fewer records than offsets.
 
     Args:
         key: the partition.
         source: the source's batches that differ, by base offset.
-        destination: the destination's, likewise.
-        ends: where the audited part of each log ends; empty if that is not known.
+        destination: the destination's batches that differ, by base offset.
+        ends: where the audited part of each log ends; a side is left out if that is not known.
         compacted: a log cleaner works on the destination. Its batches may have fewer records than offsets.
         rebatches: the flow makes larger batches of small ones, which may begin and end anywhere.
     """
@@ -78,7 +79,7 @@ def overreaching(
 
 
 def _up_to(told: Finding, side: Side, span: Span) -> Finding:
-    """Returns the finding with the offsets of one side that are really there."""
+    """Returns the finding with ``span`` as the offsets of this side: those that really exist."""
     return replace(told, source=span) if side is Side.SOURCE else replace(told, destination=span)
 
 
@@ -101,7 +102,7 @@ def groups(
 
 
 def is_overlaid(source: Iterable[BatchRow], destination: Iterable[BatchRow]) -> bool:
-    """Returns True if batches of both sides overlap and have other borders: only their records say what they are."""
+    """Returns True if batches of both sides overlap and have different borders: only their records can be compared."""
     return any(
         ours and theirs and [row.span for row in ours] != [row.span for row in theirs]
         for ours, theirs in groups(source, destination)
@@ -115,13 +116,14 @@ def told_by_borders(
     opened: Sequence[RecordDifference] | None,
     cleaned: Set[Side],
 ) -> Iterator[Finding]:
-    """Names the rows that are left: offsets that both sides cover with different borders, or that only one side has.
+    """Yields findings for the rows that are left: offsets that both sides cover with different borders, or that only
+    one side has.
 
     Args:
         key: the partition.
         source: the source's batches, by base offset.
-        destination: the destination's, likewise.
-        opened: the records that differ in them, in offset order; None: they were not opened.
+        destination: the destination's batches, by base offset.
+        opened: the records that differ in these batches, in offset order; None: they were not opened.
         cleaned: the sides on which a log cleaner works.
     """
     for ours, theirs in groups(source.values(), destination.values()):
@@ -141,8 +143,9 @@ def _over_each_other(
     opened: Sequence[RecordDifference] | None,
     cleaned: Set[Side],
 ) -> Iterator[Finding]:
-    """Names a group by its records. Batches are ``re-segmented`` if these are the same; those that have none of the
-    source's lie where the source's are missing."""
+    """Yields the findings for a group of batches that overlap, judged by their records. The batches are
+    ``re-segmented`` if the records are the same. If none of the source's records is there, the source's batches are
+    ``missing`` and the destination's are ``extra``. Otherwise it is ``value changed``."""
     borders = f"{len(ours)} batches at the source, {len(theirs)} at the destination"
     if opened is None:
         yield finding_of(Kind.RESEGMENTED, key, ours, theirs, f"{borders}; their records were not compared")

@@ -1,11 +1,12 @@
 """Judges batches that a log cleaner has rewritten or removed by their records. Pure.
 
 A cleaner keeps a batch's borders and removes records from it. So two batches with the same borders are compared record
-by record, and a batch that only one side has is excused if the other side's log has nothing at all there. What the
-destination lacks is a note if a cleaner there may have removed it, and the source's may still: consumers of a compacted
-topic must expect that. If no cleaner works at the source, its consumers keep what the destination's lack: a difference.
-What the source lacks can no longer be compared with anything: it is ``unverifiable``, or a difference if no cleaner
-could have removed it.
+by record, and a batch that only one side has is excused if the other side's log has nothing at all there.
+
+A record that the destination lacks is only a note if cleaners work on both sides: consumers of a compacted topic must
+expect that it is removed. If no cleaner works at the source, the source's consumers keep a record that the
+destination's consumers lack, which is a difference. A record that the source lacks can no longer be compared with
+anything: it is ``unverifiable``, or a difference if no cleaner can have removed it.
 """
 
 from bisect import bisect_left
@@ -34,10 +35,9 @@ class OpenedBatches:
 
     ``differences`` are in offset order. ``cleaned``: the sides on which a log cleaner works. ``here`` and ``there``:
     what source and destination have at offsets without records; ``there`` is None if that is not known
-    (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: nothing is
-    behind it.
+    (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: not limited.
     ``append_times``: the destination's broker may have put its own times in, so times are not compared. ``mistimed``:
-    where the destination has the first records of batches whose max timestamp is not that of their records, in order.
+    the offset of the first record of each destination batch whose max timestamp is not that of its records, in order.
     """
 
     differences: Sequence[RecordDifference]
@@ -63,7 +63,14 @@ def settled(
     holes: list[Hole] | None = None,
 ) -> Iterator[Finding]:
     """Takes out the batches that a log cleaner explains and yields their findings. Others are left to later rules.
-    ``holes``: gets the offsets without a record inside of source batches whose copies are gone."""
+
+    Args:
+        key: the partition.
+        source: the source's batches that differ, by base offset.
+        destination: the destination's batches that differ, by base offset.
+        opened: the result of opening them.
+        holes: a list that gets the offsets without a record inside of source batches whose copies are gone.
+    """
     spans = {
         side: sorted(row.span for row in rows.values()) for side, rows in zip(Side, (source, destination), strict=True)
     }
@@ -84,7 +91,8 @@ def settled(
 
 
 def _rewritten(key: TopicPartition, ours: BatchRow, theirs: BatchRow, opened: OpenedBatches) -> Finding | None:
-    """Returns the finding for two batches with the same borders, if everything that one of them lacks is excused."""
+    """Returns the finding for two batches at the same place, if everything that one of them lacks is excused; None
+    otherwise."""
     found = opened.within(ours.span)
     here = [one for one in found if one.at is Side.SOURCE]
     there = [one for one in found if one.at is Side.DESTINATION]
@@ -110,9 +118,18 @@ def _removed(
     others: Sequence[Span],
     holes: list[Hole] | None = None,
 ) -> Finding | None:
-    """Returns the finding for a batch that only one side has, if the other side has nothing at all there and all of the
-    records are excused. Of a batch of the source with holes inside, the markers over these may still stand: ``holes``
-    gets them, and only where records were due must there be nothing."""
+    """Returns the finding for a batch that only one side has, if the other side has nothing at all there and all
+    records are excused; None otherwise. If a source batch has holes inside, the destination may still have markers
+    there: then the destination must have nothing only at the offsets of records, and the holes are added to ``holes``.
+
+    Args:
+        key: the partition.
+        row: the batch.
+        at: the side that has it.
+        opened: the result of opening the partition's batches.
+        others: the offsets of the other side's batches, in order.
+        holes: a list that gets the holes inside of a source batch.
+    """
     found = opened.within(row.span)
     elsewhere = opened.there if at is Side.SOURCE else opened.here
     due = [row.span]
@@ -135,8 +152,8 @@ def _removed(
 
 
 def is_excused(one: RecordDifference, cleaned: Set[Side]) -> bool:
-    """Returns True if a log cleaner that works on the other side may have taken the record there. Of what the
-    destination lacks, that is no excuse unless one works at the source, too: it would keep the record for ever."""
+    """Returns True if a log cleaner on the other side may have removed the record there. If the destination lacks the
+    record, a cleaner must work at the source, too: otherwise the source keeps the record for ever."""
     if one.at is None:
         return False
     needed = {Side.SOURCE, Side.DESTINATION} if one.at is Side.SOURCE else {Side.SOURCE}

@@ -1,8 +1,8 @@
-"""Messages of formats from before Kafka 0.11 at the source: where they are, and what is said of those whose records the
-destination has in batches of today. Pure.
+"""Judges messages of formats from before Kafka 0.11 at the source, whose records the destination has in batches of
+magic 2. Pure.
 
 They are compared record by record (``read.units``), so a record that differs is a row that differs, and is named like
-any other. What is left is the same, and is counted.
+any other row. All remaining records are the same, and are counted here.
 """
 
 from bisect import bisect_left
@@ -20,13 +20,14 @@ OLD = "the source stores a format from before Kafka 0.11"
 _NOT_THE_SAME = frozenset(
     {Kind.MISSING, Kind.MOVED, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.CORRUPT, Kind.CLEANED, Kind.OVERSIZE}
 )
-"""Findings that say of how many of the source's records the destination does not have the same."""
+"""Kinds of findings that count records of the source that the destination does not have, or not the same."""
 _NOT_COUNTED = frozenset({Kind.WHOLESALE, Kind.UNREADABLE})
-"""Findings that do not say of how many."""
+"""Kinds of findings that do not count such records."""
 
 
 def spans_of(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, list[Span]]:
-    """Returns where the source has messages of old formats, in order. ``read``: its coverage."""
+    """Returns the offsets at which the source has messages of old formats, by partition and in order. ``read``: the
+    coverage of the source."""
     found: dict[TopicPartition, list[Span]] = defaultdict(list)
     for (topic, partition, _, _), part in read.items():
         found[TopicPartition(topic, partition)] += [Span(start, end) for start, end, *_ in part.old]
@@ -34,11 +35,12 @@ def spans_of(read: Mapping[CoverageKey, RangeCoverage]) -> dict[TopicPartition, 
 
 
 def told(read: Mapping[CoverageKey, RangeCoverage], findings: Iterable[Finding]) -> list[Finding]:
-    """Returns a finding for each partition with such messages, of as many of their records as are the same.
+    """Returns a finding (``Kind.REENCODED``) for each partition with such messages, which counts those of their records
+    that the destination has. There is none for a partition in which they cannot be counted.
 
     Args:
         read: the source's coverage.
-        findings: what else was found.
+        findings: all other findings.
     """
     by_key: dict[TopicPartition, list[Finding]] = defaultdict(list)
     for one in findings:
@@ -75,14 +77,15 @@ Rows = dict[int, BatchRow]
 def in_pieces(
     runs: Sequence[tuple[int, int]], source: Rows, destination: Rows, broken: tuple[Rows, Rows]
 ) -> Iterator[tuple[list[BatchRow], list[BatchRow]]]:
-    """Takes out damaged batches and wrappers, of which the other side has the records one by one, together with these.
-    Yields both sides' rows.
+    """Takes out damaged batches and wrappers of one side together with the rows inside of their offsets that the other
+    side has. (There, the records are rows one by one.) Yields the rows of both sides.
 
     Args:
-        runs: where batches were moved to, in order, and by how much: destination offset minus source offset.
-        source: rows that differ.
-        destination: likewise.
-        broken: the damaged ones of both sides.
+        runs: for each moved batch, its destination offset and its shift (destination offset minus source offset), in
+            order.
+        source: the source's rows that differ.
+        destination: the destination's rows that differ.
+        broken: the damaged rows of source and destination.
     """
     for at, others in enumerate(((destination, broken[1]), (source, broken[0]))):
         wide = [row for _, row in sorted(broken[at].items()) if row.span.offsets > 1]
@@ -109,7 +112,7 @@ def in_pieces(
 
 
 def beside(runs: Sequence[tuple[int, int]], base: int) -> list[int]:
-    """Returns the shifts of what was moved right before and right behind this destination offset, and none."""
+    """Returns the shifts of the moved batches right before and right behind this destination offset, and 0."""
     at = bisect_left(runs, (base, 0))
     return [*(shift for _, shift in [*runs[max(0, at - 1) : at], *runs[at : at + 1]]), 0]
 

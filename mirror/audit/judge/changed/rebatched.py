@@ -1,7 +1,7 @@
-"""Recognises rows of small batches that the mirror has made larger ones of (``mode``). Pure.
+"""Recognizes small batches that the mirror has joined into larger ones (``mode``). Pure.
 
-A row of the source's batches and the destination's batches in their place belong together as far as they overlap. That
-is no difference if both hold the very same records at the same offsets, but for what log cleaners have taken since.
+Batches of the source and the destination's batches in their place belong together as far as they overlap. They are no
+difference if both hold the same records at the same offsets, except records that log cleaners have removed since.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -27,7 +27,7 @@ class RowOfBatches(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """Returns all of their offsets."""
+        """The offsets from the first to the last of these batches."""
         both = [row.span for row in (*self.source, *self.destination)]
         return Span(min(span.start for span in both), max(span.end for span in both))
 
@@ -38,7 +38,7 @@ class RowOfBatches(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the source's batches."""
+        """The bytes of the source's batches."""
         return sum(row.size for row in self.source)
 
     def is_whole(
@@ -50,13 +50,13 @@ class RowOfBatches(NamedTuple):
         codec: int | None,
         append_times: bool = False,
     ) -> bool:
-        """Returns True if the destination's can be all that was made of the source's.
+        """Returns True if the destination's batches can be the complete result of joining the source's.
 
         Args:
             differing: the records that differ.
             cleaned: the sides on which a log cleaner works.
-            whole: all of it is audited.
-            codec: with which the flow compresses batches anew; None: with their own.
+            whole: all of these offsets are audited.
+            codec: the codec in which the flow compresses batches that it rewrites; None: the batch's own.
             append_times: the destination's broker may have put its own times in.
         """
         timed = whole and not cleaned and not append_times
@@ -73,19 +73,20 @@ class RowOfBatches(NamedTuple):
 
     @staticmethod
     def _newest(rows: Sequence[BatchRow]) -> int:
-        """Returns the newest max timestamp. Each batch's own follows from its records, of which this one is due."""
+        """Returns the newest max timestamp. It must be the same on both sides. Those of single batches depend on their
+        borders."""
         return max(row.max_timestamp for row in rows)
 
     def take_from(self, source: ByOffset, destination: ByOffset) -> None:
-        """Removes them from these."""
+        """Removes these batches from both mappings."""
         for rows, mine in ((source, self.source), (destination, self.destination)):
             for row in mine:
                 del rows[row.base_offset]
 
 
 def rows_of_batches(source: ByOffset, destination: ByOffset) -> Iterator[RowOfBatches]:
-    """Yields the batches that belong together, where both sides have some. ``source``, ``destination``: those that
-    differ, with right checksums; they may be changed meanwhile."""
+    """Yields the batches that belong together, where both sides have some. The arguments have each side's differing
+    batches with right checksums; the caller may change them while it iterates."""
     both = sorted(
         ((row.base_offset, at, row) for at, rows in enumerate((source, destination)) for row in rows.values()),
         key=lambda one: one[:2],

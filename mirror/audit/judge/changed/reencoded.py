@@ -1,12 +1,13 @@
-"""Recognises what the mirror had to write anew because no broker takes it as it is (its deep path). Pure.
+"""Recognizes batches that the mirror had to rewrite because no broker takes them unchanged (the deep path). Pure.
 
-A batch that has lost records inside, that carries the time of its append, or that was too large or begun in the middle
-comes to the destination in other batches. That is no difference if these hold the very same records at the same
-offsets, with the times that consumers see. So such batches are opened on both sides, and compared record by record.
-Only a batch with a cause is excused: one in other batches, or one whose header says why it could not stay as it was.
+The deep path puts the records into other batches if a batch lacks records inside, carries the time of its append, is
+too large, or if the copy begins inside of it. That is no difference if the new batches hold the same records at the
+same offsets, with the times that consumers see. So such batches are opened on both sides, and compared record by
+record. A batch is excused only if there is a cause: its copy is in several batches, or its header shows why it was
+rewritten.
 
-A record that fits into no batch at the destination may have been passed over. The flow's internal topic says which
-ones, and that is not believed blindly: each is a finding of its own, and there must be a marker in its place.
+A record that fits into no batch at the destination may have been passed over. The flow's internal topic names such
+records, and this is checked: each is a finding of its own, and there must be a marker in its place.
 """
 
 from bisect import bisect_left
@@ -30,7 +31,7 @@ RECODED = "the batch was compressed with the codec of the flow"
 
 
 class Reencoded(NamedTuple):
-    """The result: findings that are no differences, and the holes inside of these batches at the source."""
+    """The result for one partition: the findings, and the holes inside of the rewritten batches at the source."""
 
     findings: list[Finding]
     holes: list[Hole]
@@ -39,8 +40,8 @@ class Reencoded(NamedTuple):
 def suspects(
     pairs: Pairs, passed: Sequence[int] = (), *, codec: int | None = None, rebatches: bool = False
 ) -> list[BatchRow]:
-    """Returns the batches of the source that may have been written anew, judged by headers alone, in order; also those
-    with a record at one of the offsets ``passed``, which are in order. ``codec``, ``rebatches``: see ``settled``."""
+    """Returns the source's batches that the mirror may have rewritten, judged by headers alone, in order. ``passed``:
+    offsets in order; batches at these offsets are included, too. ``codec``, ``rebatches``: see ``settled``."""
     spans = sorted(row.span for row in pairs.destination.values() if row.crc_ok)
     return [
         row
@@ -70,26 +71,29 @@ def settled(
     cut_off_at: int | None = None,
     mistimed: Sequence[int] = (),
 ) -> Reencoded:
-    """Takes out the batches of which the destination has the very records in other batches, but for what log cleaners
-    have taken since.
+    """Takes out the batches whose records the destination has in other batches, except records that log cleaners have
+    removed since.
 
     Args:
         key: the partition.
         source: the source's batches that differ, by base offset, with right checksums.
-        destination: the destination's, likewise.
+        destination: the destination's batches that differ, likewise.
         differences: the records that differ, in offset order.
         cleaned: the sides on which a log cleaner works.
-        audited: the offsets that both logs have. Of a batch that one of them begins or ends inside of, only these
-            count.
-        ended: nobody else says what the destination lacks behind these: the rest of the batch is missing then.
-        passed: offsets of records that the flow says it has passed over, each with what became of it.
-        codec: with which the flow compresses batches anew (``compression.type``); None: with their own.
+        audited: the offsets that both logs have. Of a batch that one of the logs begins or ends inside of, only these
+            offsets count.
+        ended: both logs were examined to their ends, so the rest of a batch that the destination ends inside of becomes
+            a finding here.
+        passed: the offsets of records that the flow has passed over according to its internal topic, each with what
+            became of it.
+        codec: the codec in which the flow compresses batches that it rewrites (``compression.type``); None: the batch's
+            own.
         rebatches: the flow makes larger batches of small ones in a row (``mode``).
         append_times: the destination's broker may have put its own times in.
-        cut_off_at: the end of what is audited of the destination. A batch that reaches beyond it shows that its log
-            goes on there, as a running mirror's does. None: no batch does.
-        mistimed: offsets of the destination's batches whose header has a max timestamp that is not that of their
-            records, in order. Brokers look up offsets by time with it.
+        cut_off_at: the end of what is audited of the destination's log. A batch that reaches beyond it shows that the
+            log goes on there, as it does while a mirror runs. None: no batch reaches beyond.
+        mistimed: for each destination batch whose max timestamp is not that of its records, the offset of its first
+            record, in order. Brokers use the max timestamp to find offsets by time.
     """
     found, holes = list[Finding](), list[Hole]()
     times = [Span(offset, offset + 1) for offset in mistimed]
@@ -143,15 +147,16 @@ def settled(
 def _holes_inside(
     rows: Iterable[BatchRow], there: Sequence[Span], audited: Span, differing: Iterable[RecordDifference]
 ) -> list[Hole]:
-    """Returns the audited offsets of the source's batches at which they have no record: neither the destination has
-    one there (in batches at ``there``, in order), nor the source alone."""
+    """Returns the audited offsets of the source's batches at which they have no record. These are the offsets that are
+    neither in a batch of the destination (``there``, in order) nor those of records that only the source has
+    (``differing``)."""
     gone = [Span(one.offset, one.offset + 1) for one in differing if one.at is Side.SOURCE]
     spans = [Span(max(row.base_offset, audited.start), min(row.span.end, audited.end)) for row in rows]
     return [Hole(*each, What.GAP) for each in less(less([one for one in spans if one.offsets], there), gone)]
 
 
 class _Wrong(NamedTuple):
-    """A difference as a span, to be found by its offset."""
+    """A difference as a span, so that it can be found by its offset."""
 
     start: int
     end: int
@@ -159,8 +164,8 @@ class _Wrong(NamedTuple):
 
 
 def _rest(key: TopicPartition, start: int, end: int, records: int, pieces: Sequence[BatchRow]) -> Finding:
-    """Returns the finding for what the destination does not have of batches of so many ``records`` that it ends inside
-    of: the offsets from ``start`` to before ``end``."""
+    """Returns the finding for the rest of batches that the destination's log ends inside of: the offsets from ``start``
+    up to ``end``. ``records``: the number of records of these batches. ``pieces``: the destination's part of them."""
     return Finding(
         kind=Kind.MISSING, topic=key.topic, partition=key.partition, source=Span(start, end), destination=None,
         batches=0, records=max(0, records - sum(piece.records for piece in pieces)),
@@ -169,7 +174,7 @@ def _rest(key: TopicPartition, start: int, end: int, records: int, pieces: Seque
 
 
 def _lost(key: TopicPartition, row: BatchRow, one: RecordDifference, why: str) -> Finding:
-    """Returns the finding for a record that was passed over."""
+    """Returns the finding for a record that was passed over. ``why``: what became of it."""
     return Finding(
         kind=Kind.OVERSIZE, topic=key.topic, partition=key.partition, source=Span(one.offset, one.offset + 1),
         destination=None, batches=int(row.records == 1), records=1, detail=why, bytes=one.size,
@@ -186,7 +191,8 @@ def _finding(
     *,
     batches: int = 1,
 ) -> Finding:
-    """``records``, ``size``: of the source's ``batches``, without records that were passed over."""
+    """Returns the finding for rewritten batches. ``records``, ``size``: the records and bytes of the source's batches,
+    without records that were passed over. If records differ, the finding is about these instead."""
     there = [one for one in differing if one.at is Side.DESTINATION]
     kind, detail = Kind.REENCODED, cause
     if there:
@@ -200,7 +206,7 @@ def _finding(
 
 
 def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
-    """Returns cause -> batches and records, of findings that say that batches were written anew."""
+    """Returns the numbers of batches and records of findings about rewritten batches, by cause."""
     sums: dict[str, tuple[int, int]] = {}
     for one in found:
         batches, records = sums.get(one.detail, (0, 0))
@@ -209,12 +215,12 @@ def counted(found: Iterable[Finding]) -> Mapping[str, tuple[int, int]]:
 
 
 def _cause(row: BatchRow, there: Sequence[Span], codec: int | None) -> str:
-    """Returns why a batch of the source may stand in other batches; empty: nothing says so. ``there``: the offsets of
-    the destination's batches in its place. ``codec``: see ``settled``."""
+    """Returns the cause for which the records of a source batch may be in other batches; empty: there is none.
+    ``there``: the offsets of the destination's batches in its place. ``codec``: see ``settled``."""
     if not there or not row.records or there[0].start < row.base_offset or there[-1].end > row.last_offset + 1:
-        return ""  # a batch that reaches beyond it is of a stream that is cut elsewhere: "re-segmented" follows that
+        return ""  # a batch that reaches beyond the source's has other borders: that is "re-segmented"
     if row.records < row.span.offsets:
-        return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned since
+        return SPARSE if [*there] != [row.span] else ""  # with the same borders, it was cleaned after it was copied
     if row.flags & LOG_APPEND_TIME:
         return APPENDED
     if codec is not None and row.flags & CODEC_MASK != codec:
@@ -232,10 +238,10 @@ def _are_pieces(
     whole: bool,
     codec: int | None,
 ) -> bool:
-    """Returns True if these can be all that the mirror made of the batch: dense, with its codec (or that of the flow,
-    ``codec``, which may have been set since) and no other attribute,
-    and with the same records, but for what a log cleaner may have taken since, and ``lost_n`` that were passed over.
-    ``whole``: all of it is audited."""
+    """Returns True if these pieces can be the complete result of rewriting the batch. They must be dense, and have its
+    codec (or the flow's, ``codec``, which may have been set later) and no other attribute. They must hold the same
+    records, except those that a log cleaner may have removed since, and the ``lost_n`` records that were passed over.
+    ``whole``: all of the batch's offsets are audited."""
     here, there = (sum(one.at is side for one in differing) for side in Side)
     return (
         all(

@@ -1,9 +1,9 @@
 """Turns chunks that differ into findings, in rounds: each examines a window of each region and follows its shift.
 
-No Spark in here: ``Looks`` does the reading. At any time, memory holds the windows of one round, the findings, and the
-chunks that still differ (about a thousand rows per GB). What no shift explains waits until it is named together with
-that of later rounds: for each batch of it, both clusters are searched, and read for that. When there is too much that
-nothing explains, the rest is counted but not examined (``wholesale``).
+No Spark in here: ``Looks`` does the reading. At any time, memory holds the windows of one round, the rows that wait to
+be named, the findings, and the chunks that still differ (about a thousand rows per GB). Rows that no shift explains
+wait until they are named together with those of later rounds, because naming them reads and searches both clusters.
+When there is too much that nothing explains, the rest is counted but not examined (``wholesale``).
 """
 
 from collections import defaultdict, deque
@@ -41,16 +41,16 @@ from mirror.audit.model.rows import Hole
 from mirror.audit.prepare.plan import Range
 
 ROUND_BATCHES = 200_000
-"""Differing batches per round, all partitions together: about 100 MB."""
+"""Maximum number of differing batches per round, all partitions together: about 100 MB."""
 MOST_WAITING = 50_000
-"""Rows and holes of rounds that wait to be named, beside those of the last one."""
+"""Once the waiting rounds have so many rows and holes, they are named."""
 MOST_UNEXPLAINED = 100_000
 """After so many batches that no shift and no log cleaner explains, no more are examined one by one."""
 
 
 class Differences:
-    """Examines the regions that differ, and collects findings: queues the regions, follows their shifts, and lets
-    others read the windows and name what is in them."""
+    """Examines the regions that differ, and collects findings. It queues the regions and follows their shifts;
+    ``WindowReader`` reads the windows, and ``Namer`` names what is in them."""
 
     def __init__(
         self,
@@ -66,10 +66,11 @@ class Differences:
         """
         Args:
             looks: reads both clusters.
-            bounds: of each partition.
+            bounds: the bounds of each partition.
             mapped: the destination has offsets of its own.
-            passed: offsets of records that the flow says it has passed over, each with what became of it.
-            codec: with which the flow compresses batches anew.
+            passed: the offsets of records that the flow has passed over according to its internal topic, each with what
+                became of it.
+            codec: the codec in which the flow compresses batches that it rewrites; None: the batch's own.
             rebatches: the flow makes larger batches of small ones.
             append_times: the destination's broker may have put its own times in.
         """
@@ -92,8 +93,8 @@ class Differences:
         self._opened: dict[TopicPartition, list[MovedRun]] = defaultdict(list)
 
     def run(self, found: Iterable[Region]) -> list[Finding]:
-        """Returns findings for what differs in these regions. Runs are not joined across windows, and consequences are
-        not folded yet.
+        """Returns findings for the differences in these regions. Runs are not joined across windows, and consequences
+        are not folded yet.
 
         Raises:
             AuditError: a log changed while it was read.
@@ -108,7 +109,7 @@ class Differences:
             self._follow(windows)
             self._keep_opened(windows)
             for window in windows:
-                # However many chunks are behind it: only where they end is asked for from here on.
+                # From here on, only the end of the remaining chunks is needed, and there may be very many of them.
                 window.rest, window.region = window.rest[-1:], replace(window.region, chunks=())
             self._waiting.append(Round(windows, {one.region.key for one in windows} & self._reader.ended))
             if sum(one.rows for one in self._waiting) >= min(MOST_WAITING, self._room):
@@ -128,8 +129,8 @@ class Differences:
 
     @property
     def said(self) -> Mapping[TopicPartition, Sequence[Span]]:
-        """The chunks of which a finding says why they differ, where findings were folded; and those that cleaners have
-        made equal meanwhile."""
+        """The chunks that had a finding before findings were folded into one, and the chunks that cleaners have made
+        equal since."""
         return self._namer.said
 
     @property
@@ -139,16 +140,16 @@ class Differences:
 
     @property
     def broken(self) -> list[Finding]:
-        """Findings for logs that are damaged behind the other log's end, with the destination's offsets as they are."""
+        """Findings for logs that are damaged behind the other log's end, with destination offsets without a shift."""
         return [one for found in self._reader.broken.values() for one in found]
 
     @property
     def _room(self) -> int:
-        """How many more batches without explanation are examined."""
+        """How many more unexplained batches may be examined."""
         return MOST_UNEXPLAINED - self._namer.unexplained
 
     def _named(self) -> list[Finding]:
-        """Names what waits for it."""
+        """Returns the findings of the waiting rounds, and empties the list of these."""
         waiting, self._waiting = self._waiting, []
         return self._namer.findings(waiting)
 
@@ -171,8 +172,8 @@ class Differences:
         return found
 
     def _apart(self, windows: Sequence[Window]) -> list[Window]:
-        """Returns the windows that no other region overlaps. Those that a batch has widened into the next region are
-        queued again, joined with it: a batch may be longer than all that lies between two regions."""
+        """Returns the windows whose regions overlap with no other one. A batch may be longer than the gap between two
+        regions, and so widen its region into the next one. Such regions are joined and queued again."""
         left: list[Window] = []
         wide: dict[TopicPartition, Region] = {}
         for window in windows:
@@ -198,9 +199,10 @@ class Differences:
     # -- shifts --------------------------------------------------------------------------------------------------------
 
     def _follow(self, windows: Sequence[Window]) -> None:
-        """Compares what follows the windows at the shift with which they end, and cuts them where that shift begins.
+        """Compares the rest of each window's region at the shift with which the window ends, and cuts the window where
+        that shift begins.
 
-        The shift comes first from rows that match within a window. A shift may be larger than a window; it is then
+        The shift is first taken from rows that match within the window. A shift may be larger than a window; then it is
         found by searching both logs for the window's rows.
         """
         steps = {id(window): followed(window.pairs) for window in windows}
@@ -212,7 +214,7 @@ class Differences:
                 and not self._looks.cleaned(window.region.key)
                 and not self._namer.is_anew(window)
                 and is_opaque(window.pairs, steps[id(window)].matched)
-                and most_records(window.pairs) <= MOST_RECORDS  # otherwise their finding says that they were not
+                and most_records(window.pairs) <= MOST_RECORDS  # otherwise their finding says that none was opened
             ],
             steps,
         )
@@ -231,7 +233,8 @@ class Differences:
             self._go_on(window)
 
     def _adopted(self, trials: Sequence[tuple[Window, ShiftToTry]], windows: Sequence[Window]) -> list[Window]:
-        """Tries these shifts. Returns the windows for which no shift made fewer offsets after them differ."""
+        """Tries these shifts, and adopts each with which fewer offsets differ from its start on. Returns the windows
+        without an adopted shift."""
         adopted: set[int] = set()
         for by_record in (False, True):
             some = []
@@ -252,7 +255,7 @@ class Differences:
     def _adopt(self, window: Window, where: Range, chunks: list[DifferingChunk], passed: ChunkComparison) -> None:
         region, step = window.region, where.shift - window.region.shift
         begun, end = min(window.pairs.starts, default=where.start), window.where.end
-        # What a jump passes over is a region of its own.
+        # The offsets that a jump passes over become a region of their own.
         window.cut = min(where.start, end), min(where.start + step, end)
         window.pairs = before(window.pairs, *window.cut)
         window.where = window.where._replace(end=max(window.cut))
@@ -264,7 +267,7 @@ class Differences:
             by_record=window.by_record,
         )
         if whole.source.end != whole.destination.end and (not chunks or chunks[-1].where.end < where.end):
-            # No chunk of this pass has what the shift moved beyond the region's end.
+            # The shift moved something beyond the region's end, and no chunk of this pass contains it.
             last = where._replace(start=max(where.start, where.end - where.width))
             chunks.append(DifferingChunk(last, 0, certain=False))
         self._moved[region.key] = less(self._moved[region.key], Span(begun, where.end))
@@ -277,7 +280,7 @@ class Differences:
         self._queues[region.key].extendleft(reversed([*passed_over, *regions(chunks, whole)]))
 
     def _go_on(self, window: Window) -> None:
-        """Queues the rest of a window without a shift to follow; its next window will be larger."""
+        """Queues the rest of the region of a window without a shift to follow. The next window will be larger."""
         region, end = window.region, window.where.end
         chunks = behind(window.rest, end)
         if chunks:
@@ -294,7 +297,7 @@ class Differences:
             )
 
     def _keep_opened(self, windows: Iterable[Window]) -> None:
-        """Keeps the runs of these windows that are compared record by record."""
+        """Notes the runs of these windows that were compared record by record."""
         for window in windows:
             if window.by_record:
                 key = window.region.key

@@ -19,8 +19,8 @@ def drill_down(
 ) -> dict[TopicPartition, list[DifferingChunk]]:
     """Returns the chunks to examine, in order.
 
-    The rows of ``differing`` are chunks. ``broken``: findings of damaged logs, which are unread from there on. Chunks
-    are cut there, and it is not certain that anything differs in a cut chunk.
+    The rows of ``differing`` are chunks. ``broken``: findings about damaged logs, which could not be read from there
+    on. Chunks are cut there, and it is not certain that anything differs in a cut chunk.
     """
     unread = [(finding.topic, finding.partition, finding.source or finding.destination) for finding in broken]
     found: dict[TopicPartition, list[DifferingChunk]] = {}
@@ -47,7 +47,7 @@ def _readable_end(chunk: Range, whole: Range, unread: Iterable[Span]) -> int:
 
 
 def by_content(places: Iterable[tuple[TopicPartition, BatchRow]]) -> dict[Content, list[PlacedBatch]]:
-    """Returns places by the content that lies there. Each list is ordered by partition and offset."""
+    """Returns these batches by their content. Each list is ordered by partition and offset."""
     found: dict[Content, list[PlacedBatch]] = {}
     for key, row in sorted(places, key=lambda place: (place[0], place[1].base_offset)):
         found.setdefault(row.content, []).append(PlacedBatch(key, row))

@@ -10,15 +10,14 @@ from mirror.audit.model.rows import BatchRow
 from mirror.audit.prepare.plan import Range
 
 Located = list[tuple[TopicPartition, BatchRow]]
+"""Batches with the partitions in which they were found."""
 Within = Mapping[TopicPartition, Sequence[Span]]
-"""Where to search: offsets of a log, of each partition that is meant."""
+"""The partitions to search, and the log offsets to search in each."""
 
 
 class ChunkComparison(NamedTuple):
-    """A range compared by chunks: those that differ, and the number of the source's batches in all other chunks.
-
-    ``whole``: both logs could be read to the range's end.
-    """
+    """A range compared by chunks. ``differing``: the chunks that differ. ``batches``: the number of the source's
+    batches in all other chunks. ``whole``: both logs could be read to the range's end."""
 
     differing: Pairs
     batches: int
@@ -28,8 +27,8 @@ class ChunkComparison(NamedTuple):
 class Tails(NamedTuple):
     """What one side has behind the end of the other side's log.
 
-    ``read``: the partitions of which it was read to the end. Of all others, ``pairs`` may be short, and says nothing.
-    ``broken``: findings for those whose log is damaged there.
+    ``read``: the partitions that were read to the end. For others, ``pairs`` may be incomplete and must not be used.
+    ``broken``: findings for partitions whose log is damaged there.
     """
 
     pairs: Mapping[TopicPartition, Pairs]
@@ -38,10 +37,12 @@ class Tails(NamedTuple):
 
 
 class Looks(Protocol):
-    """Reads both clusters. Ranges of one partition never overlap. ``by_record``: compare records instead of batches."""
+    """Reads both clusters. The ranges of one partition in a call never overlap. ``by_record``: compare records instead
+    of batches. Methods that read may raise ``AuditError`` if a cluster cannot be read, and ``LogsMoved`` if the
+    beginning of a log was deleted."""
 
     def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
-        """Returns what differs in these ranges, row by row."""
+        """Returns the rows that differ in these ranges, by partition."""
 
     def chunks(self, ranges: Sequence[Range], *, by_record: bool) -> list[ChunkComparison]:
         """Compares each of these ranges by chunks."""
@@ -54,26 +55,29 @@ class Looks(Protocol):
         compared within these runs, and batches outside of them."""
 
     def pin(self, key: TopicPartition, border: int, there: int | None) -> None:
-        """Sets the offset of the destination's log at which it has this border; None: at the source's offset, moved by
-        the shift at which the two sides are compared."""
+        """Sets the offset of the destination's log at which it has this border. ``there`` None: at the source's offset,
+        moved by the shift at which the two sides are compared."""
 
     def size(self, where: Range) -> int:
         """Returns the estimated bytes of a range."""
 
     def in_source(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
-        """Returns where the source has these: ``within`` some offsets only, or in all audited partitions."""
+        """Returns the batches of the source with these digests: only ``within`` these offsets, or in all audited
+        partitions."""
 
     def in_destination(self, digests: Sequence[bytes], within: Within | None = None) -> Located:
-        """Returns where the destination has these: ``within`` some offsets only, or in the topics that differ."""
+        """Returns the batches of the destination with these digests: only ``within`` these offsets, or in all topics
+        that differ."""
 
     def records(
         self, differing: Mapping[TopicPartition, Pairs], shifts: Mapping[TopicPartition, int], *, digests: bool
     ) -> dict[TopicPartition, list[RecordDifference]]:
-        """Returns the records that differ within these batches, at these shifts; with their ``digests`` if wanted."""
+        """Returns the records that differ within these batches, compared at these shifts. ``digests``: fill in the
+        digests of the records."""
 
     def renew(self, keys: Collection[TopicPartition]) -> bool:
-        """Returns True if these logs go on since it was read what may excuse a record of theirs. Then ``records`` reads
-        that anew: a cleaner may have taken one for another that was written since."""
+        """Returns True if one of these logs has grown since the records that may excuse others were read. Then
+        ``records`` reads those again, because a cleaner may have removed a record for one that was written since."""
 
     def cleaned(self, key: TopicPartition) -> Set[Side]:
         """Returns the sides on which a log cleaner works on this partition."""

@@ -1,4 +1,4 @@
-"""Names what a round has found: its windows' rows, and where the same rows stand elsewhere, become findings."""
+"""Names what rounds have found: turns the rows of windows, and the other places of the same rows, into findings."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -24,21 +24,21 @@ from mirror.audit.model.places import Bounds, Span, TopicPartition
 from mirror.audit.model.rows import BatchRow, Hole
 
 MOST_OPENED = 100_000
-"""Records per round in batches that are opened for no other reason than their borders."""
+"""Maximum number of records per round in batches that are opened only because of their borders."""
 MOST_LOOKS = 3
-"""How often a place that a log cleaner works on is looked at again, while it goes on changing there."""
+"""After so many looks in which something has changed, a place that a log cleaner works on is given up."""
 
 
 class Round(NamedTuple):
-    """Windows that were read together. ``ended``: their partitions of which both logs were examined to their ends by
-    then."""
+    """Windows that were read together. ``ended``: those of their partitions of which both logs had been examined to
+    their ends by then."""
 
     windows: Sequence[Window]
     ended: Set[TopicPartition]
 
     @property
     def rows(self) -> int:
-        """The number of rows and holes that they hold."""
+        """The number of rows and holes in the windows."""
         return sum(
             len(some)
             for one in (window.pairs for window in self.windows)
@@ -50,15 +50,15 @@ class Round(NamedTuple):
 class Namer:
     """Names what differs in windows.
 
-    ``again``: reads windows of one round once more, and returns those in which other rows differ by now. ``mapped``:
-    the destination has offsets of its own. ``passed``: offsets of records that the flow says it has passed
-    over, each with what became of it. ``codec``: with which the flow compresses batches anew. ``rebatches``: it makes
-    larger batches of small ones. ``append_times``: the destination's broker may have put its own times in.
+    ``again``: reads windows of one round once more, and returns those in which other rows differ now. ``mapped``: the
+    destination has offsets of its own. ``passed``: the offsets of records that the flow has passed over according to
+    its internal topic, each with what became of it. ``codec``: the codec in which the flow compresses batches that it
+    rewrites; None: the batch's own. ``rebatches``: the flow makes larger batches of small ones. ``append_times``: the
+    destination's broker may have put its own times in.
 
-    ``said``: the chunks of which a finding says why they differ, in windows whose findings were folded; and those that
-    cleaners have made equal meanwhile.
-    ``unexplained``: number of batches that no shift and no cleaner explains. ``holes``: the source's, from windows with
-    unexplained differences.
+    ``said``: the chunks that had a finding, in windows whose findings were folded into fewer; and the chunks that
+    cleaners have made equal since. ``unexplained``: the number of batches that no shift and no cleaner explains.
+    ``holes``: the source's, from windows with unexplained differences.
     """
 
     looks: Looks
@@ -74,7 +74,7 @@ class Namer:
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
     _stale: set[TopicPartition] = field(default_factory=set)
-    """Partitions with windows that may have been read after what may excuse a record of theirs."""
+    """Partitions with windows that may have been read after the records that may excuse theirs."""
 
     def findings(self, rounds: Sequence[Round]) -> list[Finding]:
         """Returns the findings of these rounds. Both clusters are searched once for all that differs in them."""
@@ -89,8 +89,8 @@ class Namer:
             key = window.region.key
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
             others = [one for one in found if one.kind not in _EXPLAINED]
-            # A run that moved is one fault, however long. But an endless series of runs is no shift to follow: so each
-            # run counts as one.
+            # A run that moved is one fault, however long it is. But there may be an endless series of runs, so each run
+            # counts as one batch.
             self.unexplained += sum(one.batches or one.records for one in others)
             self.unexplained += sum(one.kind is Kind.MOVED for one in explained)
             self.holes[key] += window.pairs.holes if others and not self.mapped else []
@@ -103,12 +103,13 @@ class Namer:
     def _settled(
         self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
     ) -> list[list[Finding]]:
-        """Returns the findings of each window. Where a log cleaner works, batches and their records are read one after
-        the other, and it may have worked in between. So what it does not explain is looked at once more, until that is
-        what it was before.
+        """Returns the findings of each window. A log cleaner may work between the reading of batches and the reading of
+        their records. So a window with something that a cleaner does not explain is read again, until nothing has
+        changed in it.
 
         Raises:
-            AuditError: a cleaner has worked there at each look, and there is still something that it does not explain.
+            AuditError: a window has changed at each of ``MOST_LOOKS`` looks, and a cleaner still does not explain
+                everything in it.
         """
         first = [window.pairs for window in windows]
         named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
@@ -130,14 +131,14 @@ class Namer:
             named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
         for window, pairs in zip(windows, first, strict=True):
             if window.pairs is not pairs:
-                # Cleaners may have made chunks equal: no finding will say how these differ.
+                # Cleaners may have made chunks equal. No finding will be about these.
                 equal = equal_chunks(window.chunks, window.pairs)
                 self.said[window.region.key] += [Span(chunk.start, chunk.end) for chunk in equal]
         return [named[id(one)] for one in windows]
 
     def _renew(self, keys: Set[TopicPartition]) -> bool:
-        """Renews what may excuse a record of these partitions, where it is older than their windows. Returns True if
-        they go on since: then it is read anew for all partitions."""
+        """Renews the records that may excuse others of these partitions, where they were read before the windows.
+        Returns True if the logs have grown since: then such records are read again for all partitions."""
         stale = keys & self._stale
         is_renewed = bool(stale) and self.looks.renew(stale)
         self._stale = set() if is_renewed else self._stale - stale
@@ -215,23 +216,23 @@ class Namer:
                 if bool(self.looks.cleaned(window.region.key)) is is_cleaned:
                     pairs[window.region.key].add(window.pairs)
             shifts = {window.region.key: window.region.shift for window in wanted if window.region.key in pairs}
-            # What cleaners have taken may be very much, and nobody asks what it was.
+            # Cleaners may have removed very many records, and their digests are not needed.
             opened |= self.looks.records(pairs, shifts, digests=not is_cleaned) if pairs else {}
         return {id(window): _within(window.pairs, opened.get(window.region.key, [])) for window in wanted}
 
     def is_anew(self, window: Window) -> bool:
-        """Returns True if most batches of a window say themselves why they stand in other batches: they are compared
+        """Returns True if most source batches of a window may have been rewritten by the mirror. Then they are compared
         one by one, not as a stream of records."""
         return 2 * len(self._suspects(window)) > len(window.pairs.source)
 
     def _opens(self, window: Window) -> bool:
-        """Returns True if the window's batches have to be compared record by record: log cleaners, or the mirror
-        itself, may have written them anew."""
+        """Returns True if the window's batches have to be opened, because log cleaners or the mirror may have rewritten
+        them."""
         anew = not window.by_record and bool(self._suspects(window))
         return anew or bool(self.looks.cleaned(window.region.key))
 
     def _suspects(self, window: Window) -> Sequence[BatchRow]:
-        """Returns the batches of the window that may have been written anew."""
+        """Returns the source's batches in the window that the mirror may have rewritten."""
         key = window.region.key
         if key not in self._passed:
             self._passed[key] = [*self.passed.get(key, ())]
@@ -239,12 +240,13 @@ class Namer:
 
 
 def _unshifted(windows: Iterable[Window]) -> set[TopicPartition]:
-    """Returns the partitions of windows without a shift. With one, what may excuse a record is read for each look."""
+    """Returns the partitions of windows without a shift. With a shift, the records that may excuse others are read for
+    each look anyway."""
     return {window.region.key for window in windows if not window.region.shift}
 
 
 def _is_overlaid(pairs: Pairs, elsewhere: Elsewhere) -> bool:
-    """Returns True if batches that are nowhere else overlap, and have other borders."""
+    """Returns True if batches of both sides that are not found elsewhere overlap and have different borders."""
     ours, theirs = ({row.content for row in rows.values()} for rows in (pairs.source, pairs.destination))
     return is_overlaid(
         [row for row in pairs.source.values() if row.crc_ok and not _is_in(row, theirs, elsewhere.destination)],
@@ -267,8 +269,8 @@ def _within(pairs: Pairs, opened: Sequence[RecordDifference]) -> Sequence[Record
 
 
 def _groups(windows: Iterable[Window]) -> Iterator[list[Window]]:
-    """Yields the windows in groups whose records are compared together. However few the batches are, their records may
-    be very many: a group has ``MOST_RECORDS``, or is one window."""
+    """Yields the windows in groups whose records are compared together. Few batches may have very many records, so a
+    group has at most ``MOST_RECORDS`` of them, or is a single window."""
     group: list[Window] = []
     room = MOST_RECORDS
     for window in windows:
@@ -283,7 +285,8 @@ def _groups(windows: Iterable[Window]) -> Iterator[list[Window]]:
 
 
 def _said(window: Window, explained: Iterable[Finding]) -> list[Span]:
-    """Returns the window's chunks of which one of these findings says anything; and what they say of other chunks."""
+    """Returns the window's chunks that one of these findings touches, and those of their spans that reach beyond the
+    window's chunks."""
     told = merged(span for one in explained for span in (one.source, one.destination) if span)
     chunks = [Span(chunk.where.start, chunk.where.end) for chunk in window.chunks]
     found = [chunk for chunk in chunks if next(overlapping(told, chunk), None) is not None]

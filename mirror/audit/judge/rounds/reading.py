@@ -1,4 +1,4 @@
-"""Reads the windows of a round row by row, up to where their last batches and, at the logs' ends, the logs end."""
+"""Reads the windows of a round row by row: each up to the end of its last batch, and at the logs' ends up to these."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -29,15 +29,15 @@ from mirror.audit.model.places import Bounds, Side, Span, TopicPartition
 from mirror.audit.prepare.plan import Range
 
 MOST_TAIL = 64 << 20
-"""A tail is what one log has after the other's end. If something differs before it, it is examined up to so many bytes;
-a larger tail is not examined at all."""
+"""Maximum size in bytes of a tail that is examined. A tail is what one log has behind the end of the other; it matters
+if something differs right before it. A larger tail is not examined at all."""
 
 MOST_AHEAD = 4
-"""So many times, a window is read with what the batches at its end reach into. From then on, what has moved there does
-not count: it is followed as a whole."""
+"""In so many looks at a window, every batch that reaches beyond its end makes it larger. In later looks, batches that
+the shift at the window's end explains do not: they are followed together."""
 MOST_ROWS = 200_000
-"""Once a window has so many rows behind its end, it is not made larger for batches that reach further: they are judged
-by what is in it."""
+"""Once a window has so many rows behind its original end, it does not grow for batches that reach further. These are
+judged by what the window has."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class WindowReader:
 
     Attributes:
         looks: reads both clusters.
-        bounds: of each partition.
+        bounds: the bounds of each partition.
         ended: partitions of which both logs were examined to their ends.
         broken: findings for logs that are damaged behind the other log's end. Such a partition is not in ``ended``.
     """
@@ -58,11 +58,15 @@ class WindowReader:
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
     def read(self, windows: Sequence[Window], *, certain: bool = True, further: bool = True) -> None:
-        """Reads the windows. ``certain``: something differs in their chunks. ``further``: up to the ends of their last
-        batches.
+        """Reads the rows of the windows into ``pairs``, and sets ``where`` to the offsets that were read.
+
+        Args:
+            windows: the windows of a round.
+            certain: something must differ in each of their chunks that is certain to differ.
+            further: read beyond a window's end, up to the end of its last batch.
 
         Raises:
-            AuditError: nothing differs there any more, because a log changed meanwhile.
+            AuditError: nothing differs in such a chunk any more, because a log changed.
         """
         for by_record in (False, True):
             some = [window for window in windows if window.region.by_record == by_record]
@@ -76,8 +80,8 @@ class WindowReader:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
 
     def _read(self, windows: Sequence[Window], *, by_record: bool, further: bool) -> None:
-        """Reads the windows. ``further``: once more with what is behind those in which a batch reaches further. There,
-        ever more is read at a time: it may be thousands of batches that reach over each other's ends."""
+        """Reads the windows. ``further``: a window whose batches reach beyond its end is read again, with ever more
+        behind it: thousands of batches may each reach beyond the end of another."""
         for window in windows:
             window.where = self._bounded(window)
         ends = {id(window): window.where.end for window in windows}
@@ -106,11 +110,11 @@ class WindowReader:
             some = again
 
     def again(self, windows: Sequence[Window], ended: Set[TopicPartition]) -> list[Window]:
-        """Reads windows of one round once more, as they were read. Returns those in which other rows differ by now, or
-        none any more. ``ended``: the partitions of which both logs were examined to their ends by then.
+        """Reads windows of one round once more, as they were read before. Returns those in which other rows differ now,
+        or none any more. ``ended``: the partitions of which both logs had been examined to their ends in that round.
 
         Raises:
-            AuditError: what one log has behind the other's end cannot be read any more.
+            AuditError: the part of a log behind the other log's end can no longer be read.
         """
         seen = {id(window): window.pairs for window in windows}
         known = self.ended, self.broken
@@ -118,16 +122,16 @@ class WindowReader:
         self.read(windows, certain=False, further=False)
         for key in sorted(ended - self.ended):
             raise self._broke(key)
-        self.ended, self.broken = known  # what later rounds have found out about the logs' ends
+        self.ended, self.broken = known  # as later rounds left them
         for window in windows:
             if window.cut is not None:
                 window.pairs = before(window.pairs, *window.cut)
         return [window for window in windows if window.pairs != seen[id(window)]]
 
     def pin(self, windows: Sequence[Window]) -> None:
-        """Finds out where the destination has the borders of old formats in these windows, if not where they are due:
-        what was lost or added before one moves it. Until then, batches are opened there that should not be, or not
-        opened that should be. What leaves fewer rows without a counterpart counts."""
+        """Finds the offsets at which the destination has the borders of old formats in these windows. What was lost or
+        added before a border moves it. As long as its place is not known, the wrong batches are opened beside it. Each
+        possible shift is tried, and kept if it leaves fewer rows without a counterpart."""
         tried: set[tuple[TopicPartition, int, int]] = set()
         while True:
             trials: dict[TopicPartition, tuple[Window, Window, int]] = {}
@@ -155,8 +159,9 @@ class WindowReader:
                     self.looks.pin(key, border, None)
 
     def open(self, windows: Sequence[Window], steps: dict[int, Followed]) -> None:
-        """Compares records in windows whose batches cannot be matched, and stays with records where they can be.
-        ``steps``: the shift of each window, by its id; that of one that stays with records is found anew."""
+        """Compares records in windows whose batches cannot be matched. A window whose records can be matched is
+        compared record by record from then on. ``steps``: the shift of each window, by its id; it is replaced for such
+        windows."""
         if not windows:
             return
         both = [window.where._replace(end=min(window.where.end, self.end_of(window.region))) for window in windows]
@@ -176,7 +181,7 @@ class WindowReader:
                 self._add_tails([window])
 
     def end_of(self, region: Region) -> int:
-        """Returns the end of what both logs have, at the region's shift."""
+        """Returns the source offset at which one of the logs ends, at the region's shift."""
         known = self.bounds[region.key]
         return min(known.source.end, known.destination.end - region.shift)
 
@@ -184,7 +189,7 @@ class WindowReader:
         return window.where._replace(end=min(window.where.end, self.end_of(window.region)))
 
     def _check(self, window: Window) -> None:
-        """Checks that something differs in each chunk that is certain to differ. Otherwise, the log changed between the
+        """Checks that something differs in each chunk that is certain to differ. Otherwise, a log changed between the
         two reads.
 
         Raises:
@@ -198,7 +203,8 @@ class WindowReader:
             )
 
     def _widen(self, window: Window) -> None:
-        """Lets a region end where its last batch does: what stands behind chunks that differ may explain that batch."""
+        """Widens a window's region up to the end of the last batch, since what is behind the differing chunks may
+        explain that batch."""
         region, end = window.region, window.where.end
         if behind(window.rest, end) or region.source.end != region.destination.end or end <= region.source.end:
             return
@@ -210,8 +216,9 @@ class WindowReader:
         )
 
     def _add_tails(self, windows: Iterable[Window]) -> None:
-        """Adds what one log has after the other log's end, unless it is too much, or cannot be read to its end: then
-        nothing of it is added, and the frozen bounds alone say what one side lacks there (``outside``)."""
+        """Adds the part of one log behind the other log's end to the window before it. If that part is too large or
+        cannot be read to its end, nothing of it is added; then only the bounds say what a side lacks there
+        (``outside``)."""
         tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
         last: dict[TopicPartition, Window] = {}
         for window in windows:
@@ -221,7 +228,7 @@ class WindowReader:
             longer = max(ends, key=lambda side: ends[side])
             if window.rest or window.where.end < at or (region.source.end, region.destination.end) != (*ends.values(),):
                 continue
-            self.ended.discard(region.key)  # as of an earlier look, maybe at another shift
+            self.ended.discard(region.key)  # it may be from an earlier look at another shift
             tail = window.where._replace(start=at, end=ends[longer], first=False)
             if tail.end > tail.start and self.looks.size(tail) > MOST_TAIL:
                 continue
@@ -242,7 +249,7 @@ class WindowReader:
                 self.broken.setdefault(TopicPartition(one.topic, one.partition or 0), []).append(one)
 
     def _broke(self, key: TopicPartition) -> AuditError:
-        """Returns the error if what one log has behind the other's end could be read before."""
+        """Returns the error for a log whose part behind the other log's end could be read before, and cannot be now."""
         why = [one.detail for one in self.broken.get(key, ())]
         return AuditError(
             f"{key.topic} partition {key.partition}: what one log has behind the other one's end cannot "
@@ -252,8 +259,8 @@ class WindowReader:
 
 
 def equal_chunks(chunks: Iterable[DifferingChunk], pairs: Pairs) -> Iterator[Range]:
-    """Yields those of the chunks that are certain to differ, in which nothing does. A batch differs in the chunk in
-    which it begins, a hole in each that it touches."""
+    """Yields those chunks that are certain to differ, and in which nothing differs. A batch counts for the chunk in
+    which it begins, a hole for each chunk that it touches."""
     bases = sorted({*pairs.source, *pairs.destination})
     holes = merged(Span(hole.start, hole.end) for hole in (*pairs.holes, *pairs.markers, *pairs.odd))
     for chunk in (one.where for one in chunks if one.certain):
@@ -265,12 +272,12 @@ def equal_chunks(chunks: Iterable[DifferingChunk], pairs: Pairs) -> Iterator[Ran
 
 
 def _taken(seen: Mapping[TopicPartition, InOrder], key: TopicPartition, where: Range) -> Pairs:
-    """Returns what was seen of a partition in this range."""
+    """Returns what ``seen`` has of a partition in this range."""
     return seen[key].within(where) if key in seen else Pairs()
 
 
 def _following(windows: Iterable[Window]) -> dict[int, int]:
-    """Returns where the next window of each one's partition begins, by the ids of the windows."""
+    """Returns for each window, by its id, where the next window of the same partition begins."""
     found, starts = dict[int, int](), dict[TopicPartition, int]()
     for window in sorted(windows, key=lambda one: one.where.start, reverse=True):
         found[id(window)] = starts.get(window.region.key, 1 << 63)

@@ -1,9 +1,9 @@
 """Regions where the sides differ, windows of them, and the shift in force after a fault. Pure.
 
 A lost or doubled batch moves everything after it. So a region of chunks that differ is examined from its beginning, a
-window at a time. Once the batches at the end of a window lie a number of offsets further, the rest of the region is
-compared with that shift subtracted from the destination's offsets. What is equal then has moved as a whole; what is not
-is a region again. A shift that is larger than a window is found by searching for the window's batches elsewhere.
+window at a time. If the batches at the end of a window are moved by a number of offsets, the rest of the region is
+compared with that shift subtracted from the destination's offsets. What is equal then has moved together; what still
+differs is a new region. A shift that is larger than a window is found by searching for the window's batches elsewhere.
 """
 
 from bisect import bisect_left
@@ -20,14 +20,16 @@ from mirror.audit.model.rows import Hole
 from mirror.audit.prepare.plan import Range
 
 MOST_APART = 8
-"""Most chunks between two chunks of one region: a batch may be larger than a chunk, so chunks may have no batch."""
+"""Maximum number of chunks between two chunks of one region: a batch may be larger than a chunk, so chunks may have no
+batch."""
 FIRST_CHUNKS = 2
-"""Chunks in a region's first window. After a window that shows no shift, the next one is twice as large."""
+"""The number of chunks in a region's first window. After a window that shows no shift, the next one is twice as
+large."""
 
 
 class DifferingChunk(NamedTuple):
-    """A chunk that differs. ``batches``: number at the source, or at the destination if the source has no such chunk.
-    ``certain``: False if it was not seen that it differs."""
+    """A chunk that differs. ``batches``: the number of the source's batches, or of the destination's if the source has
+    no batch there. ``certain``: False if it may be equal."""
 
     where: Range
     batches: int
@@ -38,10 +40,10 @@ class DifferingChunk(NamedTuple):
 class Region:
     """Chunks that differ, with equal ones before and after them.
 
-    ``source`` and ``destination``: the offsets whose batches (by base offset) are to be explained by each other. They
-    end at the logs' ends if nothing equal follows. ``shift``: how many offsets further than it should the destination
-    has them; it is subtracted from the destination's offsets here. ``by_record``: batches have other borders, so
-    records are compared. ``chunks_at_once``: chunks in the next window.
+    ``source`` and ``destination``: the offsets whose batches (by base offset) have to be explained by each other. They
+    end at the logs' ends if nothing equal follows. ``shift``: by how many offsets the destination's batches are behind
+    their place; it is subtracted from the destination's offsets here. ``by_record``: batches have other borders, so
+    records are compared. ``chunks_at_once``: the number of chunks in the next window.
     """
 
     key: TopicPartition
@@ -63,7 +65,7 @@ class Region:
 
 
 def regions(chunks: Iterable[DifferingChunk], whole: Region) -> list[Region]:
-    """Joins one partition's chunks into regions. The last region ends where ``whole`` does, if it reaches that end."""
+    """Joins one partition's chunks into regions. One that reaches the end of ``whole`` ends where ``whole`` does."""
     runs: list[list[DifferingChunk]] = []
     for chunk in sorted(chunks):
         if runs and chunk.where.start - runs[-1][-1].where.end <= MOST_APART * chunk.where.width:
@@ -103,8 +105,8 @@ def overlaps(region: Region, behind: Region) -> bool:
 
 
 def united(region: Region, behind: Region) -> Region:
-    """Joins two regions, the first of which reaches into the second one. The first window of the result has every chunk
-    that begins before the first region's end."""
+    """Joins two regions, the first of which reaches into the second one. The first window of the result will have every
+    chunk that begins before the first region's end."""
     chunks = (*region.chunks, *behind.chunks)
     first = sum(chunk.where.start < region.source.end for chunk in chunks)
     return replace(widened(region, behind.source.end, behind.destination.end), chunks=chunks, chunks_at_once=first)
@@ -122,9 +124,10 @@ def of_bounds(known: Bounds) -> Region:
 class Window:
     """The first chunks of a region, to be examined row by row.
 
-    ``rest``: the chunks after them. ``where``: the offsets to examine. ``pairs``: the rows that were found there, which
-    are records if ``by_record``. ``opened_from``: the first offset at which batches differ, if they were opened.
-    ``cut``: where the rows end at source and destination, if another shift is in force from there on.
+    ``rest``: the region's chunks behind them. ``where``: the offsets to examine. ``pairs``: the rows that were found
+    there, which are records if ``by_record``. ``opened_from``: the first offset at which batches differed, if they were
+    opened. ``cut``: the offsets at source and destination at which the rows end because another shift is in force from
+    there on; None if there is none.
     """
 
     region: Region
@@ -150,7 +153,7 @@ class Window:
         chunks, rest = region.chunks[:count], region.chunks[count:]
         end = chunks[-1].where.end
         if not rest:
-            # What the region's shift moved beyond its end belongs to it; other regions' batches are removed later.
+            # What the region's shift moved beyond its end belongs to the region; batches of others are removed later.
             end = max(end, region.source.end, region.destination.end)
         first = chunks[0].where
         where = first._replace(end=end, shift=region.shift)
@@ -166,14 +169,14 @@ _BEFORE_ALL = -(1 << 63)
 
 
 class InOrder:
-    """A partition's differences, of which ranges are taken: many of them in about linear time."""
+    """A partition's differences in order, so that many ranges of them can be taken in about linear time."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._rows = [(sorted(rows), rows) for rows in (pairs.source, pairs.destination)]
         self._holes = [sorted(holes) for holes in (pairs.holes, pairs.markers, pairs.odd, pairs.equal)]
 
     def within(self, where: Range) -> Pairs:
-        """Returns what begins in this range."""
+        """Returns the differences that begin in this range."""
         start = _BEFORE_ALL if where.first else where.start
         ours, theirs = (
             {base: rows[base] for base in bases[bisect_left(bases, start) : bisect_left(bases, where.end)]}
@@ -188,13 +191,13 @@ def _beginning(holes: Sequence[Hole], start: int, end: int) -> list[Hole]:
 
 
 def within(pairs: Pairs, where: Range) -> Pairs:
-    """Returns what begins in this range."""
+    """Returns the differences that begin in this range."""
     return InOrder(pairs).within(where)
 
 
 def before(pairs: Pairs, source: int, destination: int) -> Pairs:
-    """Returns what lies before these offsets on each side, with holes cut there. Equal holes after the lower of the two
-    offsets become holes of one side only."""
+    """Returns the differences before these offsets on each side, with holes cut there. Equal holes behind the lower of
+    the two offsets become holes of one side only."""
     low = min(source, destination)
     alone = [hole._replace(start=max(hole.start, low)) for hole in pairs.equal if hole.end > low]
     return Pairs(
@@ -212,16 +215,16 @@ def _cut(holes: Iterable[Hole], end: int) -> list[Hole]:
 
 
 def reach(where: Range, pairs: Pairs, most: int, *, moved: bool = True) -> int:
-    """Returns the offset at which the batches that begin in a window end, and those of the other side that begin before
-    that, and so on. Both sides must be read up to there. Damaged batches do not count, because their last offset may be
-    wrong.
+    """Returns the offset up to which both sides must be read: the end of the batches that begin in a window, of the
+    other side's batches that begin before that end, and so on. Damaged batches do not count, because their last offset
+    may be wrong.
 
     Args:
         where: the window.
-        pairs: what was read of it, or of more.
+        pairs: the rows that were read of the window, or of more.
         most: the end of what both logs have.
-        moved: False if batches do not count that the shift at the window's end explains: where those of one side end
-            nowhere where those of the other do, there would be no end to it.
+        moved: False: batches that the shift at the window's end explains do not count. Otherwise, if the batches of one
+            side never end where those of the other do, this would reach to the logs' ends.
     """
     end, shift = where.end, 0 if moved else followed(pairs).shift
     sides = ((pairs.source, pairs.destination, shift), (pairs.destination, pairs.source, -shift))
@@ -239,8 +242,8 @@ def reach(where: Range, pairs: Pairs, most: int, *, moved: bool = True) -> int:
 
 
 class Followed(NamedTuple):
-    """The shift with which a window ends, relative to the window's own, and the source offset ``start`` from which it
-    holds. ``matched``: number of destination rows that match a source row of the window."""
+    """The shift with which a window ends, relative to the window's own shift. ``start``: the source offset from which
+    it holds. ``matched``: the number of destination rows that match a source row of the window."""
 
     shift: int
     start: int
@@ -266,15 +269,15 @@ def followed(pairs: Pairs) -> Followed:
         elif len(known) == 1:
             origin = known[0]
         else:
-            continue  # there are several candidates: the rows after it will tell which
+            continue  # there are several candidates; the following rows will show which one it is
         shift, matched = base - origin, matched + 1
         start = pairs.source[origin].span.end
     return Followed(shift, start, matched)
 
 
 def shifts_at(pairs: Pairs, border: int) -> list[int]:
-    """Returns the shifts that may be in force at this source offset, other than none: that of the last rows before it,
-    and that of the first one behind it. A fault may lie right there."""
+    """Returns the shifts, except 0, that may be in force at this source offset: that of the last rows before it, and
+    that of the first row behind it. They differ if there is a fault right there."""
     before = followed(Pairs({base: row for base, row in pairs.source.items() if base < border}, pairs.destination))
     behind = {base: row for base, row in pairs.source.items() if base >= border}
     contents = Counter(row.content for row in behind.values() if row.crc_ok)
@@ -285,13 +288,13 @@ def shifts_at(pairs: Pairs, border: int) -> list[int]:
 
 
 def unmatched(pairs: Pairs) -> int:
-    """Returns how many rows of both sides have no counterpart, wherever."""
+    """Returns how many rows of both sides have no counterpart at any place of the other side."""
     ours, theirs = (Counter(row.content for row in rows.values()) for rows in (pairs.source, pairs.destination))
     return sum(((ours - theirs) + (theirs - ours)).values())
 
 
 MOST_RECORDS = 1_000_000
-"""Records in batches that are opened together: what differs of them is held at a time."""
+"""Maximum number of records in batches that are opened together, because all records that differ are held at a time."""
 
 
 def most_records(pairs: Pairs) -> int:
@@ -301,12 +304,12 @@ def most_records(pairs: Pairs) -> int:
 
 MOST_OPAQUE = 0.5
 LEAST_OPAQUE = 8
-"""A window is opaque if each side has at least so many rows, of which less than ``MOST_OPAQUE`` have a counterpart: the
-batches have other borders, or other contents."""
+"""A window is opaque if each side has at least ``LEAST_OPAQUE`` rows, and less than the fraction ``MOST_OPAQUE`` of
+them have a counterpart: the batches have other borders, or other contents."""
 
 
 def is_opaque(pairs: Pairs, matched: int) -> bool:
-    """Returns True if no shift can be followed by batches here; it may be possible by records."""
+    """Returns True if the window is opaque: its batches show no shift, but its records may."""
     sides = (pairs.source, pairs.destination)
     return all(len(rows) >= LEAST_OPAQUE and matched < MOST_OPAQUE * len(rows) for rows in sides)
 
@@ -322,8 +325,8 @@ Places = Mapping[Content, Sequence[PlacedBatch]]
 
 
 def jump_ahead(window: Window, in_source: Places, _: Places) -> ShiftToTry | None:
-    """Returns the jump if more was lost than a window holds: to the first of its destination rows that the source has
-    after the window."""
+    """Returns the jump over lost batches, if more were lost than a window holds: to the first place behind the window
+    at which the source has one of the window's destination rows. None if there is no such place."""
     region = window.region
     for base in sorted(window.pairs.destination):
         for place in in_source.get(window.pairs.destination[base].content, ()):
@@ -334,8 +337,8 @@ def jump_ahead(window: Window, in_source: Places, _: Places) -> ShiftToTry | Non
 
 
 def jump_back(window: Window, _: Places, in_destination: Places) -> ShiftToTry | None:
-    """Returns the jump if more was added than a window holds: from the first of its source rows that the destination
-    has after the window."""
+    """Returns the jump over added batches, if more were added than a window holds: from the first of the window's
+    source rows that the destination has behind the window. None if there is no such row."""
     region = window.region
     for base in sorted(window.pairs.source):
         for place in in_destination.get(window.pairs.source[base].content, ()):
@@ -351,7 +354,7 @@ def differing_offsets(chunks: Iterable[DifferingChunk], start: int) -> int:
 
 
 def chunks_of(rows: Pairs, where: Range) -> list[DifferingChunk]:
-    """Returns the differing chunks of a range that was compared by chunks, as chunks to examine."""
+    """Returns the chunks to examine of a range that was compared by chunks. ``rows``: the chunks that differ."""
     found = []
     for start in sorted({*rows.source, *rows.destination}):
         row = rows.source.get(start) or rows.destination[start]
@@ -367,7 +370,7 @@ def behind(chunks: Iterable[DifferingChunk], start: int, end: int = 1 << 63) -> 
         where = chunk.where._replace(start=max(chunk.where.start, start), end=min(chunk.where.end, end))
         if where.end > where.start:
             whole = where == chunk.where
-            # What differs in a chunk may lie in the part that is cut off.
+            # The difference in a chunk may lie in the part that is cut off, so the rest is not certain to differ.
             found.append(
                 DifferingChunk(where._replace(first=where.first and whole), chunk.batches, chunk.certain and whole)
             )
@@ -375,8 +378,8 @@ def behind(chunks: Iterable[DifferingChunk], start: int, end: int = 1 << 63) -> 
 
 
 def skipped(window: Window, source: Span, destination: Span) -> list[Region]:
-    """Returns the region that a jump passed over, between a window and the start of its shift: offsets that only one
-    side has. An empty list if no differing chunk lies there."""
+    """Returns the region that a jump passed over, between a window and the start of the new shift: offsets that only
+    one side has. Returns an empty list if no differing chunk lies there."""
     region, end = window.region, max(source.end, destination.end)
     chunks = tuple(chunk._replace(certain=False) for chunk in behind(window.rest, source.start, end))
     if not chunks:

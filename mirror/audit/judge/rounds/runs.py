@@ -1,4 +1,4 @@
-"""Findings for what was compared as a whole: moved runs, records in other batches, and what was only counted. Pure."""
+"""Findings that are not made batch by batch: moved runs, records in other batches, and what was only counted. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,13 @@ from mirror.audit.model.findings import APART, Finding, Kind
 from mirror.audit.model.places import Span, TopicPartition
 
 MOST_APART = 1_000
-"""If one partition and window has more findings about log cleaners and moves than this, neighbours are folded."""
+"""If a window has more explained findings (``naming._EXPLAINED``) than this, neighbours are folded into one."""
 
 
 @dataclass(slots=True)
 class MovedRun:
-    """A run that moved as a whole: its source offsets, its shift, and the number of batches found to be equal there."""
+    """A run of batches that have moved together: its source offsets, its shift, and the number of batches that were
+    found to be equal there."""
 
     span: Span
     shift: int
@@ -32,8 +33,8 @@ def less(moved: Iterable[MovedRun], span: Span) -> list[MovedRun]:
 
 
 def wholesale(queue: Iterable[Region], named: int) -> list[Finding]:
-    """Returns findings for regions that were not examined any more. Only one side has a region that a jump passed over.
-    ``named``: the number of batches that were named instead, for the detail text."""
+    """Returns findings for regions that were no longer examined. ``named``: the number of batches that were named
+    before that, for the detail text."""
     found = []
     for region in queue:
         span = Span(region.chunks[0].where.start, region.chunks[-1].where.end)
@@ -56,6 +57,7 @@ def wholesale(queue: Iterable[Region], named: int) -> list[Finding]:
 
 
 def moved_finding(key: TopicPartition, one: MovedRun) -> Finding:
+    """Returns the finding for a run that has moved."""
     there = Span(one.span.start + one.shift, one.span.end + one.shift)
     return Finding(
         kind=Kind.MOVED, topic=key.topic, partition=key.partition, source=one.span, destination=there,
@@ -64,7 +66,7 @@ def moved_finding(key: TopicPartition, one: MovedRun) -> Finding:
 
 
 def resegmented(key: TopicPartition, opened: Iterable[MovedRun]) -> list[Finding]:
-    """Returns findings for what was compared record by record; runs that touch are joined."""
+    """Returns findings for the runs that were compared record by record. Runs that touch are joined."""
     runs: list[tuple[Span, Span]] = []
     for one in sorted(opened, key=lambda one: one.span):
         there = Span(one.span.start + one.shift, one.span.end + one.shift)
@@ -83,11 +85,13 @@ def resegmented(key: TopicPartition, opened: Iterable[MovedRun]) -> list[Finding
 
 
 def folded(explained: Sequence[Finding]) -> list[Finding]:
-    """Folds findings that a log cleaner explains, to not many more than MOST_APART: a cleaner changes millions of
-    batches, with unchanged ones between them. Neighbours that say the same become one finding, which has their sums.
+    """Folds findings about log cleaners and rewritten batches, to not many more than ``MOST_APART``: a cleaner may
+    change millions of batches, with unchanged ones between them. Neighbours of the same kind and detail become one
+    finding, which has their sums and ends with ``APART``.
 
     Args:
-        explained: one partition's findings, in order; runs are joined already. Moved runs are not folded.
+        explained: one partition's findings, in order; runs are already joined. Findings of other kinds, such as moved
+            runs, stay as they are.
     """
     alike: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
     for one in explained:
@@ -103,6 +107,7 @@ def folded(explained: Sequence[Finding]) -> list[Finding]:
 
 
 _CLEANERS = (Kind.CLEANED, Kind.REENCODED, Kind.UNVERIFIABLE)
+"""The kinds of findings that are folded."""
 
 
 def _as_one(found: Sequence[Finding]) -> Finding:

@@ -1,4 +1,4 @@
-"""Searches both clusters for batches that have no counterpart where they should."""
+"""Searches both clusters for batches that have no counterpart in their place."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -26,8 +26,8 @@ def _lost(pairs: Pairs) -> set[bytes]:
 
 @dataclass(slots=True)
 class Elsewhere:
-    """The places, at source and destination, of rows that have no counterpart. ``asked``: the digests that were
-    searched for on each side, whether they were found or not."""
+    """The places, at source and destination, of rows that have no counterpart. ``asked``: the digests that were already
+    searched for on each side, found or not."""
 
     looks: Looks
     source: dict[Content, list[PlacedBatch]] = field(default_factory=dict)
@@ -51,8 +51,9 @@ class Elsewhere:
 
 
 def behind_windows(looks: Looks, windows: Sequence[Window]) -> tuple[Places, Places]:
-    """Returns the places, at source and destination, of the windows' rows that have no counterpart: only in the rest of
-    each window's region, where a jump may lead. Whatever else is sought is searched for once for many windows."""
+    """Returns the places, at source and destination, of the windows' rows that have no counterpart. Only the rest of
+    each window's region is searched, where a jump may lead. (``Elsewhere`` searches the whole logs, once for many
+    windows.)"""
     lost, strange = set[bytes](), set[bytes]()
     here, there = (defaultdict[TopicPartition, list[Span]](list) for _ in range(2))
     for window in windows:
