@@ -94,8 +94,8 @@ class Alignment:
             accept_gap: choose the earliest place instead of raising ``Ambiguous``, and pass over batches that never
                 arrived.
             known_epoch: for a compacted source, a leader epoch under which it was read before. Originals of epochs up
-                to this one may have come back, since each replica's cleaner works by itself. Later ones may be new. -1:
-                no original can have come back.
+                to this one may have come back, since each replica's cleaner works by itself. Later ones may be new, and
+                so may those without an epoch, of formats before Kafka 0.11. -1: no original can have come back.
             opening: is held while batches are open, to limit memory; None: a lock of its own.
             may_be_cut: missing copies may have been pieces of originals. (Existing copies show whether they are.)
         """
@@ -167,7 +167,8 @@ class Alignment:
             for path in self._paths:
                 for at in range(path.at + 1, path.at + 1 + MOST_LEFT_OUT):
                     original = await self._sought(at)
-                    if original is None or original.header.leader_epoch > self._known_epoch:
+                    # Messages of old formats have no leader epoch: nothing says that they are not new.
+                    if original is None or not 0 <= original.header.leader_epoch <= self._known_epoch:
                         break
                     if await self._match(found, fits, path, at, copy) is Fit.WHOLE:
                         break

@@ -190,6 +190,20 @@ async def test_what_is_newer_did_not_come_back() -> None:
     assert (await stepped([BACK[0], *newer], LEFT[:2], known_epoch=1)).source_offset == 12
 
 
+@pytest.mark.parametrize("known_epoch", [-1, EPOCH], ids=["not compacted", "compacted"])
+async def test_messages_of_old_formats_have_no_epoch(known_epoch: int) -> None:
+    """
+    1. A source with messages from before Kafka 0.11 loses its end, and the last one copied is written once more, behind
+       another one. Nothing says that this one came back, so it is not left out.
+    2. The same with all of them copied is a copy.
+    """
+    old = [kafka_batch(of(f"text {at}"), base_offset=COUNT * at, leader_epoch=-1) for at in range(3)]
+    with pytest.raises(Differs):
+        await stepped(old, [copy(0, of("text 0")), copy(3, of("text 2"))], known_epoch=known_epoch)
+    copies = [copy(COUNT * at, of(f"text {at}")) for at in range(3)]
+    assert (await stepped(old, copies, known_epoch=known_epoch)).source_offset == 9
+
+
 async def test_what_may_be_an_earlier_one_is_ambiguous() -> None:
     """What is left of the copy does not tell: it may be of one whose other records are left, or of the next."""
     here = [BACK[0], original(3, of("text 1")), original(6, of("text 2"), 1), original(9, of("text 3"))]
