@@ -97,6 +97,7 @@ class Lead:
         most: largest number of offsets that are filled (``max.leading.filler``).
         most_bytes: the destination topic's ``max.message.bytes``; None: not known.
         copied: True if something of the partition is known to have been copied, so that an empty log has held data.
+        held: True if it was copied into this very topic, by its id, so that also a log that ends at 0 has held data.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Lead:
     most: int
     most_bytes: int | None = None
     copied: bool = False
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -144,8 +146,9 @@ async def lead(
     anything else is left alone: the resync decides whether it is right.
 
     It is called at each takeover, before the partition is located, and again as long as this process has copied nothing
-    of it, because the source may go on deleting meanwhile. It is not called otherwise: if the destination lost the log
-    of a partition with copied records, the copy would silently begin elsewhere.
+    of it, because the source may go on deleting meanwhile. It is not called otherwise, and fills nothing if the topic
+    has held copied records: if the destination lost the log of such a partition, the copy would silently begin
+    elsewhere.
 
     Args:
         here: the source's log.
@@ -316,6 +319,8 @@ async def _tail(there: Fillable, rules: Lead, log_start: int, end: int, *, begun
         end: see ``there``.
         begun: True if this process began the fill, so that an empty log has held nothing else.
     """
+    if rules.held:
+        return None
     if end == 0:
         return _Tail(rules.filler, 0)
     if end > log_start:

@@ -345,7 +345,7 @@ class Locator:
 
     def leading(self, partition: Partition) -> Lead:
         """Returns the facts about the flow that filling its leading offsets needs."""
-        settings = self._settings
+        settings, pin = self._settings, partition.claim.pin
         return Lead(
             name=partition.name,
             owner=self.rules(partition).owner,
@@ -353,6 +353,7 @@ class Locator:
             most=settings.max_leading_filler,
             most_bytes=partition.terms.max_batch_size,
             copied=was_copied(partition),
+            held=pin is not None and bool(pin.destination_id and pin.copied is not None and pin.copied.digest),
         )
 
     def _filler(self, partition: Partition) -> int:
