@@ -1,4 +1,4 @@
-"""``mirror pause`` and ``mirror resume``: asked of the mirror that runs here."""
+"""``mirror pause`` and ``mirror resume``: requests to the mirror that runs here."""
 
 import sys
 from collections.abc import Callable
@@ -114,7 +114,8 @@ def _asked(
     everything: bool,
     ask: "Callable[[Running], Resumed]",
 ) -> "Resumed":
-    """Returns the mirror's answer, or exits with what is wrong."""
+    """Sends the request and returns the mirror's answer. On failure, prints the error and exits with ``EXIT_FAILED``.
+    ``done``: the participle for messages, "paused" or "resumed"."""
     from mirror.service.http import client
 
     if everything is (topic is not None):
@@ -126,7 +127,14 @@ def _asked(
 
 
 def _tell(found: "Resumed", done: str, nothing: str, *, one: bool) -> None:
-    """Says what came of it, and exits. ``one``: a single partition was asked for."""
+    """Prints what was done with each partition, and exits with the code for that.
+
+    Args:
+        found: the mirror's answer.
+        done: the participle for messages, "paused" or "resumed".
+        nothing: the message if the answer is about no partition and no flow.
+        one: True if the request named a single partition. Then it is a failure if the answer is about none.
+    """
     for each in found.outcomes:
         which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"
         said = f"{which} is not {done}: {each.why_not}" if each.why_not else f"{which} is {done}"
